@@ -1,8 +1,8 @@
-//! What one network thread remembers about one connection.
+//! The state of one connection of a network thread, and what it sends.
 
-mod answers;
+mod ack_queue;
 
-pub(crate) use answers::Answers;
+pub(crate) use ack_queue::AckQueue;
 
 use std::net::SocketAddr;
 
@@ -20,56 +20,54 @@ use crate::connections::Counted;
 use crate::log::Location;
 use crate::peers::PeerId;
 
-/// Part of the send ring that one answer may take; what is longer goes beside the ring.
+/// Part of the send ring that one answer may take. A longer answer goes beside the ring.
 pub(crate) const REPLY_SHARE: usize = 4;
 
-/// What is being received.
+/// What a connection receives at the moment.
 pub(crate) enum Input {
     /// Frames: the link asks for them.
     Frames,
-    /// A batch's payload, into the log or aside. The buffer is in the reactor.
-    Payload(Payload),
-    /// Nothing: the batch is in these bytes, as far as it came, and waits for more memory aside or,
-    /// when it is whole, for its room in the log.
-    Held(Held),
-    /// Nothing: the batch with this header, which was taken from the link, found no room.
+    /// A batch's payload, into the log or into staging memory. The reactor has the buffer.
+    Payload(IncomingBatch),
+    /// Nothing: the batch waits for more staging memory or, when it is whole, for space in the log.
+    Held(HeldBatch),
+    /// Nothing: the log admits no batch at the moment. The link has given up this header already.
     Paused { header: BatchHeader, since: Now },
 }
 
-/// A batch on its way into the log.
-pub(crate) struct Payload {
+/// A batch that is being received.
+pub(crate) struct IncomingBatch {
     pub header: BatchHeader,
-    pub room: Room,
-    /// When it began, and later by the time in which nothing was received for it.
+    pub destination: Destination,
+    /// When it began, plus the time in which this broker received nothing for it.
     pub began: Now,
-    /// When it was last seen to come fast enough, or began...
+    /// When it last came fast enough, or began...
     pub looked: Now,
-    /// ...and how much of it was there then.
+    /// ...and how many of its bytes were there then.
     pub had: usize,
-    /// Bytes of the batch that are there and that the connection's `crc` covers, counted from its
-    /// start.
+    /// Bytes of the batch that are there, counted from its start. The connection's `crc` covers them.
     pub checked: usize,
-    /// Its room in the log is wanted for others.
+    /// The reactor was asked to give its buffer back.
     pub recalled: bool,
 }
 
-/// What a batch that is being received has.
+/// Where a batch is received.
 #[derive(Clone, Copy)]
-pub(crate) enum Room {
-    /// Its place in the log.
+pub(crate) enum Destination {
+    /// In the log.
     Log(Location),
-    /// So many bytes of memory beside it.
-    Aside(u32),
+    /// In so many bytes of staging memory.
+    Staging(u32),
 }
 
-/// A batch that nothing is received for.
-pub(crate) struct Held {
-    pub payload: Payload,
+/// A batch for which this broker receives nothing until it has memory.
+pub(crate) struct HeldBatch {
+    pub batch: IncomingBatch,
     pub bytes: Vec<u8>,
     pub since: Now,
 }
 
-impl Payload {
+impl IncomingBatch {
     /// Bytes of the batch, its header included.
     pub fn len(&self) -> u32 {
         self.header.frame_len()
@@ -78,7 +76,7 @@ impl Payload {
 
 /// What the peer said it is.
 pub(crate) enum Peer {
-    /// It may ask anything.
+    /// Neither publisher nor subscriber yet.
     Client,
     /// It sends batches to one topic.
     Publisher {
@@ -88,7 +86,7 @@ pub(crate) enum Peer {
         /// With orders 2 and 5.
         session: Option<Session>,
     },
-    /// It is sent a topic's batches.
+    /// It gets the batches of one topic.
     Subscriber(Cursor),
 }
 
@@ -102,14 +100,15 @@ pub(crate) struct Session {
     pub secret: Secret,
     /// Its place in the sequencer's table.
     pub slot: u32,
-    /// Its epoch, as this connection last heard.
+    /// Its epoch, by the last answer to this connection.
     pub epoch: u32,
 }
 
-/// What the sequencer was asked for this connection. Until it answers nothing more is taken in.
+/// A request to the sequencer on behalf of a connection. This broker reads nothing more from the connection
+/// before the sequencer answers.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked {
-    /// To open the session: then it becomes a publisher.
+pub(crate) enum SessionRequest {
+    /// To open the session. Then the connection is a publisher's.
     Open {
         topic: u32,
         max_message_bytes: u32,
@@ -117,35 +116,36 @@ pub(crate) enum Asked {
         instance: u64,
         secret: Secret,
     },
-    /// The next epoch.
+    /// To begin the next epoch.
     Renew,
     /// To close the session.
     Close,
 }
 
-/// How far a subscriber got.
+/// How far a subscriber is.
 pub(crate) struct Cursor {
     pub topic: u32,
-    /// Offset after what was handed to the link.
+    /// Offset after what the link got.
     pub next: u64,
-    /// First offset of what is being sent.
+    /// First offset of what the link sends.
     pub sending: Option<u64>,
-    /// Other brokers' memory that is being sent from: by row, the lowest position.
+    /// Other brokers whose memory the link sends from: by row, the lowest position.
     pub foreign: Vec<(u16, u64)>,
-    /// Whether the topic's batches are ordered by the sequencer.
+    /// Whether the sequencer orders the topic's batches.
     pub is_ordered: bool,
-    /// It has everything there is, and is listed to be told of more.
+    /// It has everything that there is, and is among the waiting subscribers.
     pub waiting: bool,
 }
 
-/// An answer that is too long for the send ring. Until it was handed over nothing more is taken in.
+/// An answer that is too long for the send ring. This broker reads nothing more from the connection before the
+/// link has sent it.
 pub(crate) struct LongReply {
-    /// Until the link takes it.
+    /// The answer, until the link takes it.
     frame: Option<Vec<u8>>,
     pub since: Now,
 }
 
-/// Why an answer was not sent.
+/// Why a connection did not send an answer.
 pub(crate) enum NotSent {
     /// No control frame can carry it.
     Encode(EncodeError),
@@ -153,35 +153,36 @@ pub(crate) enum NotSent {
     Session(SendError),
 }
 
+/// One connection: its session, what it receives, and what it has to send.
 pub(crate) struct Connection<M: Memory> {
     /// Its number at the reactor.
     pub token: Token,
     pub peer_address: Option<SocketAddr>,
     pub peer_id: PeerId,
     pub counted: Counted,
-    /// Bytes of batches that came in time since one did not: so much room in the log it may claim
-    /// for a batch that is still to come.
+    /// Bytes of batches that came in time since one did not. A batch that is still to come may claim as many in
+    /// the log.
     pub credit_bytes: u64,
     pub peer: Peer,
     pub link: SessionCore<LogProtocol, M>,
     pub input: Input,
     /// Of the payload that is being received.
     pub crc: Crc,
-    /// What is to be told of its batches.
-    pub answers: Answers,
-    /// It is among those whose acknowledgements this round sends.
-    pub is_due: bool,
-    pub asked: Option<Asked>,
-    /// When it was.
-    pub asked_at: Now,
-    /// The topic in which it was told that another instance has its producer: of no other does it know the
-    /// epoch from which it takes over.
-    pub held_in: Option<u32>,
+    /// Acknowledgements of its batches.
+    pub acks: AckQueue,
+    /// This round sends its acknowledgements.
+    pub is_ack_due: bool,
+    pub pending: Option<SessionRequest>,
+    /// When this broker sent that request.
+    pub pending_since: Now,
+    /// The topic in which another instance has its producer. The peer learned that instance's epoch for this
+    /// topic only, so it can take over in no other.
+    pub in_use_in: Option<u32>,
     pub long_reply: Option<LongReply>,
-    /// The brokers as this peer knows them: [`crate::node::Node::roster`].
-    pub roster: u64,
-    /// The peer said goodbye, and the session ends with the acknowledgement of its last batch.
-    pub leaving: bool,
+    /// [`crate::node::Node::membership`] when this peer last got the list of brokers.
+    pub known_membership: u64,
+    /// The peer said goodbye: the session ends when its last batch is acknowledged.
+    pub said_goodbye: bool,
 }
 
 impl<M: Memory> Connection<M> {
@@ -201,14 +202,14 @@ impl<M: Memory> Connection<M> {
             link,
             input: Input::Frames,
             crc: Crc::new(),
-            answers: Answers::default(),
-            is_due: false,
-            asked: None,
-            asked_at: Now(0),
-            held_in: None,
+            acks: AckQueue::default(),
+            is_ack_due: false,
+            pending: None,
+            pending_since: Now(0),
+            in_use_in: None,
             long_reply: None,
-            roster: 0,
-            leaving: false,
+            known_membership: 0,
+            said_goodbye: false,
         }
     }
 
@@ -217,14 +218,14 @@ impl<M: Memory> Connection<M> {
         self.link.is_over() && !matches!(self.input, Input::Payload(_))
     }
 
-    /// Ends the session of a peer that said goodbye, unless acknowledgements are due to it.
+    /// Ends the session of a peer that said goodbye, once it has all answers.
     pub fn finish_if_done(&mut self, now: Now) {
-        if self.leaving && self.answers.is_empty() && self.asked.is_none() {
+        if self.said_goodbye && self.acks.is_empty() && self.pending.is_none() {
             self.link.finish(now);
         }
     }
 
-    /// Sends an answer through the ring. One that is too long for that takes the long way.
+    /// Sends an answer through the ring, or beside it if it is too long for that.
     pub fn reply(&mut self, message: &Control, now: Now) -> Result<(), NotSent> {
         let len = control::body_len(message).map_err(NotSent::Encode)?;
         if FRAME_HEADER_BYTES + len <= self.link.ring().capacity() / REPLY_SHARE {
@@ -248,20 +249,20 @@ impl<M: Memory> Connection<M> {
     fn reply_in_ring(&mut self, message: &Control, len: usize) -> Result<(), NotSent> {
         let id = message.id() as u16;
         let sent = self.link.send_with(id, len, |out| {
-            control::encode_body(message, out).expect("its length was told before");
+            control::encode_body(message, out).expect("`len` is its length");
         });
         sent.map_err(NotSent::Session)
     }
 
-    /// What the peer accepts, if that is less than what the ring can hold: a link does not tell
-    /// more. Who asks for lists accepts the longest control frame.
+    /// What the peer accepts, if that is less than what the ring can hold: a link knows no more than
+    /// that. A peer that asks for lists accepts the longest control frame.
     fn longest_frame_of_peer(&self) -> Option<u32> {
         let ring = self.link.ring().capacity() - FRAME_HEADER_BYTES - CHECKSUM_BYTES;
         let max = self.link.limits()?.max_frame_bytes;
         ((max as usize) < ring).then_some(max)
     }
 
-    /// Gives the long answer to the link as soon as it may, and forgets it when it was handed over.
+    /// Gives the long answer to the link as soon as the link takes it, and forgets it when it is sent.
     pub fn push_long_reply(&mut self) {
         let Some(reply) = &mut self.long_reply else {
             return;
@@ -275,36 +276,36 @@ impl<M: Memory> Connection<M> {
         }
     }
 
-    /// Acknowledges what there is room for; true if that is all.
+    /// Sends the acknowledgements that the ring has room for. True if these are all.
     pub fn send_acks(&mut self, now: Now) -> bool {
-        while let Some((first, status, bases)) = self.answers.next_run() {
+        while let Some((first, status, bases)) = self.acks.next_run() {
             let ack = |out: &mut [u8]| write_ack(first, status, bases, out);
             let id = FrameId::Ack as u16;
             let count = bases.len();
             match self.link.send_with(id, ack_len(count), ack) {
-                Ok(()) => self.answers.told(count),
+                Ok(()) => self.acks.sent(count),
                 Err(SendError::Full) => return false,
                 Err(error) => {
-                    // Nobody to tell, or nobody who could understand it.
+                    // The peer is gone, or accepts no acknowledgement.
                     self.link
                         .fail(CloseReason::TooLarge, &error.to_string(), now);
-                    self.answers.told(count);
+                    self.acks.sent(count);
                 }
             }
         }
         true
     }
 
-    /// Tells the peer why, and ends the session politely. An Error frame says as well that of the
-    /// batches that nobody else has, those are not stored that were not acknowledged before it. So the
-    /// acknowledgements go first, and where they find no room there is none for it.
+    /// Sends the peer the reason, and ends the session once the peer had time to read it. To the peer an Error
+    /// frame also means that of the batches that only this broker has, those are not stored that it did not
+    /// acknowledge before. So the acknowledgements go first. If they find no room, no Error frame is sent.
     pub fn refuse(&mut self, error: ErrorReply, now: Now) {
-        let all_told = self.send_acks(now);
+        let all_acked = self.send_acks(now);
         let code = error.code.number();
         let error = Control::Error(error);
         let len = control::body_len(&error);
-        let told = all_told && len.is_ok_and(|len| self.reply_in_ring(&error, len).is_ok());
-        if told {
+        let sent = all_acked && len.is_ok_and(|len| self.reply_in_ring(&error, len).is_ok());
+        if sent {
             self.link.finish(now);
         } else if let Control::Error(error) = error {
             // The session is not open, or its ring has no room: CLOSE needs none, and settles nothing.

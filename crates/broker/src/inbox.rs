@@ -1,61 +1,62 @@
-//! Topics that threads of a broker tell each other of, so that each looks only after those of its
+//! The topics that changed, from one network thread to the others. So each thread looks only after those of its
 //! subscribers that wait for one of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Topics that an inbox names at most; behind that its thread looks at all that its subscribers wait
-/// for.
+/// Topics that an inbox names, at most. When there are more, its thread looks at all topics that its subscribers
+/// wait for.
 const TOPICS_MAX: usize = 1024;
 
-/// That of one thread.
+/// What one thread is to look at.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// Whether there is anything, so that looking costs no lock.
+    /// Whether there is anything. So looking costs no lock.
     filled: AtomicBool,
-    told: Mutex<Told>,
+    topics: Mutex<Grown>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Grown {
     topics: Vec<u32>,
     /// There were more.
     overrun: bool,
 }
 
 impl Inbox {
-    /// Tells of topics that have grown or went.
-    pub fn tell(&self, topics: &[u32]) {
-        let mut told = self.told();
-        if !told.overrun {
-            let last = told.topics.last().copied();
-            told.topics
+    /// Adds topics that have grown or are gone.
+    pub fn notify(&self, topics: &[u32]) {
+        let mut grown = self.lock();
+        if !grown.overrun {
+            let last = grown.topics.last().copied();
+            grown
+                .topics
                 .extend(topics.iter().filter(|topic| Some(**topic) != last));
-            if told.topics.len() > TOPICS_MAX {
-                told.topics.clear();
-                told.overrun = true;
+            if grown.topics.len() > TOPICS_MAX {
+                grown.topics.clear();
+                grown.overrun = true;
             }
         }
         // Partner: the load in `take`. What the topics are about was stored under the log's lock.
         self.filled.store(true, Ordering::Release);
     }
 
-    /// Appends what was told since the last call. False when that is too much: then everything is to
-    /// be looked at.
-    #[must_use = "when it is false, everything is to be looked at"]
+    /// Appends the topics added since the last call. False when there were too many: then the caller looks at
+    /// all.
+    #[must_use = "when it is false, the caller looks at all topics"]
     pub fn take(&self, topics: &mut Vec<u32>) -> bool {
-        // Partner: the store in `tell`.
+        // Partner: the store in `notify`.
         if !self.filled.load(Ordering::Acquire) {
             return true;
         }
-        let mut told = self.told();
+        let mut grown = self.lock();
         self.filled.store(false, Ordering::Relaxed);
-        topics.append(&mut told.topics);
-        !std::mem::take(&mut told.overrun)
+        topics.append(&mut grown.topics);
+        !std::mem::take(&mut grown.overrun)
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Grown> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,15 +69,15 @@ mod tests {
         let inbox = Inbox::default();
         let mut topics = Vec::new();
         assert!(inbox.take(&mut topics) && topics.is_empty());
-        inbox.tell(&[1, 2]);
-        inbox.tell(&[2]);
-        inbox.tell(&[3]);
+        inbox.notify(&[1, 2]);
+        inbox.notify(&[2]);
+        inbox.notify(&[3]);
         assert!(inbox.take(&mut topics));
         assert_eq!(topics, [1, 2, 3]);
         let many: Vec<u32> = (0..TOPICS_MAX as u32).collect();
-        inbox.tell(&many);
-        inbox.tell(&many);
-        inbox.tell(&many);
+        inbox.notify(&many);
+        inbox.notify(&many);
+        inbox.notify(&many);
         topics.clear();
         assert!(!inbox.take(&mut topics));
         assert!(topics.is_empty() && inbox.take(&mut topics));

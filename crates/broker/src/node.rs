@@ -152,8 +152,8 @@ impl<M: Memory> Node<M> {
             let mut log = self.log();
             gone.retain(|id| log.close_topic(*id));
             if !gone.is_empty() {
-                // Their subscribers are to be told.
-                self.inboxes.iter().for_each(|inbox| inbox.tell(&gone));
+                // Their subscribers have to learn it.
+                self.inboxes.iter().for_each(|inbox| inbox.notify(&gone));
             }
             // Without connections no thread looks, and the order must not get too far ahead.
             if log.has_ordered() {
@@ -200,20 +200,19 @@ impl<M: Memory> Node<M> {
         (term.epoch != gone).then_some(row)
     }
 
-    /// Another number when a broker that takes data has come, gone or moved, or another one sequences.
-    /// Rows that nobody ever
-    /// claimed cost one load.
-    pub fn roster(&self) -> u64 {
-        let mut roster = DefaultHasher::new();
+    /// The membership fingerprint: it changes when a broker that takes data has come, gone or moved, or another
+    /// candidate sequences. A row that was never claimed costs one load.
+    pub fn membership(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
         for row in self.region.geometry().data_rows() {
             if self.region.incarnation(row) > 0
                 && let Some(found) = self.region.broker_row(row).found()
             {
-                (row, found.state, found.incarnation, found.address()).hash(&mut roster);
+                (row, found.state, found.incarnation, found.address()).hash(&mut hasher);
             }
         }
-        self.sequencer().hash(&mut roster);
-        roster.finish()
+        self.sequencer().hash(&mut hasher);
+        hasher.finish()
     }
 
     /// The sequencer that this broker submits to, if it takes data and has met one.
@@ -236,7 +235,8 @@ impl<M: Memory> Node<M> {
         self.held().serve(peer, || self.is_of_cluster(peer))
     }
 
-    /// Counts a connection that is told why it is not served. False if it is to be closed without that.
+    /// Counts a connection that gets the reason why it is refused. False if there are too many of these: then the
+    /// caller closes it without a reason.
     pub(crate) fn refuse(&self, peer: PeerId) -> bool {
         self.held().refuse(peer)
     }
@@ -266,9 +266,9 @@ impl<M: Memory> Node<M> {
         })
     }
 
-    /// A thread that told of `told` publishers without room now has `now` of them.
-    pub fn paused_changed(&self, told: &mut usize, now: usize) {
-        let before = std::mem::replace(told, now);
+    /// Counts that a thread which reported `reported` publishers that wait now has `now` of them.
+    pub fn paused_changed(&self, reported: &mut usize, now: usize) {
+        let before = std::mem::replace(reported, now);
         if now > before {
             self.paused.fetch_add(now - before, Ordering::Relaxed);
         } else if now < before {
@@ -281,15 +281,16 @@ impl<M: Memory> Node<M> {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// Tells the other threads of topics that have grown or went. True when there are any to wake.
-    pub fn tell_others(&self, lane: u16, topics: &[u32]) -> bool {
+    /// Adds topics that have grown or are gone to the inboxes of the other threads. True when there are other
+    /// threads, which have to be woken.
+    pub fn notify_others(&self, lane: u16, topics: &[u32]) -> bool {
         let others = self.inboxes.iter().zip(0..).filter(|it| it.1 != lane);
-        others.map(|(inbox, _)| inbox.tell(topics)).count() > 0
+        others.map(|(inbox, _)| inbox.notify(topics)).count() > 0
     }
 
-    /// What other threads told this one: see [`Inbox::take`].
-    #[must_use = "when it is false, everything is to be looked at"]
-    pub(crate) fn take_told(&self, lane: u16, topics: &mut Vec<u32>) -> bool {
+    /// Takes the topics in this thread's inbox: see [`Inbox::take`].
+    #[must_use = "when it is false, the caller looks at all topics"]
+    pub(crate) fn take_notified(&self, lane: u16, topics: &mut Vec<u32>) -> bool {
         self.inboxes[usize::from(lane)].take(topics)
     }
 }

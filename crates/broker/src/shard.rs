@@ -4,19 +4,17 @@
 //! Call order: [`Shard::opened`], [`Shard::received`] and [`Shard::sent`] for
 //! what a reactor reports, [`Shard::tick`] every [`TICK`],
 //! and after each round of these once [`Shard::settle`], which answers, admits
-//! batches, sends acknowledgements and feeds subscribers. Calls append [`Action`]s
-//! that the driver must carry out in order. A batch is appended as soon as its last byte is
-//! reported; nothing is admitted, and so nothing evicted, before [`Shard::settle`].
+//! batches, and sends acknowledgements and batches. Calls append [`Action`]s
+//! that the driver must carry out in order. The shard appends a batch when the reactor reports its last
+//! byte. It admits nothing, and so evicts nothing, before [`Shard::settle`].
 //!
 //! Invariants
-//! - At most one receive and one send per connection are outstanding; a
-//!   connection is forgotten only when both have come back. The receive is the
+//! - At most one receive and one send per connection are outstanding. The shard
+//!   removes a connection only when both have come back. The receive is the
 //!   link's, or the payload's of a batch.
-//! - Room in the log that was admitted for a connection is given back by
-//!   exactly one of append and abandon.
-//! - Nothing a peer sends can stop the thread or touch another connection.
+//! - Exactly one of append, submit and abandon gives back the space in the log that a connection got.
+//! - Nothing that a peer sends can stop the thread or touch another connection.
 
-mod aside;
 mod control;
 mod ending;
 mod exchange;
@@ -24,10 +22,12 @@ mod export;
 mod ingest;
 mod members;
 mod order;
-mod paused;
+mod paused_publishers;
 mod refusals;
+mod retry;
+mod staging;
 mod state;
-mod waiting;
+mod waiting_subscribers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -54,41 +54,39 @@ use crate::profile::Stage;
 use refusals::STOPPING;
 use state::ShardState;
 
-/// How often [`Shard::tick`] wants to be called while there are connections.
+/// How often the driver calls [`Shard::tick`] while there are connections.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// What leaves a connection goes through a ring of this size: acknowledgements and answers. Batches
-/// leave from the log.
+/// Size of a connection's send ring, for acknowledgements and answers. Batches go to the socket from the log.
 const SEND_RING_BYTES: usize = 64 << 10;
-/// What comes goes through a ring of this size: requests and batch headers. Payload goes straight
-/// into the log.
+/// Size of a connection's receive ring, for requests and batch headers. Payload goes straight into the log.
 const RECV_RING_BYTES: usize = 16 << 10;
 /// Rings of each kind that a thread keeps for the next connections.
 const IDLE_RINGS: usize = 64;
-/// How long a polite end may take.
+/// How long a peer may take to read why its session ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// What a refused peer may still send meanwhile, in bytes.
+/// How many bytes a refused peer may still send meanwhile.
 const DISCARD_LIMIT_BYTES: usize = 64 << 20;
 
 const _: () =
     assert!(FRAME_HEADER_BYTES + MAX_REQUEST_BYTES as usize + CHECKSUM_BYTES <= RECV_RING_BYTES);
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug)]
 pub enum Action<M: Memory> {
     /// Receive into a buffer.
     Recv(Token, RecvBuf<M>),
     /// Send a buffer.
     Send(Token, SendBuf<M>),
-    /// Take back what is being received into: it is submitted again elsewhere.
+    /// Give back the buffer that is being received into. The shard goes on with another one.
     Recall(Token),
-    /// Nothing more will be sent.
+    /// Shut down the sending side.
     ShutdownWrite(Token),
-    /// Close; outstanding buffers come back.
+    /// Close, and give back outstanding buffers.
     Close(Token),
-    /// Other threads of this broker may have subscribers for what was appended, or answers to give.
+    /// Wake the other threads: they may have subscribers for what was appended, or answers to pass on.
     WakeOthers,
-    /// There is something for the sequencer, which may sleep.
+    /// Wake the sequencer if it sleeps: there is something for it.
     Submitted,
 }
 
@@ -97,11 +95,11 @@ pub struct Shard<M: Memory> {
     link: SessionConfig,
     rings: RingPools,
     connections: BTreeMap<Token, Connection<M>>,
-    /// Apart from the connections, so that its methods take the connection that they are about.
+    /// Apart from the connections, so that its methods can take one of them.
     state: ShardState<M>,
     seen_evictions: u64,
     seen_recalls: u64,
-    /// The tick has looked at the time, and [`Shard::settle`] is to.
+    /// [`Shard::tick`] was called, and [`Shard::settle`] has not looked at the time since.
     ticked: bool,
 }
 
@@ -109,7 +107,7 @@ impl<M: Memory> Shard<M> {
     /// A shard without connections. `lane` is its number among the threads of its broker.
     ///
     /// # Errors
-    /// What keeps rings from being made on this machine.
+    /// This machine gives no memory for rings.
     pub fn new(node: Arc<Node<M>>, lane: u16) -> io::Result<Self> {
         let limits = Limits::new(MAX_REQUEST_BYTES, node.config.max_batch_bytes);
         Ok(Self {
@@ -175,7 +173,7 @@ impl<M: Memory> Shard<M> {
         self.state.ready.push(token);
     }
 
-    /// Why a peer that connects is not served, if it is not. Otherwise it is counted.
+    /// Counts a peer that this broker serves, or says why it does not.
     fn serve(&self, peer: PeerId) -> Option<(ErrorCode, String)> {
         if self.state.draining {
             return Some((ErrorCode::Draining, STOPPING.into()));
@@ -226,16 +224,16 @@ impl<M: Memory> Shard<M> {
             return;
         };
         connection.link.sent(buf, result, at.now);
-        self.state.check_kept(connection);
+        self.state.check_still_retained(connection);
         if result.is_err() {
-            // Nobody reads it any more; what the peer said last is still taken in.
+            // The peer reads it no more. The shard still handles what the peer sent last.
             connection.long_reply = None;
         }
         self.state.ready.push(token);
     }
 
-    /// After each round of events: takes in what came, acknowledges, resumes publishers, feeds
-    /// subscribers. True when the sequencer had something to tell, or may have more.
+    /// After each round of events: handles what came, acknowledges, resumes publishers, sends to
+    /// subscribers. True when the sequencer had stored something, or may have more.
     pub fn settle(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         let news = self.poll_order(at, out);
         let mut ready = std::mem::take(&mut self.state.ready);
@@ -249,10 +247,10 @@ impl<M: Memory> Shard<M> {
         self.close_overtaken(at, out);
         self.wake_subscribers(out);
         ready.append(&mut self.state.ready);
-        // What is listed meanwhile is seen to as well: it comes of bytes that are here already.
+        // Connections that become ready meanwhile have their turn, too: their bytes are here already.
         while !ready.is_empty() {
             for token in ready.drain(..) {
-                self.feed(token, at, out);
+                self.send_next(token, at, out);
             }
             std::mem::swap(&mut ready, &mut self.state.ready);
         }
@@ -263,7 +261,7 @@ impl<M: Memory> Shard<M> {
         news
     }
 
-    /// Takes in what a connection's link has to tell, and does what it wants.
+    /// Handles the events of a connection's link, and passes its steps to the driver.
     fn exchange(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         if let Some(connection) = self.connections.get_mut(&token) {
             self.state.exchange(connection, at, out);
@@ -273,10 +271,10 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    /// As [`Self::exchange`], once a subscriber was sent what comes next.
-    fn feed(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+    /// Sends a subscriber what comes next, then as [`Self::exchange`].
+    fn send_next(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         if let Some(connection) = self.connections.get_mut(&token) {
-            self.state.feed(connection, at);
+            self.state.send_next(connection, at);
             self.state.exchange(connection, at, out);
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
@@ -285,7 +283,7 @@ impl<M: Memory> Shard<M> {
     }
 }
 
-/// Links as this broker wants them.
+/// How this broker configures its sessions.
 fn link_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
     SessionConfig::default().with(|session| {
         session.max_frame_bytes = limits.max_control_bytes;
@@ -300,7 +298,7 @@ fn link_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
         session.discard_limit_bytes = DISCARD_LIMIT_BYTES;
         session.max_kept_bytes = 0;
         session.reply_room = SEND_RING_BYTES / REPLY_SHARE;
-        // Never a byte of a payload.
+        // No byte of a payload.
         session.read_ahead = BATCH_HEADER_BYTES;
     })
 }

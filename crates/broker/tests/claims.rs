@@ -208,21 +208,21 @@ fn who_delivered_may_claim_as_much_and_not_for_long() {
             .log_usage()
             .receiving_bytes
     };
-    let aside = || cluster.broker(1).expect("it runs").log_usage().staged_bytes;
+    let staged = || cluster.broker(1).expect("it runs").log_usage().staged_bytes;
     let first = million(topic, 0);
     peer.send_bytes(&first[..1000]);
-    eventually("it is received beside the log", || aside() > 0);
+    eventually("it is received beside the log", || staged() > 0);
     assert_eq!(claimed(), 0);
     peer.send_bytes(&first[1000..]);
     peer.expect_acks(1);
-    assert_eq!(aside(), 0);
+    assert_eq!(staged(), 0);
     let second = million(topic, 1);
     peer.send_bytes(&second[..1000]);
     eventually("it has its room in the log, or had it", || {
-        claimed() + aside() > 0
+        claimed() + staged() > 0
     });
     eventually("it goes on beside the log", || {
-        claimed() == 0 && aside() > 0
+        claimed() == 0 && staged() > 0
     });
     peer.send_bytes(&second[1000..]);
     peer.expect_acks(1);

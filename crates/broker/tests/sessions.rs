@@ -124,8 +124,8 @@ fn a_publisher_that_the_log_holds_back_is_not_taken_for_dead() {
             (peer, whole, most)
         })
         .collect();
-    let aside = || cluster.broker(1).expect("it runs").log_usage().staged_bytes;
-    eventually("three batches are on their way", || aside() > 10_100_000);
+    let staged = || cluster.broker(1).expect("it runs").log_usage().staged_bytes;
+    eventually("three batches are on their way", || staged() > 10_100_000);
     let mut waiting = Peer::greet(data(&cluster));
     let id = waiting.open_publisher("t", 1).topic_id;
     waiting.send_bytes(&batch(id, 0, &[b"me too"]));

@@ -136,13 +136,13 @@ fn hold(cluster: &Cluster) -> Vec<(Peer, Vec<u8>)> {
         })
         .collect();
     eventually("they hold more than the high watermark", || {
-        aside(cluster) > 10_100_000
+        staged(cluster) > 10_100_000
     });
     held
 }
 
 /// Memory of batches that are on their way.
-fn aside(cluster: &Cluster) -> u64 {
+fn staged(cluster: &Cluster) -> u64 {
     cluster.broker(1).expect("it runs").log_usage().staged_bytes
 }
 
@@ -197,7 +197,7 @@ fn who_waits_too_long_is_told_backpressure() {
         })
         .collect();
     eventually("each has memory for all of its batch", || {
-        aside(&cluster) > 16_000_000
+        staged(&cluster) > 16_000_000
     });
     // They go on, several times as fast as they must, and are not done before the other gives up.
     let (done, ended) = std::sync::mpsc::channel::<()>();

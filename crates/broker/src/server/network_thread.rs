@@ -312,7 +312,7 @@ impl NetworkThread {
 
     /// Closes everything and waits for the buffers that are outstanding.
     fn cut(&mut self, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
-        self.shard.cut(at, actions);
+        self.shard.close_all(at, actions);
         self.carry_out(actions);
         let mut completions = Vec::new();
         while Reactor::<Mapped>::outstanding(&self.reactor) > 0 {

@@ -1,4 +1,4 @@
-//! Requests: which topics, open a stream, who is there.
+//! Requests of clients: topics, streams, status, brokers.
 
 use embar_memory::{Damage, Memory};
 use embar_meter::kernel::ProcessReading;
@@ -21,7 +21,7 @@ use crate::topics::Topic;
 
 impl<M: Memory> ShardState<M> {
     /// Answers a request.
-    pub(super) fn answer(
+    pub(super) fn handle_request(
         &mut self,
         connection: &mut Connection<M>,
         request: Control,
@@ -43,7 +43,7 @@ impl<M: Memory> ShardState<M> {
                 Err(error) => Err(error),
             },
             Control::Subscribe(subscribe) => self.subscribe(connection, &subscribe),
-            other => self.ask(other, at),
+            other => self.answer_query(other, at),
         };
         match answer {
             Ok(message) => self.reply(connection, &message, at),
@@ -65,10 +65,10 @@ impl<M: Memory> ShardState<M> {
                 self.ready.push(connection.token);
                 return;
             }
-            // It ended meanwhile.
+            // The session has ended.
             Err(NotSent::Session(SendError::Closed)) => return,
             Err(NotSent::Encode(error)) => ErrorReply::new(ErrorCode::Internal, error.to_string()),
-            // It does not read what it is sent, and may come back.
+            // The peer does not read. It may come back.
             Err(NotSent::Session(SendError::Full)) => {
                 ErrorReply::new(ErrorCode::Backpressure, SendError::Full.to_string())
             }
@@ -77,8 +77,8 @@ impl<M: Memory> ShardState<M> {
         self.refuse(connection, error, at);
     }
 
-    /// Requests that change nothing about their connection.
-    fn ask(&mut self, message: Control, at: Timestamp) -> Reply {
+    /// Answers a request that does not change its connection.
+    fn answer_query(&self, message: Control, at: Timestamp) -> Reply {
         let node = &*self.node;
         match message {
             Control::Metadata(asked) => Ok(members::metadata(node, asked.topic.as_deref())),
@@ -101,7 +101,7 @@ impl<M: Memory> ShardState<M> {
         }
     }
 
-    /// `None` when the sequencer has to be asked first.
+    /// The answer, or `None` if the sequencer has to answer first.
     fn open_publisher(
         &mut self,
         connection: &mut Connection<M>,
@@ -151,13 +151,13 @@ impl<M: Memory> ShardState<M> {
     fn subscribe(&self, connection: &mut Connection<M>, subscribe: &Subscribe) -> Reply {
         let topic = open_topic(&self.node, &subscribe.topic, subscribe.topic_id)?;
         if topic.is_ordered() {
-            // As far as it is known now, so that the latest position is that.
+            // The latest position is that of what is ordered by now.
             self.node.log().poll_order();
         }
         let extents = self.node.log().topic_stats(topic.id);
         let extents =
             extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
-        // What lies behind damage was given out before, and nobody can tell it from what is still to come.
+        // Offsets behind damage had batches before. Nothing tells them from offsets of batches still to come.
         let misses_some = match subscribe.start {
             StartAt::Earliest => true,
             StartAt::Latest => false,
@@ -270,15 +270,15 @@ fn largest_message(max_batch_bytes: u32) -> u32 {
     lines - BATCH_HEADER_BYTES as u32 - MESSAGE_HEADER_BYTES as u32
 }
 
-/// Finds a topic as the table is now, and makes it known to the log. One whose `id` is known, and not
-/// 0, is not to be taken for another one of its name.
+/// Finds a topic in the table as it is now, and opens it in the log. If `id` is not 0, the topic must have it: a
+/// topic that was deleted and created again has another one.
 fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, ErrorReply> {
     if !node.takes_data() {
         let what = "the head takes no data: publish to and read from the other brokers";
         return Err(ErrorReply::new(ErrorCode::NotData, what.into()));
     }
     node.refresh_topics();
-    // Under one guard: a topic that is deleted meanwhile must not be opened again.
+    // Under one guard: the log must not open a topic that was deleted meanwhile.
     let topics = node.topics();
     let topic = topics.by_name(name);
     let topic = topic.ok_or_else(|| unknown_topic(&topics, name))?;

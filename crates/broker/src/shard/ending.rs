@@ -1,4 +1,4 @@
-//! How connections end: politely where that is possible, in time in any case.
+//! How connections end: with a reason that the peer can read, or in time in any case.
 
 use embar_frame::Now;
 use embar_memory::Memory;
@@ -6,17 +6,18 @@ use embar_memory::canary::{Canary, injected};
 use embar_session::CloseReason;
 use embar_wire::control::{ErrorCode, ErrorReply};
 
-use super::aside::LEAST_BYTES_PER_SECOND;
 use super::order::SEQUENCER_PATIENCE;
 use super::refusals::{NO_ROOM_IN_TIME, STOPPING};
+use super::staging::LEAST_BYTES_PER_SECOND;
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Asked, Connection, Held, Input, Peer};
+use crate::connection::{Connection, HeldBatch, Input, Peer, SessionRequest};
 use crate::profile::Counter;
 
 impl<M: Memory> ShardState<M> {
-    /// Tells a peer why, and closes once it had time to read that. Nothing of it is stored from then on.
+    /// Sends a peer the reason, and closes once it had time to read that. From now on this broker stores nothing
+    /// that the peer sends.
     pub(super) fn refuse(
         &mut self,
         connection: &mut Connection<M>,
@@ -31,7 +32,7 @@ impl<M: Memory> ShardState<M> {
         self.ready.push(connection.token);
     }
 
-    /// Whether a connection is over. Then nothing is held for it any more, and the caller removes it.
+    /// Whether a connection is over. Then this gives back what the broker holds for it, and the caller removes it.
     pub(super) fn release_if_over(&mut self, connection: &Connection<M>) -> bool {
         if !connection.is_over() {
             return false;
@@ -51,7 +52,7 @@ impl<M: Memory> ShardState<M> {
         true
     }
 
-    /// When a connection has to be looked at: for what its link waits for, or for what the log does.
+    /// When [`Shard::tick`] has to look at a connection: the deadline of its link, or its own.
     fn deadline_of(&self, connection: &Connection<M>) -> Option<Now> {
         let own = self.own_deadline_of(connection);
         [connection.link.next_tick(), own]
@@ -66,35 +67,35 @@ impl<M: Memory> ShardState<M> {
             return None;
         }
         match &connection.input {
-            Input::Paused { since, .. } | Input::Held(Held { since, .. }) => {
+            Input::Paused { since, .. } | Input::Held(HeldBatch { since, .. }) => {
                 return Some(since.after(config.backpressure_timeout));
             }
-            // What is held and hardly comes is what others wait for.
-            Input::Payload(payload) if self.node.paused() > 0 && !injected(Canary::SlowGivenUp) => {
+            // Others wait for what a slow batch holds.
+            Input::Payload(batch) if self.node.paused() > 0 && !injected(Canary::SlowGivenUp) => {
                 let patience = config.frame_timeout.min(config.backpressure_timeout / 2);
-                return Some(payload.looked.after(patience));
+                return Some(batch.looked.after(patience));
             }
             Input::Payload(_) | Input::Frames => {}
         }
-        if let Some(Asked::Open { .. } | Asked::Renew) = connection.asked {
-            return Some(connection.asked_at.after(SEQUENCER_PATIENCE));
+        if let Some(SessionRequest::Open { .. } | SessionRequest::Renew) = connection.pending {
+            return Some(connection.pending_since.after(SEQUENCER_PATIENCE));
         }
         let reply = connection.long_reply.as_ref()?;
         (!config.idle_timeout.is_zero()).then(|| reply.since.after(config.idle_timeout))
     }
 
-    fn look_at_own_deadline(&mut self, connection: &mut Connection<M>, at: Timestamp) {
+    fn check_own_deadline(&mut self, connection: &mut Connection<M>, at: Timestamp) {
         let deadline = self.own_deadline_of(connection);
         if deadline.is_none_or(|deadline| deadline > at.now) {
             return;
         }
-        if let Input::Payload(payload) = &mut connection.input
-            && payload.comes(at.now)
+        if let Input::Payload(batch) = &mut connection.input
+            && batch.is_fast_enough(at.now)
         {
             return;
         }
-        if connection.asked.is_some() && matches!(connection.input, Input::Frames) {
-            // Whatever comes of it later is for nobody: who asks again does so on another connection.
+        if connection.pending.is_some() && matches!(connection.input, Input::Frames) {
+            // A later answer of the sequencer finds no connection: the client asks again on another one.
             return self.session_refused(connection, ErrorCode::NoSequencer, at);
         }
         let error = match &connection.input {
@@ -117,7 +118,7 @@ impl<M: Memory> ShardState<M> {
         self.refuse(connection, error, at);
     }
 
-    fn say_goodbye(
+    fn send_goodbye(
         &mut self,
         connection: &mut Connection<M>,
         at: Timestamp,
@@ -126,27 +127,27 @@ impl<M: Memory> ShardState<M> {
         if !connection.link.is_open() {
             let code = ErrorCode::Draining.number();
             connection.link.refuse(code, STOPPING, at.now);
-            self.act(connection, at, out);
+            self.run_steps(connection, at, out);
             return;
         }
         connection.link.goodbye(STOPPING);
-        self.act(connection, at, out);
-        // A publisher closes by itself when its batches are acknowledged.
+        self.run_steps(connection, at, out);
+        // A publisher closes its connection itself when its batches are acknowledged.
         let is_publisher = matches!(connection.peer, Peer::Publisher { .. });
         if !is_publisher && !connection.is_over() {
             let reason = CloseReason::Shutdown;
             connection.link.fail(reason, STOPPING, at.now);
-            self.act(connection, at, out);
+            self.run_steps(connection, at, out);
         }
     }
 }
 
 impl<M: Memory> Shard<M> {
-    /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
-    /// came and went. Looks after what the sequencer has not taken for long.
+    /// Ends what has taken too long, lets links send their heartbeats, and sends streams the list of brokers when
+    /// it has changed. Restores submissions that the sequencer has not taken for long.
     pub fn tick(&mut self, at: Timestamp) {
         self.ticked = true;
-        self.tell_roster(at);
+        self.announce_membership(at);
         let state = &mut self.state;
         state.submitted |= state.node.takes_data() && state.node.log().restore_lost(state.lane);
         for connection in self.connections.values_mut() {
@@ -156,31 +157,31 @@ impl<M: Memory> Shard<M> {
             }
             connection.send_acks(at.now);
             connection.link.tick(at.now);
-            state.look_at_own_deadline(connection, at);
-            // Room in the log that it holds comes back with its buffer: at its next
-            // byte, or when the connection is closed.
+            state.check_own_deadline(connection, at);
+            // Its space in the log comes back with its buffer: at its next byte, or when the connection is
+            // closed.
             state.ready.push(connection.token);
         }
     }
 
-    /// From now on peers are told to go elsewhere; ends when they did.
+    /// Says goodbye to all peers, and refuses new ones. The shard is empty when all have left.
     pub fn drain(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         if std::mem::replace(&mut self.state.draining, true) {
             return;
         }
         let state = &mut self.state;
         self.connections.retain(|_, connection| {
-            state.say_goodbye(connection, at, out);
+            state.send_goodbye(connection, at, out);
             !state.release_if_over(connection)
         });
     }
 
-    /// Closes whatever is left.
-    pub fn cut(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
+    /// Closes all connections at once.
+    pub fn close_all(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         let state = &mut self.state;
         self.connections.retain(|_, connection| {
             connection.link.close(CloseReason::Shutdown, STOPPING);
-            state.act(connection, at, out);
+            state.run_steps(connection, at, out);
             !state.release_if_over(connection)
         });
     }

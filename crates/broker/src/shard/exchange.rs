@@ -1,5 +1,5 @@
-//! Between a connection's link and the rules of the log: what the link tells is handled, what it
-//! wants is asked of the driver.
+//! Between a connection's link and the rules of the log: handles the link's events, and turns the link's steps
+//! into actions for the driver.
 
 use embar_frame::FRAME_HEADER_BYTES;
 use embar_memory::Memory;
@@ -16,8 +16,8 @@ use crate::clock::Timestamp;
 use crate::connection::{Connection, Input, Peer};
 use crate::profile::Counter;
 
-/// What a link told, in memory of its own.
-enum Told {
+/// An event of a link, which borrows nothing from it.
+enum LinkEvent {
     Hello(Result<Hello, DecodeError>),
     Request(Result<Control, DecodeError>),
     Batch(Result<BatchHeader, DecodeError>),
@@ -27,7 +27,7 @@ enum Told {
     Nothing,
 }
 
-impl Told {
+impl LinkEvent {
     fn of(incoming: Incoming<'_>, max_batch_bytes: u32) -> Self {
         match incoming {
             Incoming::Opened { greeting } => {
@@ -47,7 +47,7 @@ fn request(message: &Message<'_>) -> Result<Control, DecodeError> {
     Ok(decode(id, message.payload())?)
 }
 
-/// The link's head and its frame header are the batch's header.
+/// A batch's header: the frame's header, and the head that the link read behind it.
 fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeError> {
     debug_assert!(head.early().is_empty(), "the read-ahead ends at the head");
     let mut bytes = [0; BATCH_HEADER_BYTES];
@@ -58,46 +58,51 @@ fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeErr
 }
 
 impl<M: Memory> ShardState<M> {
-    /// Takes in what a connection's link has to tell, and does what it wants.
+    /// Handles the events of a connection's link, and passes its steps to the driver.
     pub(super) fn exchange(
         &mut self,
         connection: &mut Connection<M>,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        self.take_in(connection, at, out);
-        self.act(connection, at, out);
+        self.handle_incoming(connection, at, out);
+        self.run_steps(connection, at, out);
     }
 
-    fn take_in(&mut self, connection: &mut Connection<M>, at: Timestamp, out: &mut Vec<Action<M>>) {
+    fn handle_incoming(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
         loop {
             connection.push_long_reply();
-            // What is taken in may end the session: what was stored is acknowledged before that.
+            // An event may end the session: the acknowledgements of what is stored go before that.
             connection.send_acks(at.now);
             let Some(incoming) = connection.link.next(at.now) else {
                 return;
             };
             let is_frame = matches!(incoming, Incoming::Message(_) | Incoming::Head(_));
-            let answering = connection.long_reply.is_some() || connection.asked.is_some();
+            let answering = connection.long_reply.is_some() || connection.pending.is_some();
             if is_frame && answering {
-                // Answers come in the order of their requests.
+                // Answers go in the order of their requests.
                 connection.link.put_back();
                 return;
             }
-            match Told::of(incoming, self.limits.max_batch_bytes) {
-                Told::Hello(hello) => self.welcome(connection, hello, at),
-                Told::Request(Ok(request)) => self.answer(connection, request, at),
-                Told::Request(Err(error)) => {
+            match LinkEvent::of(incoming, self.limits.max_batch_bytes) {
+                LinkEvent::Hello(hello) => self.welcome(connection, hello, at),
+                LinkEvent::Request(Ok(request)) => self.handle_request(connection, request, at),
+                LinkEvent::Request(Err(error)) => {
                     let error = ErrorReply::new(error.code(), error.to_string());
                     self.refuse(connection, error, at);
                 }
-                Told::Batch(header) => self.begin_batch(connection, header, at, out),
-                Told::Goodbye => {
-                    connection.leaving = true;
+                LinkEvent::Batch(header) => self.begin_batch(connection, header, at, out),
+                LinkEvent::Goodbye => {
+                    connection.said_goodbye = true;
                     connection.finish_if_done(at.now);
                 }
-                Told::Closed(closed) => self.note_end(connection, &closed),
-                Told::Nothing => {}
+                LinkEvent::Closed(closed) => self.log_end(connection, &closed),
+                LinkEvent::Nothing => {}
             }
         }
     }
@@ -117,8 +122,8 @@ impl<M: Memory> ShardState<M> {
         };
         match hello {
             Ok(_) => {
-                // Who connects has just asked who is there.
-                connection.roster = self.node.roster();
+                // A peer asks for the list of brokers before it connects.
+                connection.known_membership = self.node.membership();
                 if let Err(error) = connection.link.welcome(&welcome.to_greeting(), at.now) {
                     let text = error.to_string();
                     connection.link.fail(CloseReason::BadMessage, &text, at.now);
@@ -132,7 +137,7 @@ impl<M: Memory> ShardState<M> {
         }
     }
 
-    fn note_end(&self, connection: &Connection<M>, closed: &Closed) {
+    fn log_end(&self, connection: &Connection<M>, closed: &Closed) {
         if closed.by != Side::Local {
             tracing::debug!(peer = connection.name(), "{closed}");
             return;
@@ -142,7 +147,7 @@ impl<M: Memory> ShardState<M> {
             CloseReason::TooLarge | CloseReason::BadFrame | CloseReason::Damaged
         );
         if refused && matches!(connection.peer, Peer::Publisher { .. }) {
-            // Whatever it was: it stands where a batch was due.
+            // A publisher sends nothing but batches.
             self.meter.count(Counter::RefusedBatches as usize, 1);
         }
         if !matches!(closed.reason, CloseReason::Finished | CloseReason::Shutdown) {
@@ -150,21 +155,21 @@ impl<M: Memory> ShardState<M> {
         }
     }
 
-    /// Does what a connection's link wants.
-    pub(super) fn act(
+    /// Passes the steps of a connection's link to the driver.
+    pub(super) fn run_steps(
         &mut self,
         connection: &mut Connection<M>,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let ending = connection.link.is_ending();
-        if ending && let Input::Payload(payload) = &mut connection.input {
-            // What it holds is to be given up at once.
-            if !std::mem::replace(&mut payload.recalled, true) {
+        if ending && let Input::Payload(batch) = &mut connection.input {
+            // The session ends: the memory that the batch holds comes back at once.
+            if !std::mem::replace(&mut batch.recalled, true) {
                 out.push(Action::Recall(connection.token));
             }
         } else if ending {
-            self.give_up_held(connection);
+            self.discard_held(connection);
             connection.input = Input::Frames;
             if connection.link.body_due() > 0 {
                 connection.link.discard_body(at.now);

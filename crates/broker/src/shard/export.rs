@@ -1,4 +1,4 @@
-//! Batches on their way out: from the log to subscribers, without a copy of our own.
+//! Batches to subscribers: from the log to the socket, without a copy by this broker.
 
 use embar_memory::Memory;
 use embar_session::CloseReason;
@@ -12,13 +12,13 @@ use crate::clock::Timestamp;
 use crate::connection::{Connection, Peer};
 use crate::log::Read;
 
-/// Most bytes handed to one send: enough to make system calls rare, little
-/// enough that a reader pins no more than a part of an extent.
+/// Most bytes for one send: enough to make system calls rare, and few enough that a reader pins no more than a
+/// part of an extent.
 const RUN_BYTES: usize = 4 << 20;
 
 impl<M: Memory> ShardState<M> {
-    /// Sends a subscriber what comes next, or lists it as waiting.
-    pub(super) fn feed(&mut self, connection: &mut Connection<M>, at: Timestamp) {
+    /// Sends a subscriber what comes next, or adds it to the waiting ones.
+    pub(super) fn send_next(&mut self, connection: &mut Connection<M>, at: Timestamp) {
         if connection.long_reply.is_some() || !connection.link.may_send_body() {
             return;
         }
@@ -86,9 +86,9 @@ impl<M: Memory> ShardState<M> {
         }
     }
 
-    /// Cuts a reader that was sent other brokers' memory which had been given up: what it got is not
-    /// to be trusted, and it gets no more of it. Its checksums tell it so.
-    pub(super) fn check_kept(&self, connection: &mut Connection<M>) {
+    /// Closes the connection of a subscriber that this broker sends other brokers' memory which they have evicted
+    /// meanwhile. The subscriber finds by checksums that what it got of it is worthless.
+    pub(super) fn check_still_retained(&self, connection: &mut Connection<M>) {
         let Peer::Subscriber(cursor) = &mut connection.peer else {
             return;
         };
@@ -100,24 +100,24 @@ impl<M: Memory> ShardState<M> {
             cursor.foreign.clear();
         }
         if !kept {
-            cut_overtaken(connection);
+            close_late(connection);
         }
     }
 }
 
 impl<M: Memory> Shard<M> {
-    /// Finds the subscribers that wait for what this or another thread appended.
+    /// Lists the subscribers that wait for what this or another thread appended.
     pub(super) fn wake_subscribers(&mut self, out: &mut Vec<Action<M>>) {
         let state = &mut self.state;
         let mut touched = std::mem::take(&mut state.touched);
         if !touched.is_empty() {
             touched.sort_unstable();
             touched.dedup();
-            if state.node.tell_others(state.lane, &touched) {
+            if state.node.notify_others(state.lane, &touched) {
                 out.push(Action::WakeOthers);
             }
         }
-        if !state.node.take_told(state.lane, &mut touched) {
+        if !state.node.take_notified(state.lane, &mut touched) {
             touched.extend(state.waiting.topics());
         }
         for topic in touched.drain(..) {
@@ -138,9 +138,8 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    /// Cuts readers whose unfinished send lies in memory that is to be used
-    /// again: half a batch cannot be followed by an error. They learn the first
-    /// offset that is kept when they come back.
+    /// Closes the connections of subscribers whose unfinished send lies in memory that is to be used again: an
+    /// Error frame cannot follow half a batch. They learn the first offset that is retained when they come back.
     pub(super) fn close_overtaken(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         let node = &self.state.node;
         if !node.takes_data() {
@@ -164,7 +163,7 @@ impl<M: Memory> Shard<M> {
                 (!kept).then_some(connection.token)
             })
             .collect();
-        // Readers of other threads may be among those that keep evicted memory from being used again.
+        // Subscribers of other threads may pin evicted memory, too.
         if log.lends_too_much() {
             out.push(Action::WakeOthers);
         }
@@ -173,8 +172,8 @@ impl<M: Memory> Shard<M> {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            cut_overtaken(connection);
-            self.state.act(connection, at, out);
+            close_late(connection);
+            self.state.run_steps(connection, at, out);
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
             }
@@ -182,7 +181,7 @@ impl<M: Memory> Shard<M> {
     }
 }
 
-fn cut_overtaken<M: Memory>(connection: &mut Connection<M>) {
+fn close_late<M: Memory>(connection: &mut Connection<M>) {
     tracing::warn!(
         peer = connection.name(),
         "subscriber too slow: what it was being sent is evicted; closed"

@@ -1,4 +1,4 @@
-//! Batches on their way in: header, room, payload, check, append, acknowledgement.
+//! Batches from publishers: header, space, payload, check, append, acknowledgement.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use embar_wire::error::DecodeError;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;
 
-use super::refusals::{LEAVES, never_stored};
+use super::refusals::{LEAVES, batch_refused};
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Connection, Input, Payload, Peer, Room, Session};
+use crate::connection::{Connection, Destination, IncomingBatch, Input, Peer, Session};
 use crate::log::{AdmitError, Admitted, BatchSpace, Submitter};
 use crate::profile::{Counter, Stage};
 
 impl<M: Memory> ShardState<M> {
-    /// A batch begins. Finds room and asks for the payload.
+    /// Begins a batch: finds memory for it, and asks for its payload.
     pub(super) fn begin_batch(
         &mut self,
         connection: &mut Connection<M>,
@@ -52,7 +52,7 @@ impl<M: Memory> ShardState<M> {
         }
     }
 
-    /// Lets the batch come, or pauses the connection until it may.
+    /// Receives a batch, or pauses its connection until the log admits it.
     pub(super) fn admit(
         &mut self,
         connection: &mut Connection<M>,
@@ -69,18 +69,18 @@ impl<M: Memory> ShardState<M> {
         self.meter.stop(Stage::ReserveBLogSpace as usize, start);
         let link = &mut connection.link;
         let whole = header.frame_len() as usize;
-        let (room, buf) = match admitted {
+        let (destination, buf) = match admitted {
             Ok(Admitted::InLog(BatchSpace {
                 reservation,
                 location,
             })) => {
                 let buf = RecvBuf::reserved(reservation, BATCH_HEADER_BYTES..whole);
-                (Room::Log(location), buf)
+                (Destination::Log(location), buf)
             }
             Ok(Admitted::Staged(bytes)) => {
                 let first = bytes as usize;
                 let buf = RecvBuf::heap(vec![0; first], BATCH_HEADER_BYTES..first);
-                (Room::Aside(bytes), buf)
+                (Destination::Staging(bytes), buf)
             }
             Err(AdmitError::Congested | AdmitError::Full) => {
                 if !matches!(connection.input, Input::Paused { .. }) {
@@ -92,43 +92,43 @@ impl<M: Memory> ShardState<M> {
                 }
                 return;
             }
-            Err(never) => return self.refuse_batch(connection, never_stored(never), at),
+            Err(never) => return self.refuse_batch(connection, batch_refused(never), at),
         };
         connection.crc = Crc::new();
-        // The time it was held back is not its peer's.
+        // The peer did not cause this wait.
         link.hold(false, at.now);
-        let payload = Payload {
+        let batch = IncomingBatch {
             header,
-            room,
+            destination,
             began: at.now,
             looked: at.now,
             had: 0,
             checked: BATCH_HEADER_BYTES,
             recalled: false,
         };
-        self.receive(connection, payload, buf, out);
+        self.receive(connection, batch, buf, out);
     }
 
-    /// Asks for bytes of a payload, into a buffer that may have room for some of it only.
+    /// Asks for bytes of a payload, into a buffer that may hold only some of it.
     pub(super) fn receive(
         &mut self,
         connection: &mut Connection<M>,
-        payload: Payload,
+        batch: IncomingBatch,
         mut buf: RecvBuf<M>,
         out: &mut Vec<Action<M>>,
     ) {
         // One system call takes the payload and the header of the next batch, and no byte of the next
         // payload.
-        if buf.filled().end + buf.remaining() == payload.len() as usize
+        if buf.filled().end + buf.remaining() == batch.len() as usize
             && let Some(space) = connection.link.lend_ahead(BATCH_HEADER_BYTES)
         {
             buf = buf.then(space);
         }
-        connection.input = Input::Payload(payload);
+        connection.input = Input::Payload(batch);
         out.push(Action::Recv(connection.token, buf));
     }
 
-    /// Part of a payload arrived: it is checked while it is hot.
+    /// Takes in part of a payload, and adds it to the checksum while it is in the cache.
     pub(super) fn payload_received(
         &mut self,
         connection: &mut Connection<M>,
@@ -138,13 +138,13 @@ impl<M: Memory> ShardState<M> {
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let Input::Payload(payload) = &mut connection.input else {
+        let Input::Payload(batch) = &mut connection.input else {
             return;
         };
         let link = &mut connection.link;
         let ended = link.is_ending();
         let came = matches!(result, Ok(n) if *n > 0);
-        let recalled = payload.recalled
+        let recalled = batch.recalled
             && matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted);
         if came {
             self.meter
@@ -153,13 +153,13 @@ impl<M: Memory> ShardState<M> {
         let filled = buf.filled().end;
         let start = self.meter.start();
         let crc = &mut connection.crc;
-        buf.with_filled(payload.checked..filled, |bytes| crc.update(bytes));
+        buf.with_filled(batch.checked..filled, |bytes| crc.update(bytes));
         self.meter.stop(Stage::VerifyPayload as usize, start);
-        link.body_received(filled - payload.checked, at.now);
-        payload.checked = filled;
-        let whole = payload.is_whole();
+        link.body_received(filled - batch.checked, at.now);
+        batch.checked = filled;
+        let whole = batch.is_whole();
         let goes_on = (came || recalled) && !whole && !ended;
-        if goes_on && buf.remaining() > 0 && !payload.recalled {
+        if goes_on && buf.remaining() > 0 && !batch.recalled {
             out.push(Action::Recv(connection.token, buf));
             return;
         }
@@ -172,24 +172,24 @@ impl<M: Memory> ShardState<M> {
             link.end_of_stream(result, at.now);
         }
         let input = std::mem::replace(&mut connection.input, Input::Frames);
-        let Input::Payload(payload) = input else {
+        let Input::Payload(batch) = input else {
             return;
         };
-        // Whoever was refused was told that nothing more is stored, be it whole meanwhile.
+        // A refused peer counts on it that this broker stores nothing more, even what is whole by now.
         if whole && !ended {
-            self.complete(connection, payload, store, at);
+            self.complete(connection, batch, store, at);
         } else if goes_on {
-            self.widen(connection, payload, store, at, out);
+            self.grow(connection, batch, store, at, out);
         } else {
-            self.give_up(connection, &payload, store);
+            self.discard(connection, &batch, store);
         }
     }
 
-    /// All bytes are there.
+    /// Checks a whole batch, and stores it.
     fn complete(
         &mut self,
         connection: &mut Connection<M>,
-        payload: Payload,
+        batch: IncomingBatch,
         store: Store<M>,
         at: Timestamp,
     ) {
@@ -197,41 +197,41 @@ impl<M: Memory> ShardState<M> {
         let checked = match &store {
             Store::Reserved(reservation) => {
                 let all = BATCH_HEADER_BYTES..reservation.len();
-                reservation.with_bytes(all, |bytes| check(connection, &payload.header, bytes))
+                reservation.with_bytes(all, |bytes| check(connection, &batch.header, bytes))
             }
-            Store::Heap(bytes) => check(connection, &payload.header, &bytes[BATCH_HEADER_BYTES..]),
-            Store::Ring(_) => unreachable!("a payload is received into the log or aside"),
+            Store::Heap(bytes) => check(connection, &batch.header, &bytes[BATCH_HEADER_BYTES..]),
+            Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
         };
         self.meter.stop(Stage::VerifyPayload as usize, start);
         if let Err(error) = checked {
-            self.give_up(connection, &payload, store);
+            self.discard(connection, &batch, store);
             self.refuse_batch(connection, error, at);
             return;
         }
-        match (store, payload.room) {
-            (Store::Reserved(reservation), Room::Log(location)) => {
-                let claimed = BatchSpace {
+        match (store, batch.destination) {
+            (Store::Reserved(reservation), Destination::Log(location)) => {
+                let space = BatchSpace {
                     reservation,
                     location,
                 };
                 if self.node.log().is_late(&location) {
-                    let (payload, bytes) = self.move_to_staging(connection, payload, claimed);
-                    return self.place(connection, payload, bytes, at);
+                    let (batch, bytes) = self.move_to_staging(connection, batch, space);
+                    return self.move_to_log(connection, batch, bytes, at);
                 }
-                self.earn(connection, &payload, at);
-                self.store(connection, &payload.header, claimed, at);
+                self.update_credit(connection, &batch, at);
+                self.store(connection, &batch.header, space, at);
             }
-            (Store::Heap(bytes), _) => self.place(connection, payload, bytes, at),
+            (Store::Heap(bytes), _) => self.move_to_log(connection, batch, bytes, at),
             _ => unreachable!("what is received into the log has a place there"),
         }
     }
 
-    /// A batch that is there and checked is appended, or goes to the sequencer.
+    /// Appends a checked batch, or submits it to the sequencer.
     pub(super) fn store(
         &mut self,
         connection: &mut Connection<M>,
         header: &BatchHeader,
-        claimed: BatchSpace<M>,
+        space: BatchSpace<M>,
         at: Timestamp,
     ) {
         let header = *header;
@@ -240,19 +240,19 @@ impl<M: Memory> ShardState<M> {
                 session: Some(session),
                 ..
             } => {
-                let ticket = Submitter {
+                let submitter = Submitter {
                     lane: self.lane,
                     connection: connection.token.bits(),
-                    batch: Some(connection.answers.expect()),
+                    batch: Some(connection.acks.expect()),
                 };
                 self.submitted = true;
                 let mut log = self.node.log();
-                log.submit(claimed, header, session.slot, ticket, at.wall, &self.meter)
+                log.submit(space, header, session.slot, submitter, at.wall, &self.meter)
             }
             _ => {
                 let mut log = self.node.log();
                 if self.node.leaves_empty() {
-                    log.abandon(claimed);
+                    log.abandon(space);
                     drop(log);
                     self.refuse_batch(
                         connection,
@@ -261,7 +261,7 @@ impl<M: Memory> ShardState<M> {
                     );
                     return;
                 }
-                let appended = log.append(claimed, header, at.wall, &self.meter);
+                let appended = log.append(space, header, at.wall, &self.meter);
                 drop(log);
                 self.touched.push(header.topic());
                 if let Some(base) = appended {
@@ -271,7 +271,7 @@ impl<M: Memory> ShardState<M> {
             }
         };
         if !stored {
-            self.refuse_batch(connection, never_stored(AdmitError::UnknownTopic), at);
+            self.refuse_batch(connection, batch_refused(AdmitError::UnknownTopic), at);
             return;
         }
         let count = |counter: Counter, n: u64| self.meter.count(counter as usize, n);
@@ -290,40 +290,40 @@ impl<M: Memory> ShardState<M> {
         self.refuse(connection, error, at);
     }
 
-    /// A batch is readable.
+    /// Acknowledges a batch that can be read.
     fn acknowledge(&mut self, connection: &mut Connection<M>, base: u64) {
         if let Peer::Publisher { acks: true, .. } = connection.peer {
-            if !std::mem::replace(&mut connection.is_due, true) {
-                self.to_flush.push(connection.token);
+            if !std::mem::replace(&mut connection.is_ack_due, true) {
+                self.ack_due.push(connection.token);
             }
-            connection.answers.push(base);
+            connection.acks.push(base);
         }
     }
 }
 
 impl<M: Memory> Shard<M> {
-    /// An ack frame covers all batches of a connection and round, if it has room for them.
+    /// Sends the acknowledgements of this round: one frame for each connection, if one has room for all.
     pub(super) fn flush_acks(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let mut tokens = std::mem::take(&mut self.state.to_flush);
+        let mut tokens = std::mem::take(&mut self.state.ack_due);
         tokens.retain(|&token| {
             let Some(connection) = self.connections.get_mut(&token) else {
                 return false;
             };
             let all = connection.send_acks(at.now);
-            connection.is_due = !all;
+            connection.is_ack_due = !all;
             connection.finish_if_done(at.now);
-            self.state.act(connection, at, out);
+            self.state.run_steps(connection, at, out);
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
             }
             !all
         });
-        self.state.to_flush = tokens;
+        self.state.ack_due = tokens;
     }
 }
 
-/// Nothing that subscribers could stumble over may reach the log: checksum,
-/// every message's lengths, the topic's limit.
+/// Checks a batch's checksum, the length of each message, and the topic's limit, so that the log holds nothing
+/// that a subscriber cannot read.
 fn check<M: Memory>(
     connection: &Connection<M>,
     header: &BatchHeader,
@@ -356,7 +356,7 @@ fn check<M: Memory>(
     Ok(())
 }
 
-/// On an ordered topic a connection carries the batches of one producer.
+/// Checks that a batch is its publisher's: on an ordered topic a connection has the batches of one producer.
 fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), ErrorReply> {
     match session {
         Some(session) if session.producer != header.producer() => Err(ErrorReply::new(

@@ -1,5 +1,4 @@
-//! Who is in the cluster: the answer to who asks, and told to streams when it changes; who joins and
-//! who leaves.
+//! Which brokers the cluster has: answers to requests, announcements to streams, and brokers that join and leave.
 
 use embar_fabric::records::BrokerState as RowState;
 use embar_memory::Memory;
@@ -20,33 +19,36 @@ use crate::places::{FreePlace, HEAD, NoPlace};
 const TOPICS_NAMED: usize = 8;
 
 impl<M: Memory> Shard<M> {
-    /// Tells publishers and subscribers which brokers there are and who sequences, if that has changed since they
-    /// connected or were told. One whose ring is full is told later.
-    pub(super) fn tell_roster(&mut self, at: Timestamp) {
+    /// Sends publishers and subscribers the list of brokers and the sequencer, if it has changed since they last
+    /// got it. A connection whose ring is full gets it with a later tick.
+    pub(super) fn announce_membership(&mut self, at: Timestamp) {
         let node = &*self.state.node;
-        let roster = node.roster();
-        let ignorant = |c: &Connection<M>| {
+        let membership = node.membership();
+        let is_outdated = |c: &Connection<M>| {
             let is_stream = !matches!(c.peer, Peer::Client);
-            is_stream && c.roster != roster && c.link.is_open() && c.long_reply.is_none()
+            is_stream
+                && c.known_membership != membership
+                && c.link.is_open()
+                && c.long_reply.is_none()
         };
-        let mut ignorant = self
+        let mut outdated = self
             .connections
             .values_mut()
-            .filter(|c| ignorant(c))
+            .filter(|c| is_outdated(c))
             .peekable();
-        if ignorant.peek().is_none() {
+        if outdated.peek().is_none() {
             return;
         }
         let news = metadata(node, None);
-        if node.roster() != roster {
-            // It changed while it was read: the next tick tells how it is then.
+        if node.membership() != membership {
+            // It has changed again: the next tick sends it.
             return;
         }
-        for connection in ignorant {
-            let told = connection.reply(&news, at.now);
-            // A peer that accepts no frame of this length asks by itself.
-            if !matches!(told, Err(NotSent::Session(SendError::Full))) {
-                connection.roster = roster;
+        for connection in outdated {
+            let sent = connection.reply(&news, at.now);
+            // A peer that accepts no frame of this length asks for the list itself.
+            if !matches!(sent, Err(NotSent::Session(SendError::Full))) {
+                connection.known_membership = membership;
                 self.state.ready.push(connection.token);
             }
         }
@@ -75,7 +77,7 @@ pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Reply {
         // A standby knows as much as the head, and a data broker is busy.
         must_be_head(node)?;
     }
-    // A row that nobody holds; whoever claims it first has it.
+    // A free row. The first broker to claim it gets it.
     let geometry = node.region.geometry();
     let free = if takes_data {
         let free = geometry.data_rows().filter(|row| !node.alive(*row));
@@ -95,7 +97,7 @@ pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Reply {
     }))
 }
 
-/// Lets this broker leave, once nothing new is taken that only it would have.
+/// Lets this broker leave. From then on it takes no batch that only it would have.
 pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Reply {
     let refused = |what: String| Err(ErrorReply::new(ErrorCode::InvalidArgument, what));
     if asked.broker != u32::from(node.id) {
@@ -145,7 +147,7 @@ fn retains(id: u16, retained: &[Retained]) -> ErrorReply {
     ErrorReply::new(ErrorCode::RetainsData, what)
 }
 
-/// Every row that was ever claimed, and whether its owner lives.
+/// The brokers of all rows that were ever claimed, with their states, and who sequences.
 pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Control {
     let topic_order = topic.and_then(|name| {
         node.refresh_topics();

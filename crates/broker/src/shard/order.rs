@@ -1,4 +1,4 @@
-//! What the sequencer is asked on behalf of connections, and what it answers.
+//! Requests to the sequencer on behalf of connections, and its answers.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::refusals::topic_replaced;
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Asked, Connection, Peer, Session};
+use crate::connection::{Connection, Peer, Session, SessionRequest};
 use crate::log::{AdmitError, Answer, Answered, Submitter};
 use crate::topics::Topic;
 
-/// How long a publisher that is opened, or needs the next epoch, waits for the sequencer. Less than what
-/// clients wait for an answer, so that they hear why there is none.
+/// How long a publisher waits for the sequencer to open its session or begin the next epoch. Clients wait longer
+/// for an answer, so they get the reason.
 pub(super) const SEQUENCER_PATIENCE: Duration = Duration::from_secs(2);
-/// What it is told then.
+/// The reason.
 const NO_ANSWER: &str = "no sequencer has answered: start the head again, or a standby, if `embar status` shows that nobody sequences";
 
 impl<M: Memory> Shard<M> {
-    /// Takes in what was ordered, and answers whoever is to be told. True when there was something, or
-    /// may be more.
+    /// Takes in what was ordered, and passes the sequencer's answers to their connections. True when there was
+    /// something, or may be more.
     pub(super) fn poll_order(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         let state = &mut self.state;
         if !state.node.takes_data() {
@@ -38,7 +38,7 @@ impl<M: Memory> Shard<M> {
             let before = log.term();
             news = log.poll_order();
             if log.term() != before {
-                // What was unsettled was submitted again.
+                // The participant has submitted again what its predecessor had not answered.
                 out.push(Action::Submitted);
             }
             log.take_grown(&mut state.touched);
@@ -46,25 +46,25 @@ impl<M: Memory> Shard<M> {
         drop(log);
         loop {
             let mut log = state.node.log();
-            let Some(settled) = log.take_answered(state.lane) else {
-                // What was submitted to a topic is answered when it is deleted, be it the last one;
-                // that may have been found only now.
+            let Some(answered) = log.take_answered(state.lane) else {
+                // When a topic is deleted, its submissions get their answer. This thread may have found that
+                // out for the others.
                 if log.has_answered_besides(state.lane) {
                     out.push(Action::WakeOthers);
                 }
                 break;
             };
             drop(log);
-            let token = Token::from_bits(settled.submitter.connection);
-            // Whoever asked may be gone.
+            let token = Token::from_bits(answered.submitter.connection);
+            // The connection may be gone.
             if let Some(connection) = self.connections.get_mut(&token) {
-                state.settled(connection, &settled, at);
+                state.deliver_answer(connection, &answered, at);
             }
         }
         news
     }
 
-    /// Whether the sequencer may have something to tell this thread.
+    /// Whether this thread waits for something that the sequencer stores.
     pub fn waits_for_order(&self) -> bool {
         let state = &self.state;
         state.node.takes_data()
@@ -73,12 +73,17 @@ impl<M: Memory> Shard<M> {
 }
 
 impl<M: Memory> ShardState<M> {
-    fn settled(&mut self, connection: &mut Connection<M>, settled: &Answered, at: Timestamp) {
-        let status = match settled.answer {
-            Answer::Refused(code, _) => Some(self.reason(connection, code)),
+    fn deliver_answer(
+        &mut self,
+        connection: &mut Connection<M>,
+        answered: &Answered,
+        at: Timestamp,
+    ) {
+        let status = match answered.answer {
+            Answer::Refused(code, _) => Some(self.code_for_peer(connection, code)),
             _ => None,
         };
-        let offset = match settled.answer {
+        let offset = match answered.answer {
             Answer::Stored(base) => base,
             Answer::Refused(_, mark) => mark,
             Answer::Opened {
@@ -96,34 +101,35 @@ impl<M: Memory> ShardState<M> {
                 return self.session_opened(connection, &opened, at);
             }
             Answer::InUse(session_epoch) => {
-                if let Some(Asked::Open { topic, .. }) = connection.asked.take() {
-                    connection.held_in = Some(topic);
+                if let Some(SessionRequest::Open { topic, .. }) = connection.pending.take() {
+                    connection.in_use_in = Some(topic);
                 }
                 let held = Control::SessionHeld(SessionHeld { session_epoch });
                 self.reply(connection, &held, at);
                 return connection.finish_if_done(at.now);
             }
             Answer::Closed => {
-                connection.asked = None;
+                connection.pending = None;
                 self.reply(connection, &Control::Done, at);
                 return connection.finish_if_done(at.now);
             }
         };
-        let Some(number) = settled.submitter.batch else {
+        let Some(number) = answered.submitter.batch else {
             let code = status.unwrap_or(ErrorCode::Internal);
             return self.session_refused(connection, code, at);
         };
-        if !std::mem::replace(&mut connection.is_due, true) {
-            self.to_flush.push(connection.token);
+        if !std::mem::replace(&mut connection.is_ack_due, true) {
+            self.ack_due.push(connection.token);
         }
-        connection.answers.settle(number, status, offset);
+        connection.acks.answer(number, status, offset);
         self.ready.push(connection.token);
     }
 
-    /// The sequencer knows no session of a topic that was deleted, and hears of that before others.
-    fn reason(&self, connection: &Connection<M>, code: ErrorCode) -> ErrorCode {
-        let topic = match (&connection.asked, &connection.peer) {
-            (Some(Asked::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
+    /// The code for the peer: `UnknownTopic` if the sequencer has lost a session because its topic was deleted. The
+    /// sequencer finds that out before this broker does.
+    fn code_for_peer(&self, connection: &Connection<M>, code: ErrorCode) -> ErrorCode {
+        let topic = match (&connection.pending, &connection.peer) {
+            (Some(SessionRequest::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
                 Some(*topic)
             }
             _ => None,
@@ -146,8 +152,8 @@ impl<M: Memory> ShardState<M> {
         at: Timestamp,
     ) {
         let max_batch_bytes = self.limits.max_batch_bytes;
-        let reply = match connection.asked.take() {
-            Some(Asked::Open {
+        let reply = match connection.pending.take() {
+            Some(SessionRequest::Open {
                 topic,
                 max_message_bytes,
                 producer,
@@ -157,7 +163,7 @@ impl<M: Memory> ShardState<M> {
                 let Some(topic) = self.node.topics().by_id(topic).cloned() else {
                     return self.session_refused(connection, ErrorCode::UnknownTopic, at);
                 };
-                // From here on the sequencer keeps it for this connection.
+                // From now on the sequencer keeps the session while this connection lives.
                 self.node.log().hold_session(opened.session);
                 connection.peer = Peer::Publisher {
                     topic: topic.id,
@@ -181,18 +187,18 @@ impl<M: Memory> ShardState<M> {
                     session: opened.session,
                     session_epoch: opened.session_epoch,
                     mark: opened.mark,
-                    // A client that went further would be refused.
+                    // The sequencer refuses batches beyond it.
                     window: protocol.map_or(window, |it| it.window(window)),
                     first_epoch: opened.first_epoch,
                 })
             }
-            Some(Asked::Renew | Asked::Close) => {
+            Some(SessionRequest::Renew | SessionRequest::Close) => {
                 if let Peer::Publisher {
                     session: Some(session),
                     ..
                 } = &mut connection.peer
                 {
-                    // The sequencer renews a session at its place.
+                    // The session stays in its slot.
                     session.epoch = opened.session_epoch;
                 }
                 Control::SessionOpened(opened.clone())
@@ -209,7 +215,7 @@ impl<M: Memory> ShardState<M> {
         code: ErrorCode,
         at: Timestamp,
     ) {
-        connection.asked = None;
+        connection.pending = None;
         let what = match code {
             ErrorCode::SessionTaken => {
                 "another client has opened this producer since: give each client a producer of its own"
@@ -230,7 +236,7 @@ impl<M: Memory> ShardState<M> {
         self.refuse(connection, ErrorReply::new(code, what.into()), at);
     }
 
-    /// Asks the sequencer for the session of a publisher.
+    /// Asks the sequencer to open the session of a publisher.
     pub(super) fn open_session(
         &mut self,
         connection: &mut Connection<M>,
@@ -250,8 +256,8 @@ impl<M: Memory> ShardState<M> {
         // Epochs of another topic of that name are not those of this one.
         if open.takes_over != 0
             && connection
-                .held_in
-                .is_some_and(|held_in| held_in != topic.id)
+                .in_use_in
+                .is_some_and(|in_use_in| in_use_in != topic.id)
         {
             return Err(topic_replaced(&open.topic));
         }
@@ -267,17 +273,17 @@ impl<M: Memory> ShardState<M> {
             open.secret,
             operation,
         );
-        let asked = Asked::Open {
+        let pending = SessionRequest::Open {
             topic: topic.id,
             max_message_bytes,
             producer: open.producer,
             instance: open.instance,
             secret: open.secret,
         };
-        self.ask_sequencer(connection, topic.id, &request, asked, at)
+        self.submit_request(connection, topic.id, &request, pending, at)
     }
 
-    /// Asks the sequencer for the next epoch of a publisher's session.
+    /// Asks the sequencer to begin the next epoch of a publisher's session.
     pub(super) fn renew_session(
         &mut self,
         connection: &mut Connection<M>,
@@ -291,7 +297,7 @@ impl<M: Memory> ShardState<M> {
         };
         let named = (session.producer, session.instance);
         let request = request(connection, named, session.secret, operation);
-        self.ask_sequencer(connection, topic, &request, Asked::Renew, at)
+        self.submit_request(connection, topic, &request, SessionRequest::Renew, at)
     }
 
     /// Asks the sequencer to forget a publisher's session.
@@ -307,28 +313,28 @@ impl<M: Memory> ShardState<M> {
         };
         let named = (session.producer, session.instance);
         let request = request(connection, named, session.secret, operation);
-        self.ask_sequencer(connection, topic, &request, Asked::Close, at)
+        self.submit_request(connection, topic, &request, SessionRequest::Close, at)
     }
 
-    fn ask_sequencer(
+    fn submit_request(
         &mut self,
         connection: &mut Connection<M>,
         topic: u32,
         request: &Request,
-        asked: Asked,
+        pending: SessionRequest,
         at: Timestamp,
     ) -> Result<(), ErrorReply> {
-        let ticket = Submitter {
+        let submitter = Submitter {
             lane: self.lane,
             connection: connection.token.bits(),
             batch: None,
         };
-        let submitted = self.node.log().submit_session(topic, request, ticket);
+        let submitted = self.node.log().submit_session(topic, request, submitter);
         submitted.map_err(|why| match why {
             AdmitError::UnknownTopic => {
                 ErrorReply::new(ErrorCode::UnknownTopic, "the topic was deleted".into())
             }
-            // What others asked for takes all slots of the lane.
+            // Requests of others have all slots of the lane.
             AdmitError::Congested if self.node.sequencer().is_none() => {
                 ErrorReply::new(ErrorCode::NoSequencer, NO_ANSWER.into())
             }
@@ -337,8 +343,8 @@ impl<M: Memory> ShardState<M> {
                 "too much waits for the sequencer: try again later".into(),
             ),
         })?;
-        connection.asked = Some(asked);
-        connection.asked_at = at.now;
+        connection.pending = Some(pending);
+        connection.pending_since = at.now;
         self.submitted = true;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Why requests, batches and connections are refused, in words for the peer.
+//! Why a broker refuses requests, batches and connections, in words for the peer.
 
 use embar_memory::Memory;
 use embar_wire::control::{Control, ErrorCode, ErrorReply};
@@ -9,16 +9,16 @@ use crate::topics::TopicTable;
 /// The answer to a request, or why there is none.
 pub(super) type Reply = Result<Control, ErrorReply>;
 
-/// What a stopping broker says.
+/// To the peers of a broker that stops.
 pub(super) const STOPPING: &str = "this broker is stopping";
-/// What a broker says to a publisher whose batch would be all that keeps it from leaving.
+/// To a publisher whose batch would keep a broker from leaving.
 pub(super) const LEAVES: &str = "this broker leaves the cluster: publish to another";
-/// Why a subscriber is cut whose batches were evicted while they were sent.
+/// To a subscriber whose batches this broker evicted while it sent them.
 pub(super) const OVERTAKEN: &str = "it was evicted";
-/// What a publisher is told that waited for room.
+/// To a publisher that waited for space.
 pub(super) const NO_ROOM_IN_TIME: &str = "the log had no room for this batch in time: publish more slowly, or give the cluster a larger region";
 
-/// Why the connection of a publisher or subscriber cannot be opened as another one.
+/// To a peer that opens a stream on a connection that is one already.
 pub(super) fn already_streaming() -> ErrorReply {
     let what = "this connection is a stream already: open another one";
     ErrorReply::new(ErrorCode::BadFrame, what.into())
@@ -32,7 +32,7 @@ pub(super) fn unknown_topic<M: Memory>(topics: &TopicTable<M>, name: &str) -> Er
     error
 }
 
-/// The topic of this name is not the one that the peer knows.
+/// The topic with this name is not the one that the peer knows.
 pub(super) fn topic_replaced(name: &str) -> ErrorReply {
     let mut error = ErrorReply::new(
         ErrorCode::TopicReplaced,
@@ -42,8 +42,8 @@ pub(super) fn topic_replaced(name: &str) -> ErrorReply {
     error
 }
 
-/// Why a batch has no room in the log and never will, or had none for too long.
-pub(super) fn never_stored(why: AdmitError) -> ErrorReply {
+/// Why a batch gets no space in the log: never, or not in time.
+pub(super) fn batch_refused(why: AdmitError) -> ErrorReply {
     match why {
         AdmitError::Damaged => ErrorReply::new(
             ErrorCode::Damaged,

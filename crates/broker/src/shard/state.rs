@@ -10,8 +10,8 @@ use embar_meter::profile::Recorder;
 use embar_transport::Token;
 use embar_wire::limits::Limits;
 
-use super::paused::Paused;
-use super::waiting::Waiting;
+use super::paused_publishers::PausedPublishers;
+use super::waiting_subscribers::WaitingSubscribers;
 use crate::node::Node;
 
 /// The broker, and the lists of connections that this round or a later one looks at.
@@ -21,12 +21,12 @@ pub(super) struct ShardState<M: Memory> {
     pub lane: u16,
     pub meter: Recorder,
     pub limits: Limits,
-    /// Connections with acks to send.
-    pub to_flush: Vec<Token>,
-    /// Publishers that wait for room.
-    pub paused: Paused,
+    /// Connections with acknowledgements to send.
+    pub ack_due: Vec<Token>,
+    /// Publishers that wait for memory.
+    pub paused: PausedPublishers,
     /// Subscribers that have everything, by topic.
-    pub waiting: Waiting,
+    pub waiting: WaitingSubscribers,
     /// Topics appended to in this round.
     pub touched: Vec<u32>,
     /// Connections to look at in this round.
@@ -43,9 +43,9 @@ impl<M: Memory> ShardState<M> {
             limits,
             node,
             lane,
-            to_flush: Vec::new(),
-            paused: Paused::default(),
-            waiting: Waiting::default(),
+            ack_due: Vec::new(),
+            paused: PausedPublishers::default(),
+            waiting: WaitingSubscribers::default(),
             touched: Vec::new(),
             ready: Vec::new(),
             submitted: false,

@@ -39,7 +39,7 @@ fn a_sequencer_that_ended_or_stands_still_is_none() {
     let mut sequencer = world.sequencer();
     let topic = world.create_topic("t", 5);
     let node = world.node(1, &topic, BrokerConfig::default(), &mut sequencer);
-    let roster = node.roster();
+    let membership = node.membership();
     let mut now = 0;
     let mut looks = |beats: bool| {
         for _ in 0..20 {
@@ -51,10 +51,10 @@ fn a_sequencer_that_ended_or_stands_still_is_none() {
         }
     };
     looks(true);
-    assert_eq!((node.sequencer(), node.roster()), (Some(0), roster));
+    assert_eq!((node.sequencer(), node.membership()), (Some(0), membership));
     looks(false);
     assert_eq!(node.sequencer(), None);
-    assert_ne!(node.roster(), roster, "streams are told");
+    assert_ne!(node.membership(), membership, "streams are told");
     looks(true);
-    assert_eq!((node.sequencer(), node.roster()), (Some(0), roster));
+    assert_eq!((node.sequencer(), node.membership()), (Some(0), membership));
 }

@@ -56,7 +56,7 @@ pub(super) fn beat(
         }
         DrainStep::Finish => {
             for thread in &mut broker.threads {
-                thread.shard.cut(at, actions);
+                thread.shard.close_all(at, actions);
             }
             broker.node.set_left();
             with(|world| world.has_left(row, broker))?;

@@ -1,12 +1,12 @@
-//! The subscribers of one thread that have everything, by topic.
+//! The subscribers of one thread that have everything that there is, by topic.
 
 use std::collections::BTreeMap;
 
 use embar_transport::Token;
 
-/// See the module.
+/// Subscribers that wait for more of their topic.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingSubscribers {
     topics: BTreeMap<u32, Subscribers>,
     /// How many of the topics are ordered.
     ordered: usize,
@@ -17,8 +17,8 @@ struct Subscribers {
     is_ordered: bool,
 }
 
-impl Waiting {
-    /// One more waits.
+impl WaitingSubscribers {
+    /// Adds a subscriber.
     pub fn add(&mut self, topic: u32, is_ordered: bool, token: Token) {
         let ordered = &mut self.ordered;
         let its = self.topics.entry(topic).or_insert_with(|| {
@@ -31,7 +31,7 @@ impl Waiting {
         its.tokens.push(token);
     }
 
-    /// One that waited is gone.
+    /// Removes a subscriber whose connection is over.
     pub fn remove(&mut self, topic: u32, token: Token) {
         if let Some(its) = self.topics.get_mut(&topic) {
             its.tokens.retain(|waiting| *waiting != token);
@@ -41,7 +41,7 @@ impl Waiting {
         }
     }
 
-    /// All that wait for a topic: they wait no more.
+    /// Removes and returns all that wait for a topic.
     pub fn take(&mut self, topic: u32) -> Vec<Token> {
         let Some(its) = self.topics.remove(&topic) else {
             return Vec::new();
@@ -50,12 +50,12 @@ impl Waiting {
         its.tokens
     }
 
-    /// Whether anybody waits for an ordered topic.
+    /// Whether a subscriber waits for an ordered topic.
     pub fn for_order(&self) -> bool {
         self.ordered > 0
     }
 
-    /// All topics that are waited for.
+    /// The topics that subscribers wait for.
     pub fn topics(&self) -> impl Iterator<Item = u32> {
         self.topics.keys().copied()
     }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn it_knows_whether_an_ordered_topic_is_waited_for() {
         let token = Token::from_bits;
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingSubscribers::default();
         waiting.add(1, false, token(1));
         assert!(!waiting.for_order());
         waiting.add(2, true, token(2));

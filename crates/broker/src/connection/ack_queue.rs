@@ -1,4 +1,4 @@
-//! What is to be told of a connection's batches: in the order of the batches, however the answers
+//! The acknowledgements of a connection's batches: in the order of the batches, in whatever order their answers
 //! come.
 
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use embar_wire::control::ErrorCode;
 use embar_wire::limits::MAX_ACK_BATCHES;
 
-/// Batches acknowledged by one frame, at most: frames of at most 8 KiB.
+/// Batches that one frame acknowledges, at most: frames of at most 8 KiB.
 const ACKS_PER_FRAME: usize = 1000;
 
 const _: () = assert!(ACKS_PER_FRAME <= MAX_ACK_BATCHES);
@@ -14,41 +14,41 @@ const _: () = assert!(ACKS_PER_FRAME <= MAX_ACK_BATCHES);
 /// Accepted, or why not.
 type Status = Option<ErrorCode>;
 
-/// See the module.
+/// Answers that wait for those before them, and answers that the next frames carry.
 #[derive(Default)]
-pub(crate) struct Answers {
-    /// Of batches that the sequencer has: those that were answered wait for those before them.
+pub(crate) struct AckQueue {
+    /// Batches that the sequencer has. An answered one waits for those before it.
     due: VecDeque<Option<(Status, u64)>>,
     /// Number of the first of them, counted on this connection.
     first_due: u64,
-    /// Answered, and not told yet.
+    /// Offsets of batches whose acknowledgement can be sent.
     ready: Vec<u64>,
     /// From which place in `ready` on which status holds.
     statuses: VecDeque<(usize, Status)>,
-    /// Number of the batch that `ready` starts with.
+    /// Number of the batch that `ready` begins with.
     first_ready: u64,
 }
 
-impl Answers {
-    /// The sequencer has one more batch; returns its number.
+impl AckQueue {
+    /// Expects an answer of the sequencer to one more batch, and returns its number.
     pub fn expect(&mut self) -> u64 {
         self.due.push_back(None);
         self.first_due + self.due.len() as u64 - 1
     }
 
-    /// The answer to a batch that was expected.
-    pub fn settle(&mut self, number: u64, status: Status, offset: u64) {
+    /// Takes the answer to an expected batch.
+    pub fn answer(&mut self, number: u64, status: Status, offset: u64) {
         let index = number.checked_sub(self.first_due);
         let index = index.and_then(|index| usize::try_from(index).ok());
         let due = index.and_then(|index| self.due.get_mut(index));
-        *due.expect("only what is due is answered, and once") = Some((status, offset));
+        *due.expect("an answer comes once, and only to what is expected") = Some((status, offset));
         while let Some(Some((status, offset))) = self.due.pop_front_if(|first| first.is_some()) {
             self.first_due += 1;
             self.put(status, offset);
         }
     }
 
-    /// The answer to a batch that nobody had to be asked about.
+    /// Acknowledges a batch that this broker stored without the sequencer.
     pub fn push(&mut self, offset: u64) {
         self.first_due += 1;
         self.put(None, offset);
@@ -69,8 +69,8 @@ impl Answers {
         Some((self.first_ready, *status, &self.ready[..end]))
     }
 
-    /// The first `count` were told.
-    pub fn told(&mut self, count: usize) {
+    /// Removes the first `count`, which were sent.
+    pub fn sent(&mut self, count: usize) {
         self.ready.drain(..count);
         self.first_ready += count as u64;
         for (at, _) in &mut self.statuses {
@@ -83,7 +83,7 @@ impl Answers {
         }
     }
 
-    /// Whether every batch was answered, and told so.
+    /// Whether every batch was answered, and its acknowledgement sent.
     pub fn is_empty(&self) -> bool {
         self.due.is_empty() && self.ready.is_empty()
     }
@@ -93,11 +93,11 @@ impl Answers {
 mod tests {
     use super::*;
 
-    fn told(answers: &mut Answers) -> Vec<(u64, Status, Vec<u64>)> {
+    fn send_all(acks: &mut AckQueue) -> Vec<(u64, Status, Vec<u64>)> {
         let mut runs = Vec::new();
-        while let Some((first, status, offsets)) = answers.next_run() {
+        while let Some((first, status, offsets)) = acks.next_run() {
             let run = (first, status, offsets.to_vec());
-            answers.told(run.2.len());
+            acks.sent(run.2.len());
             runs.push(run);
         }
         runs
@@ -105,26 +105,26 @@ mod tests {
 
     #[test]
     fn answers_wait_for_those_before_them() {
-        let mut answers = Answers::default();
-        assert_eq!((answers.expect(), answers.expect()), (0, 1));
-        answers.settle(1, None, 20);
-        assert!(answers.next_run().is_none() && !answers.is_empty());
-        answers.settle(0, None, 10);
-        assert_eq!(told(&mut answers), [(0, None, vec![10, 20])]);
-        assert!(answers.is_empty());
+        let mut acks = AckQueue::default();
+        assert_eq!((acks.expect(), acks.expect()), (0, 1));
+        acks.answer(1, None, 20);
+        assert!(acks.next_run().is_none() && !acks.is_empty());
+        acks.answer(0, None, 10);
+        assert_eq!(send_all(&mut acks), [(0, None, vec![10, 20])]);
+        assert!(acks.is_empty());
     }
 
     #[test]
     fn every_frame_has_one_status() {
-        let mut answers = Answers::default();
+        let mut acks = AckQueue::default();
         let fenced = Some(ErrorCode::Fenced);
         for (status, offset) in [(None, 1), (fenced, 7), (fenced, 7), (None, 2)] {
-            let number = answers.expect();
-            answers.settle(number, status, offset);
+            let number = acks.expect();
+            acks.answer(number, status, offset);
         }
-        answers.push(3);
+        acks.push(3);
         assert_eq!(
-            told(&mut answers),
+            send_all(&mut acks),
             [
                 (0, None, vec![1]),
                 (1, fenced, vec![7, 7]),
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn frames_are_bounded() {
-        let mut answers = Answers::default();
-        (0..2500).for_each(|offset| answers.push(offset));
-        let lengths: Vec<usize> = told(&mut answers).iter().map(|run| run.2.len()).collect();
+        let mut acks = AckQueue::default();
+        (0..2500).for_each(|offset| acks.push(offset));
+        let lengths: Vec<usize> = send_all(&mut acks).iter().map(|run| run.2.len()).collect();
         assert_eq!(lengths, [1000, 1000, 500]);
-        let number = answers.expect();
+        let number = acks.expect();
         assert_eq!(number, 2500);
     }
 }

@@ -1,50 +1,31 @@
-//! Publishers of one thread that wait for room, and when they are tried again.
+//! When a thread tries again for its publishers that wait for memory.
 //!
 //! Invariants
-//! - Whoever waits is tried again in the round after something was freed, as far as it could get another
-//!   answer; and with each tick, whatever happened. So nothing that is overlooked makes anybody wait for
-//!   longer than that.
-//! - A round costs the same however many wait: those that are not tried in it are in one of the next.
-
-use std::collections::VecDeque;
+//! - The thread tries again for all that could get another answer in the round after something was freed, and
+//!   for all with each tick. So an overlooked change costs a publisher no more than a tick.
+//! - A round costs the same however many wait: one of the next rounds tries the rest.
 
 use embar_memory::Memory;
-use embar_transport::Token;
 
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Input};
-use crate::log::Freed;
 use crate::profile::Counter;
 
-/// Publishers of each kind that may be tried in vain in one round.
+/// Publishers of each kind that one round may try in vain.
 const VAIN_TRIES: usize = 16;
 
-/// See the module.
-#[derive(Default)]
-pub(super) struct Paused {
-    /// Those whose batches have begun, and wait for more memory or their place in the log. They come
-    /// first, as they hold something.
-    held: VecDeque<Token>,
-    /// Those whose batches may not begin.
-    waiting: VecDeque<Token>,
-    /// How many of these the other threads know of.
-    told: usize,
-    /// What was freed when all of them were last tried; none if some were not.
-    seen: Option<Freed>,
-}
-
-/// What came of trying the publishers of one kind.
+/// Which publishers of one kind a round has tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
-    /// None of them gets anything before something is freed.
+    /// All that could get something: the others get nothing before something is freed.
     All,
     Some,
 }
 
 impl<M: Memory> ShardState<M> {
-    /// A connection waits for room.
+    /// Adds a connection that waits for memory.
     pub(super) fn pause(&mut self, connection: &mut Connection<M>, at: Timestamp) {
         let token = connection.token;
         connection.link.hold(true, at.now);
@@ -57,11 +38,10 @@ impl<M: Memory> ShardState<M> {
 }
 
 impl<M: Memory> Shard<M> {
-    /// Tries again for publishers that found no room, if there may be some; with the tick for all of
+    /// Tries again for publishers that wait, if something was freed. With the tick, `ticked`, it tries for all of
     /// them.
     pub(super) fn retry_paused(&mut self, ticked: bool, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let count = |paused: &Paused| paused.held.len() + paused.waiting.len();
-        if count(&self.state.paused) > 0 {
+        if self.state.paused.len() > 0 {
             let freed = Some(self.state.node.log().freed());
             if ticked || self.state.paused.seen != freed {
                 let tried = [
@@ -71,10 +51,10 @@ impl<M: Memory> Shard<M> {
                 self.state.paused.seen = freed.filter(|_| tried == [Tried::All; 2]);
             }
         }
-        let now = count(&self.state.paused);
+        let now = self.state.paused.len();
         self.state
             .node
-            .paused_changed(&mut self.state.paused.told, now);
+            .paused_changed(&mut self.state.paused.reported, now);
     }
 
     fn retry_held(&mut self, all: bool, at: Timestamp, out: &mut Vec<Action<M>>) -> Tried {
@@ -86,8 +66,8 @@ impl<M: Memory> Shard<M> {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            self.state.go_on(connection, at, out);
-            self.state.act(connection, at, out);
+            self.state.resume(connection, at, out);
+            self.state.run_steps(connection, at, out);
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
             } else if matches!(connection.input, Input::Held(_)) {
@@ -114,7 +94,7 @@ impl<M: Memory> Shard<M> {
                 continue;
             };
             self.state.admit(connection, header, at, out);
-            self.state.act(connection, at, out);
+            self.state.run_steps(connection, at, out);
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
                 continue;
@@ -123,7 +103,7 @@ impl<M: Memory> Shard<M> {
                 continue;
             }
             if !all && self.state.node.log().is_congested() {
-                // So are all others. They keep their turn.
+                // The log admits none of the others either. They keep their turn.
                 self.state.paused.waiting.push_front(token);
                 return Tried::All;
             }
