@@ -106,8 +106,8 @@ impl<M: Memory> CellWriter<M> {
         self.store_both(i, &payload);
     }
 
-    /// Stores `payload` into cell `i` as its next version, and tells of it; on return every later load
-    /// sees it, and whoever listens to [`News::Cells`](crate::news::News::Cells) hears of the cell.
+    /// Stores `payload` into cell `i` as its next version, and names the cell in
+    /// [`News::Cells`](crate::news::News::Cells). On return every later load sees it.
     ///
     /// Returns that version. Panics when there is no cell `i`.
     pub fn store(&mut self, i: u16, payload: &[u8]) -> Result<u32, CellTooLarge> {
@@ -172,7 +172,7 @@ impl<M: Memory> CellReader<M> {
     }
 
     /// The version that a load of cell `i` would give, without reading the payload; 0 when none
-    /// was stored yet, nothing when only a load can tell. Another load may find a newer one, or, where
+    /// was stored yet, nothing when only a load can find out. Another load may find a newer one, or, where
     /// memory is damaged, another one.
     pub fn version(&self, i: u16) -> Option<u32> {
         assert!(i < self.cells, "no cell {i}");

@@ -134,7 +134,7 @@ impl Geometry {
             return Ok(());
         }
         Err(invalid(format!(
-            "{} spares and no data broker beside them: a head that is alone takes the data itself, and nobody can join it to do so",
+            "{} spares and no data broker beside them: a head that is alone takes the data itself, and no broker can join it to do so",
             self.spares
         )))
     }

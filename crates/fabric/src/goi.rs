@@ -6,7 +6,7 @@
 //! that follows in the same area and epoch. All of a page's slots carry its generation as their lap;
 //! publishing a header, to open a page or to release it, starts the next one.
 //!
-//! A page is opened before it is linked and linked before anything is published in it, so whoever
+//! A page is opened before it is linked and linked before anything is published in it, so a reader that
 //! follows the records finds the next page, or nothing yet. [`GoiRoot`] leads to the first page of
 //! an epoch that is still there, and to the page before the epoch.
 //!

@@ -7,8 +7,8 @@
 //!
 //! Pages of a chain are opened and released in the order of their numbers, records are published
 //! in the order of their offsets, each before the next begins. So what is found after a crash is
-//! one run without holes; where there is a hole all the same, memory is damaged: what lies on either
-//! side is found, and whoever reads it sees by the offsets that something is missing. Released records
+//! one run without holes; where there is a hole all the same, memory is damaged: readers find
+//! what lies on either side, and see by the offsets that something is missing. Released records
 //! may still be found: the window says what counts.
 
 mod reader;

@@ -78,7 +78,7 @@ impl<M: Memory> LaneWriter<M> {
     pub fn publish(&mut self, consumed: u64, record: &PbrRecord) -> u64 {
         assert!(
             self.has_room(consumed),
-            "record {} would overwrite one above {consumed} that nobody took",
+            "record {} would overwrite one above {consumed} that was not taken",
             self.next
         );
         let number = self.next;

@@ -17,7 +17,7 @@ use crate::records::{
 use crate::sessions::SESSION_BYTES;
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 
-/// Version of everything in the region. Whoever changes a layout raises it.
+/// Version of everything in the region. A change of any layout raises it.
 pub const VERSION: u32 = 9;
 
 /// Bytes set aside for the superblock.

@@ -1,10 +1,10 @@
 //! News: of which chains something has changed, for readers that would otherwise look at all of them.
 //!
-//! A ring of lines that name chains, and a row that counts the lines. The row is stored after the lines
-//! that it counts, and both after what they tell of, so a reader that looks at what is named finds it.
-//! Nobody waits for readers: one that was overtaken, that comes new, or that does not find a line where
-//! one was counted, is told to look at everything. So is everybody when a new writer begins, as the one
-//! before may have died between a change and its line.
+//! A ring of lines that name chains, and a row that counts the lines. The writer stores a change first, then
+//! the lines that name it, then the row, so a reader that looks at what is named finds it. The writer waits
+//! for no reader: one that was overtaken, that comes new, or that does not find a line where one was counted
+//! has to look at everything. So have all readers when a new writer begins, because the one before may have
+//! died between a change and its line.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::slot::Seen;
 /// Chains that one line names at most.
 const NAMES: usize = NewsLine::NAMES;
 
-/// Who tells the others of what changes, so that they need not look at all chains.
+/// The writers of news, and what changes they announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// The head: cells.
@@ -53,7 +53,7 @@ impl<M: Memory> NewsWriter<M> {
         writer
     }
 
-    /// Tells of chains. What has changed of them was stored before, and settled.
+    /// Names chains that have changed. The changes were stored before, and settled.
     pub fn announce(&mut self, chains: &[u32]) {
         if chains.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl<M: Memory> NewsWriter<M> {
     }
 }
 
-/// The writing end, for several who tell of what they change each by themselves.
+/// The writing end, for several that each announce what they change.
 #[derive(Debug)]
 pub struct SharedNews<M>(Arc<Mutex<NewsWriter<M>>>);
 
@@ -95,7 +95,7 @@ impl<M: Memory> SharedNews<M> {
     }
 
     pub(crate) fn announce(&self, chain: u32) {
-        // A count that nobody raised after a line costs its readers a line that is written again.
+        // A line that was written and not counted is written again: that costs its readers nothing else.
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         writer.announce(&[chain]);
     }
@@ -119,9 +119,8 @@ impl<M: Memory> NewsReader<M> {
         }
     }
 
-    /// Appends the chains that were told of since the last call, some perhaps more than once. False
-    /// when it cannot tell: then anything may have changed, and the caller looks at everything, after
-    /// this call.
+    /// Appends the chains that were named since the last call, some perhaps more than once. False when
+    /// any chain may have changed: then the caller looks at everything, after this call.
     #[must_use = "when it is false, everything is to be looked at"]
     pub fn take(&mut self, chains: &mut Vec<u32>) -> bool {
         let memory = &*self.ring.memory;

@@ -1,12 +1,12 @@
-//! Notices: what the sequencer tells a lane's writer about records that were not ordered.
+//! Notices: the sequencer's answers to a lane's writer about records that it did not order.
 //!
 //! Every record of a lane is answered at most once, by its GOI record or by a notice. The lane's
 //! writer never has more records unanswered than the ring has slots, so the sequencer never
-//! overwrites a notice that was not read, and needs not to be told how far it was read.
+//! overwrites a notice that was not read, although it does not know how far the writer has read.
 //!
-//! A notice is kept twice, as nobody else can tell what it said. The newest one may be lost whole, and
-//! its place shows nothing then. So each grant of the lane says how many there are: it is stored after
-//! them.
+//! A notice is stored twice, because nothing else in memory says the same. The newest one may be lost whole,
+//! and its place shows nothing then. So each grant of the lane says how many notices there are, and is stored
+//! after them.
 
 use embar_memory::Memory;
 
@@ -55,18 +55,18 @@ impl<M: Memory> NoticeReader<M> {
         Self { copies, next }
     }
 
-    /// The next notice, if it is there, without taking it. `told` is how many there are at least: one of
-    /// those that nobody can read in either place is damaged.
-    pub fn peek(&self, told: u64) -> Seen<Notice> {
-        let is_told = self.next < told;
+    /// The next notice, if it is there, without taking it. `granted` is how many there are at least, as the
+    /// lane's grant says: one of those that cannot be read in either place is damaged.
+    pub fn peek(&self, granted: u64) -> Seen<Notice> {
+        let is_there = self.next < granted;
         let [first, second] = &self.copies;
         let seen = match first.observe_closely(self.next) {
             // The second copy is never there before the first one.
-            Seen::Nothing if !is_told => Seen::Nothing,
+            Seen::Nothing if !is_there => Seen::Nothing,
             Seen::Found(body) => Seen::Found(body),
             Seen::Nothing | Seen::Damaged => match second.observe_closely(self.next) {
                 Seen::Found(body) => Seen::Found(body),
-                Seen::Nothing | Seen::Damaged if is_told => Seen::Damaged,
+                Seen::Nothing | Seen::Damaged if is_there => Seen::Damaged,
                 // It may still be on its way.
                 Seen::Nothing | Seen::Damaged => Seen::Nothing,
             },

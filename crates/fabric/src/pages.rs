@@ -91,7 +91,7 @@ impl<M: Memory> Pages<M> {
         slot::publish(&*self.memory, at, &header.to_body(), self.nonce, generation);
     }
 
-    /// The generation a page is in. Where its owner died while it wrote the header, the slots tell:
+    /// The generation a page is in. Where its owner died while it wrote the header, the slots show it:
     /// the generation it was starting has none yet. Where the header is lost, it may have been of one
     /// more.
     pub fn generation(&self, page: u32) -> u32 {

@@ -47,7 +47,7 @@ impl Region<Mapped> {
                         if let Err(e) = memory.populate(*at, *len) {
                             // The others stop at their next chunk.
                             next.store(chunks.len(), Ordering::Relaxed);
-                            *failure.lock().expect("nobody panics while it is held") = Some(e);
+                            *failure.lock().expect("no thread panics while it is held") = Some(e);
                             return;
                         }
                         progress(done.fetch_add(*len, Ordering::Relaxed) + len, total);
@@ -57,7 +57,7 @@ impl Region<Mapped> {
         });
         match failure
             .into_inner()
-            .expect("nobody panics while it is held")
+            .expect("no thread panics while it is held")
         {
             None => Ok(()),
             Some(source) => {

@@ -228,7 +228,7 @@ records! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum BrokerState {
-    /// Nobody uses the row.
+    /// No process uses the row.
     Free = 0,
     /// It starts or recovers.
     Starting = 1,
@@ -238,7 +238,7 @@ pub enum BrokerState {
     Draining = 3,
     /// It ended in good order, and may come back.
     Gone = 4,
-    /// It was removed from the cluster: nobody waits for it.
+    /// It was removed from the cluster: its peers do not wait for it.
     Left = 5,
 }
 

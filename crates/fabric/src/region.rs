@@ -68,11 +68,11 @@ struct Home<M> {
 type FindBlog<M> = fn(&M, &Path, u16, u64) -> Result<Arc<M>, RegionError>;
 
 impl<M: ShowsCopies> Region<M> {
-    /// Makes a region out of a control file of zeros, as a new one has, and blogs of any content: how else
-    /// would damage be told from what was never written? `nonce` is random and not zero; `created` is
+    /// Makes a region out of a control file of zeros, as a new one has, and blogs of any content: because
+    /// what is not zero and no record is damage. `nonce` is random and not zero; `created` is
     /// in nanoseconds since the Unix epoch; `blogs` are those of the data rows, in order.
     ///
-    /// For simulations and tests; [`Region::create`] makes one in a directory. Whoever calls this keeps
+    /// For simulations and tests; [`Region::create`] makes one in a directory. The caller keeps
     /// the memory, and may store into it: so it must not be a mapping, of which a blog shows slices.
     ///
     /// ```compile_fail,E0277

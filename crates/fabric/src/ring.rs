@@ -3,7 +3,7 @@
 //!
 //! Laps have 32 bits, so a ring of 1024 slots is good for 4·10^12 records over the life of its
 //! region. Neither end keeps a shared tail: the reader looks whether the slot of the next number
-//! holds its lap. Whoever writes keeps from overwriting what was not read: how, is not known here.
+//! holds its lap. The user of a ring keeps its writer from overwriting what was not read.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl<M: Memory> Ring<M> {
     }
 
     /// As [`Ring::observe`]; a record whose lap has a wrong bit is seen, too. One whose lap is lost is
-    /// damaged once the next one is there: before that nobody can tell which lap it was.
+    /// damaged once the next one is there: before that its lap may have been any.
     #[inline]
     pub fn observe_closely(&self, number: u64) -> Seen<Body> {
         let (at, lap) = self.place(number);

@@ -61,8 +61,8 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
 }
 
 impl<M: Memory> RowWriter<M, SequencerRow> {
-    /// Stores a row with an epoch above all others. Whoever looks at the row and does not find this
-    /// epoch had read, before that, only what the caller reads afterwards, too.
+    /// Stores a row with an epoch above all others. What a process read before
+    /// it looked at the row and did not find this epoch, the caller reads afterwards, too.
     pub fn raise(&mut self, row: &SequencerRow) {
         self.store(row);
         // Partner: the fence in `Region::sequencer_row`.

@@ -15,7 +15,7 @@ use crate::sessions::SESSION_BYTES;
 const BLOG_BYTES_PER_INDEX_PAGE: u64 = 256 << 10;
 /// Index pages that even a small region gets.
 const INDEX_PAGES_MIN: u32 = 512;
-/// Bytes of a region for each topic that [`Geometry::for_cluster`] plans with, unless told how many...
+/// Bytes of a region for each topic that [`Geometry::for_cluster`] plans with, unless its caller says how many...
 const REGION_BYTES_PER_TOPIC: u64 = 1 << 20;
 /// ...and topics that even a small region gets.
 const TOPICS_MIN: u16 = 256;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gibibyte_has_room_for_a_hundred_thousand_sessions_beside_the_payload() {
+    fn a_gibibyte_has_room_for_100_000_sessions_beside_the_payload() {
         let geometry = Geometry::for_cluster(1 << 30, 3, 1, 1, None).unwrap();
         assert_eq!(geometry.sessions, 100_000);
         let small = Geometry::for_cluster(128 << 20, 2, 1, 0, None).unwrap();

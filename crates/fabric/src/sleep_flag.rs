@@ -1,8 +1,8 @@
 //! Which threads sleep, so that only those are woken.
 //!
-//! A thread that is about to sleep sets its flag, looks once more for work, and only then sleeps. Whoever
-//! has made work visible looks at the flag afterwards, and wakes the thread if it is set (how is not known
-//! here: [`wakeup`](crate::wakeup)). Each side stores before it loads what the other stored, with a full
+//! A thread that is about to sleep sets its flag, looks once more for work, and only then sleeps. A
+//! thread that has made work visible looks at the flag afterwards, and wakes the other one if it is set, by
+//! [`wakeup`](crate::wakeup). Each side stores before it loads what the other stored, with a full
 //! fence in between, so on coherent memory at least one of them sees the other. Between hosts without
 //! coherence the flag is a hint, and threads that sleep look again by themselves.
 

@@ -2,11 +2,11 @@
 //!
 //! A slot is one cache line: 56 body bytes, then the commit word
 //! `check (32 bits) << 32 | lap (32 bits)`. The lap tells this use of the slot from earlier ones, so
-//! nothing is ever reset, and a reader that waits for a record tells by one load that it is not
+//! nothing is ever reset, and a reader that waits for a record sees by one load that it is not
 //! there yet. The check is a CRC-32C of body, lap, the region's nonce and the place of the record:
 //! stale bytes, those of another region, and those that belong elsewhere are none of its records.
 //!
-//! *One wrong bit is put right by whoever reads it.* Two records of one place differ in at least six
+//! *Each reader repairs one wrong bit.* Two records of one place differ in at least six
 //! bits, check included, so a line that is one bit away from a record is that record. What is
 //! further away is [`Seen::Damaged`], and never taken for a record nor for nothing. Either is noted
 //! (see [`Memory::note_damage`]). A place that was never written is zero: the region begins so.
@@ -58,7 +58,7 @@ pub enum Seen<T> {
     Nothing,
     /// What was published there.
     Found(T),
-    /// Something was, and nobody can tell what: more than one bit of it is wrong.
+    /// Something was published there, and is lost: more than one bit of it is wrong.
     Damaged,
 }
 
@@ -88,7 +88,7 @@ impl<T> Seen<T> {
 
 /// Writes a slot and makes it visible; on return every later observer sees it.
 ///
-/// Only the slot's one writer calls this, and only when nobody may still need the old content:
+/// Only the slot's one writer calls this, and only when no reader may still need the old content:
 /// a reader of the old lap notices and gets nothing.
 #[inline]
 pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, nonce: u32, lap: u32) {
@@ -277,7 +277,7 @@ pub(crate) fn after<T>(version: u32, last: &Look<T>) -> u32 {
 ///
 /// Also nothing when the writer overtook every one of a bounded number of attempts. A reader that
 /// reads again never gets an older version than before. Where one of the two cannot be read, it is the
-/// other one: whoever stores a row writes the same to both.
+/// other one: a writer stores the same row in both.
 pub fn read_row<M: Memory>(memory: &M, at: u64, nonce: u32) -> Seen<(u32, Body)> {
     newest(|slot| look(memory, at + slot * SLOT_BYTES, nonce))
 }

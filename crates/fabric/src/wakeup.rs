@@ -22,7 +22,7 @@ pub(crate) fn wakeup_name(row: u16, number: u16) -> String {
 /// What others wake a thread of this process with: a descriptor that becomes readable, for a reactor to
 /// watch.
 ///
-/// Whoever watches it reads the bytes away, one for each wake-up, and looks for work afterwards.
+/// The thread that watches it reads the bytes away, one for each wake-up, and looks for work afterwards.
 #[derive(Debug)]
 pub struct Wakeup {
     pipe: File,
@@ -57,7 +57,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// For the region in this directory; without one it wakes nobody.
+    /// For the region in this directory; without one it wakes no thread.
     pub(crate) fn new(dir: Option<&Path>) -> Self {
         Self {
             dir: dir.map(Path::to_owned),

@@ -36,7 +36,7 @@ impl<M: Memory> WindowWriter<M> {
         }
     }
 
-    /// Whoever follows the chain elsewhere hears by these news that its start was raised.
+    /// Names the chain in these news whenever its start was raised, for those who follow it elsewhere.
     #[must_use]
     pub fn announcing_to(mut self, news: &SharedNews<M>) -> Self {
         self.news = Some(news.clone());
@@ -79,8 +79,8 @@ impl<M: Memory> WindowWriter<M> {
         self.row.store(&self.window);
     }
 
-    /// Raises the start: when this returns, no reader will start below `first`, and whoever reads
-    /// there notices. Only then may the memory below be used again.
+    /// Raises the start: when this returns, no reader will start below `first`, and one that
+    /// reads there notices. Only then may the memory below be used again.
     pub fn raise_first(&mut self, first: u64) {
         assert!(
             (self.window.first..=self.window.next).contains(&first),

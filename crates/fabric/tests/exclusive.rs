@@ -1,4 +1,4 @@
-//! Nobody gets two views of the same mapped bytes of which one may change: what safe code may ask for
+//! Safe code gets no two views of the same mapped bytes of which one may change: what safe code may ask for
 //! and is refused.
 #![cfg(not(loom))]
 
@@ -85,7 +85,7 @@ fn a_claim_gives_one_blog_however_often_its_region_is_opened() {
         assert!(refused.contains("in use already"), "{refused}");
     }
     assert_eq!(span.as_slice(), b"AAAAAAAA");
-    // Once nobody sees any of it, it may be had anew, through any of them.
+    // Once no view of it is left, it may be had anew, through any of them.
     drop((first, span));
     drop(again.blog(&claim));
     drop(region.blog(&claim));
@@ -162,7 +162,7 @@ fn a_payload_file_is_not_another_file_of_the_region() {
 }
 
 #[test]
-fn a_row_is_not_claimed_in_a_directory_that_holds_another_region_by_now() {
+fn a_row_is_not_claimed_where_another_region_is_by_now() {
     let dir = Dir::new();
     let region = dir.open();
     let before = fs::metadata(dir.path.join("control")).expect("there").ino();
@@ -177,5 +177,5 @@ fn a_row_is_not_claimed_in_a_directory_that_holds_another_region_by_now() {
         matches!(refused, Err(RegionError::NotFound { .. })),
         "{refused:?}"
     );
-    dir.open().claim(1).expect("nobody holds it");
+    dir.open().claim(1).expect("it is free");
 }

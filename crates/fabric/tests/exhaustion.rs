@@ -1,4 +1,4 @@
-//! What a process runs out of: file descriptors, addresses to map memory at, room for files. Each is told as an
+//! What a process runs out of: file descriptors, addresses to map memory at, room for files. Each is an
 //! error, and nothing is the worse for it.
 //!
 //! Limits are the whole process's, so each test has a child of its own.
@@ -12,7 +12,7 @@ use embar_fabric::{Geometry, Probe, Region, RegionError};
 use embar_memory::{Coherence, Mapped};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Tells a child where its region is.
+/// Says to a child where its region is.
 const REGION: &str = "EMBAR_TEST_REGION";
 /// Payload of one broker: more than the child may map, or write.
 const BLOG_BYTES: u64 = 32 << 20;
@@ -50,8 +50,8 @@ fn open(dir: &Path) -> Result<Region<Mapped>, RegionError> {
     Region::open(dir, Coherence::Coherent)
 }
 
-/// Runs a child with a region that nobody holds. Of a file that becomes too large it is told by an error, as
-/// of a file system that is full, and not by a signal.
+/// Runs a child with a region that no process holds. A file that becomes too large is an error to it, as
+/// on a file system that is full, and not a signal.
 fn with_region(child: &str, file_blocks: &str) {
     let tmp = scratch();
     let dir = tmp.path().join("region");
@@ -68,7 +68,7 @@ fn with_region(child: &str, file_blocks: &str) {
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{complained}");
     assert!(said.contains("1 passed"), "there is no {child}: {said}");
-    // Whoever has what the child lacked finds the region whole, and its row free.
+    // A process that has what the child lacked finds the region whole, and its row free.
     let region = open(&dir).expect("nothing was harmed");
     assert!(matches!(Region::probe(&dir), Probe::Stale { .. }));
     region.claim(SPARE).expect("there is room");

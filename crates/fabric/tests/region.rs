@@ -1,4 +1,4 @@
-//! Regions in directories: what goes wrong is told apart, and nothing is left behind.
+//! Regions in directories: each fault has an error of its own, and nothing is left behind.
 #![cfg(not(loom))]
 
 use std::fs;
@@ -199,7 +199,7 @@ fn a_parent_that_is_tidied_away_meanwhile_is_made_again() {
         for round in 0..50 {
             let dir = parent.join(format!("region-{round}"));
             drop(create(&dir));
-            Region::remove(&dir).expect("nobody holds it");
+            Region::remove(&dir).expect("it is free");
         }
         drop(over);
     });
@@ -310,7 +310,7 @@ fn damage_is_told_from_another_version_and_from_absence() {
     for (expected, damage) in damages {
         let tmp = scratch();
         let dir = tmp.path().join("region");
-        // Somebody had a row, so there may be data.
+        // A process had a row, so there may be data.
         drop(create(&dir).claim(1).expect("free"));
         damage(&dir).expect("damaged");
         let refused = open(&dir).expect_err("damaged");
@@ -343,15 +343,15 @@ fn an_interrupted_creation_is_told_from_damage() {
         cut(&dir).expect("ours");
         assert_eq!(Region::probe(&dir), Probe::Unfinished);
         assert!(matches!(open(&dir), Err(RegionError::Damaged { .. })));
-        Region::discard(&dir).expect("nobody uses it");
+        Region::discard(&dir).expect("it is free");
         assert_eq!(Region::probe(&dir), Probe::Absent);
-        assert!(dir.exists(), "for whoever has a lock on it");
+        assert!(dir.exists(), "for a process with a lock on it");
     }
-    // What somebody claimed, or what is not ours, is not made anew by itself.
+    // What was claimed, or what is not ours, is not made anew by itself.
     drop(create(&dir).claim(2).expect("free"));
     fs::write(dir.join("control"), "").expect("ours");
     assert!(matches!(Region::probe(&dir), Probe::Damaged(_)));
-    Region::discard(&dir).expect("nobody uses it");
+    Region::discard(&dir).expect("it is free");
     fs::write(dir.join("control"), "a user's own").expect("room");
     assert!(matches!(Region::probe(&dir), Probe::Damaged(_)));
     fs::write(dir.join("control"), "").expect("room");
@@ -362,13 +362,13 @@ fn an_interrupted_creation_is_told_from_damage() {
 #[test]
 fn a_creation_tells_how_far_it_is() {
     let tmp = scratch();
-    let told = std::cell::RefCell::new(Vec::new());
-    let tell = |done| told.borrow_mut().push(done);
+    let reports = std::cell::RefCell::new(Vec::new());
+    let report = |done| reports.borrow_mut().push(done);
     let dir = tmp.path().join("region");
-    Region::create_and_tell(&dir, &small(), Coherence::Coherent, &tell).expect("room");
-    let told = told.into_inner();
-    assert!(told.is_sorted() && told.len() >= 3, "{told:?}");
-    assert_eq!(told.last(), Some(&small().total_bytes()));
+    Region::create_with_progress(&dir, &small(), Coherence::Coherent, &report).expect("room");
+    let reports = reports.into_inner();
+    assert!(reports.is_sorted() && reports.len() >= 3, "{reports:?}");
+    assert_eq!(reports.last(), Some(&small().total_bytes()));
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn another_version_is_refused_and_can_be_removed() {
         Region::probe(&dir),
         Probe::OtherVersion { found: 99, .. }
     ));
-    Region::remove(&dir).expect("nobody uses it");
+    Region::remove(&dir).expect("it is free");
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn a_spare_gets_its_payload_file_when_it_is_first_claimed() {
         other.foreign(2, 0, 64).is_none() && other.foreign(1, 0, 64).is_some(),
         "nothing can be read where there is no file"
     );
-    // Somebody died while making it.
+    // A process died while making it.
     fs::write(dir.join("blog-2.new"), b"half").expect("ours");
     let claim = region.claim(2).expect("free");
     assert_eq!((claim.incarnation(), region.incarnation(2)), (1, 1));
@@ -455,7 +455,7 @@ fn a_spare_gets_its_payload_file_when_it_is_first_claimed() {
     written.write(0, &[7; 64]);
     let at = written.at();
     let span = written.commit();
-    // Whoever opened the region before finds it now.
+    // A process that opened the region before finds it now.
     let foreign = other.foreign(2, at, 64).expect("there");
     let mut bytes = [0; 64];
     foreign.copy_to(0, &mut bytes);
@@ -468,11 +468,11 @@ fn a_spare_gets_its_payload_file_when_it_is_first_claimed() {
     drop(again);
     drop((foreign, other, region));
     assert!(matches!(Region::probe(&dir), Probe::Stale { .. }));
-    Region::remove(&dir).expect("nobody holds it");
+    Region::remove(&dir).expect("it is free");
 }
 
 #[test]
-fn a_payload_file_that_cannot_be_mapped_is_told_from_one_that_is_not_as_expected() {
+fn a_payload_file_that_cannot_be_mapped_has_an_error_of_its_own() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
@@ -507,7 +507,7 @@ fn a_spare_that_finds_no_space_stays_free() {
         ..small()
     };
     let refused = Region::create(&dir, &huge, Coherence::Coherent);
-    assert!(refused.is_err(), "a spare beside nobody is refused");
+    assert!(refused.is_err(), "a spare without data brokers is refused");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
     // No name is left for a file that is to be made.
     fs::create_dir(dir.join("blog-2.new")).expect("ours");
@@ -518,7 +518,7 @@ fn a_spare_that_finds_no_space_stays_free() {
 }
 
 #[test]
-fn whoever_claims_a_row_gives_back_the_memory_of_unfinished_payload_files() {
+fn a_claim_gives_back_the_memory_of_unfinished_payload_files() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
@@ -526,8 +526,8 @@ fn whoever_claims_a_row_gives_back_the_memory_of_unfinished_payload_files() {
     let is_there = || listing(&dir).contains(&"blog-2.new".to_owned());
     half();
     let other = region.claim(1).expect("free");
-    assert!(!is_there(), "whoever made it is dead");
-    // Somebody who holds the row may be making it.
+    assert!(!is_there(), "its maker is dead");
+    // The owner of the row may be making it.
     let making = region.claim(2).expect("free");
     half();
     drop(other);
@@ -536,7 +536,7 @@ fn whoever_claims_a_row_gives_back_the_memory_of_unfinished_payload_files() {
     drop((other, making));
     region.claim(0).expect("free");
     assert!(!is_there());
-    region.claim(2).expect("nobody kept its lock");
+    region.claim(2).expect("its lock is free");
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn an_unfinished_payload_file_is_removed_with_its_region() {
     let dir = tmp.path().join("region");
     drop(Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room"));
     fs::write(dir.join("blog-2.new"), b"half").expect("ours");
-    Region::remove(&dir).expect("nobody holds it");
+    Region::remove(&dir).expect("it is free");
     assert!(!dir.exists());
 }
 

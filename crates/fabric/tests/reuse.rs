@@ -1,4 +1,4 @@
-//! Memory that was damaged while nobody used it.
+//! Memory that was damaged while it was not in use.
 #![cfg(not(loom))]
 
 mod common;

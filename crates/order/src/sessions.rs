@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_stays_and_nobody_goes_before_the_brokers_were_looked_at() {
+    fn held_sessions_stay_and_none_goes_before_the_brokers_are_read() {
         let mut sessions = table(&[10, 20]);
         assert_eq!(sessions.longest_idle(100, 50), None);
         sessions.set_attached(0, true, 100);

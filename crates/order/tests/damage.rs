@@ -193,7 +193,7 @@ fn told(events: &[Event<u32>]) -> Vec<(u32, NoticeKind)> {
 }
 
 #[test]
-fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_there() {
+fn the_newest_record_of_a_lane_is_stored_again_if_it_is_lost() {
     let world = World::new();
     let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
@@ -280,7 +280,7 @@ fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
 }
 
 #[test]
-fn the_newest_record_of_the_order_is_stored_again_if_nothing_shows_that_it_was_there() {
+fn the_newest_record_of_the_order_is_stored_again_if_it_is_lost() {
     let world = World::new();
     let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
@@ -330,7 +330,7 @@ fn submit_batches(
 }
 
 #[test]
-fn what_was_submitted_to_a_damaged_chain_takes_no_slot_longer_than_its_answer_takes() {
+fn batches_of_a_damaged_chain_give_their_slots_back_once_answered() {
     let world = World::new();
     let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();

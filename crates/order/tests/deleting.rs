@@ -41,7 +41,7 @@ fn root(region: &Region<Simulated>, cell: u16) -> GoiRoot {
 }
 
 #[test]
-fn however_many_topics_are_deleted_the_sequencer_goes_on_in_between() {
+fn the_sequencer_goes_on_while_many_topics_are_deleted() {
     let sessions = SESSIONS + u32::from(CHAINS) + 1;
     let region = support::region(&Geometry {
         topics: CHAINS,

@@ -76,19 +76,19 @@ impl World {
 
     /// Changes a record behind everybody's back, so that it looks like one.
     fn rewrite(&self, at: u64, change: fn(&mut [u8; 56])) {
-        let vandal = self.devices.control.host(4);
-        let (mut body, lap) = ([0; 56], vandal.load(at + 56) as u32);
-        vandal.read(at, &mut body);
+        let elsewhere = self.devices.control.host(4);
+        let (mut body, lap) = ([0; 56], elsewhere.load(at + 56) as u32);
+        elsewhere.read(at, &mut body);
         change(&mut body);
-        slot::publish(&vandal, at, &body, NONCE, lap);
+        slot::publish(&elsewhere, at, &body, NONCE, lap);
     }
 
     /// Changes one word behind everybody's back.
     fn damage(&self, at: u64, change: fn(u64) -> u64) {
-        let vandal = self.devices.control.host(4);
-        vandal.store(at, change(vandal.load(at)));
-        vandal.write_back(at, 8);
-        vandal.fence();
+        let elsewhere = self.devices.control.host(4);
+        elsewhere.store(at, change(elsewhere.load(at)));
+        elsewhere.write_back(at, 8);
+        elsewhere.fence();
     }
 }
 
@@ -207,7 +207,7 @@ enum Loss {
 }
 
 #[test]
-fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
+fn a_line_of_zeros_is_missed_where_something_follows_it() {
     const PAGES: u32 = 2;
     let table = |id: TableId| Layout::new(&geometry(PAGES)).tables()[id as usize];
     let (roots, pages) = (table(TableId::GoiRoots), table(TableId::GoiPages));
@@ -231,10 +231,10 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
     ];
     for (at, loss) in cases {
         let world = World::new(PAGES);
-        let vandal = world.devices.control.host(4);
-        vandal.write(at, &[0; 64]);
-        vandal.write_back(at, 64);
-        vandal.fence();
+        let elsewhere = world.devices.control.host(4);
+        elsewhere.write(at, &[0; 64]);
+        elsewhere.write_back(at, 64);
+        elsewhere.fence();
         let end = match loss {
             Loss::Cut(end) => end,
             _ => all,

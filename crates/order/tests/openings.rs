@@ -72,7 +72,7 @@ fn epoch(events: &[Event<u64>], request: u64) -> u32 {
 }
 
 #[test]
-fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since() {
+fn an_unanswered_opening_takes_nothing_from_a_later_instance() {
     let region = support::region(&Geometry {
         brokers: 3,
         sessions: 2,
@@ -166,7 +166,7 @@ fn what_is_under_way_to_a_deleted_chain_does_not_bring_it_back() {
 }
 
 #[test]
-fn what_is_under_way_to_a_chain_that_was_found_deleted_does_not_bring_it_back() {
+fn what_comes_late_does_not_bring_a_deleted_chain_back() {
     let region = support::region(&support::small());
     let claim = Arc::new(region.claim_unlocked(0));
     let mut sequencer = sequencer(&region, &claim);
@@ -327,7 +327,7 @@ fn a_broker_that_is_not_up_yet_may_hold_any_session() {
 }
 
 #[test]
-fn what_a_broker_holds_counts_also_if_it_was_dead_when_places_were_needed_last() {
+fn what_a_broker_holds_counts_also_if_it_was_dead_before() {
     let region = support::region(&Geometry {
         brokers: 4,
         sessions: 2,

@@ -92,8 +92,8 @@ impl<'a> Ack<'a> {
         (self.status != 0).then(|| ErrorCode::from_number(self.status))
     }
 
-    /// Base offset of each batch, in order; [`POSITION_UNKNOWN`] if it is stored and nobody knows any
-    /// more where. Of batches that were refused as [`ErrorCode::Fenced`]: the number that their
+    /// Base offset of each batch, in order; [`POSITION_UNKNOWN`] if it is stored and its place is not
+    /// known any more. Of batches that were refused as [`ErrorCode::Fenced`]: the number that their
     /// session expects next; of others that were refused without meaning.
     pub fn base_offsets(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
         self.offsets.iter().map(|offset| offset.get())

@@ -105,7 +105,7 @@ pub struct SealFields {
     pub producer: u64,
     /// Number of the batch within its session, from 0.
     pub sequence: u64,
-    /// Topic id, as told by the broker.
+    /// Topic id, as the broker gave it.
     pub topic: u32,
     /// Epoch of the session.
     pub epoch: u32,

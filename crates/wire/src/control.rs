@@ -187,7 +187,7 @@ control! {
         Status(StatusView),
         /// Asks for the broker's stage profile.
         Profile(ProfileView),
-        /// Done, with nothing to tell.
+        /// Done, and nothing more to say.
         Done(DoneView),
     }
 }

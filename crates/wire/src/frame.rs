@@ -94,7 +94,7 @@ frame_ids! {
     ProfileReply = 69,
     /// Switches metering on or off.
     SetMetering = 70,
-    /// Done, with nothing to tell.
+    /// Done, and nothing more to say.
     Done = 71,
     /// Asks a broker to leave the cluster for good; answered by Done.
     RemoveBroker = 72,

@@ -15,7 +15,7 @@ pub const MESSAGE_ALIGN_BYTES: usize = 8;
 pub const MAX_BATCH_BYTES: u32 = 16 << 20;
 /// Smallest batch frame: the header and one line of payload.
 pub const MIN_BATCH_BYTES: u32 = 2 * LINE_BYTES as u32;
-/// Batch size a publisher uses unless told otherwise.
+/// Batch size a publisher uses by default.
 pub const DEFAULT_BATCH_BYTES: u32 = 2 << 20;
 
 /// Largest record (message header, headers, key, value and padding) that any batch can hold.

@@ -225,7 +225,7 @@ fn every_error_code_has_its_number() {
 }
 
 #[test]
-fn greetings_survive_the_handshake_and_no_part_of_one_is_taken_for_another() {
+fn greetings_survive_the_handshake_and_their_parts_do_not_mix() {
     let hello = Hello {
         role: Role::Broker,
         name: "grün".into(),

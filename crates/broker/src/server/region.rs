@@ -97,7 +97,7 @@ fn create(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Region<Mapped>, StartError> {
     let total = geometry.total_bytes();
-    Ok(Region::create_and_tell(
+    Ok(Region::create_with_progress(
         dir,
         geometry,
         coherence,

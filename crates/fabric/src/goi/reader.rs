@@ -9,7 +9,7 @@ use crate::pages::Pages;
 use crate::records::{GoiPage, GoiRecord};
 use crate::slot::{SLOT_BYTES, Seen};
 
-/// See the module.
+/// Reads the GOI of one area: records by page and slot, and the links between pages.
 #[derive(Debug)]
 pub struct GoiReader<M> {
     pages: Pages<M>,
@@ -49,12 +49,12 @@ impl<M: Memory> GoiReader<M> {
     /// Whether a record that is not seen was there, as something is that became visible after it.
     fn is_lost(&self, page: u32, generation: u32, slot: u32) -> bool {
         let look = |slot| self.pages.slot::<GoiRecord>(page, slot, generation);
-        // Those that were lost with it tell nothing.
+        // Those that were lost with it show nothing.
         let is_followed = || {
             let mut behind = (slot + 1..=LINK_SLOT).map(|slot| (slot, look(slot)));
-            let tells = behind
+            let shown = behind
                 .find(|(slot, seen)| *seen != Seen::Nothing || !self.pages.is_damaged(page, *slot));
-            tells.is_some_and(|(_, seen)| seen != Seen::Nothing)
+            shown.is_some_and(|(_, seen)| seen != Seen::Nothing)
         };
         // All records of a page are in memory before its link is stored.
         let is_passed = look(LINK_SLOT) != Seen::Nothing
@@ -69,7 +69,7 @@ impl<M: Memory> GoiReader<M> {
                 .is_some_and(|(now, _)| now == generation)
     }
 
-    /// As [`GoiReader::record`], of a page that nobody writes any more: what cannot be read counts as
+    /// As [`GoiReader::record`], of a page that is not written any more: what cannot be read counts as
     /// damaged, whatever it was.
     ///
     /// # Panics
@@ -93,7 +93,7 @@ impl<M: Memory> GoiReader<M> {
     }
 
     /// Makes sure that records which were seen are in memory, and not only in a cache that this host
-    /// shares with their writer: then they survive its death, and whoever looks sees them.
+    /// shares with their writer: then they survive its death, and all readers see them.
     ///
     /// # Panics
     /// When there are no such records or no such page.

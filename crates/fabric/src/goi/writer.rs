@@ -1,4 +1,4 @@
-//! Appends to an area's GOI and gives back what nobody may read any more.
+//! Appends to an area's GOI and gives back pages that no reader may need any more.
 
 mod newest;
 
@@ -129,7 +129,7 @@ impl<M: Memory> GoiWriter<M> {
             match writer.old_page(page) {
                 Seen::Found((chain, old)) => writer.old.entry(chain).or_default().push(old),
                 Seen::Nothing => writer.free.push(page),
-                // Whoever followed the order into it is to find the damage, and nothing newer.
+                // A reader that followed the order into it is to find the damage, and nothing newer.
                 Seen::Damaged => {}
             }
         }
@@ -184,7 +184,7 @@ impl<M: Memory> GoiWriter<M> {
             opened: 0,
         };
         self.chains.insert(chain, begun);
-        // What lies beyond was never part of the order, and nobody waits for it to be given up.
+        // What lies beyond was never part of the order, and no reader waits for it to be given up.
         if let Some(old) = self.old.get_mut(&chain) {
             old.iter_mut()
                 .for_each(|old| old.end = old.end.min(at.start));
@@ -193,8 +193,8 @@ impl<M: Memory> GoiWriter<M> {
     }
 
     /// Says which of a chain's pages of older epochs the order still leads to, and up to where: what
-    /// lies beyond, and in any other page, was never part of it, and nobody waits for it to be given
-    /// up.
+    /// lies beyond, and in any other page, was never part of it, and no reader waits for it to be
+    /// given up.
     pub fn clip_old(&mut self, chain: u32, read: &[(u32, u64)]) {
         let Some(pages) = self.old.get_mut(&chain) else {
             return;
@@ -239,7 +239,7 @@ impl<M: Memory> GoiWriter<M> {
         Ok(())
     }
 
-    /// When this returns, every record appended before is seen by whoever looks.
+    /// When this returns, all readers see every record that was appended before.
     pub fn fence(&self) {
         if !injected(Canary::GoiFence) {
             self.pages.memory.fence();

@@ -34,11 +34,11 @@ impl<M: Memory> IndexReader<M> {
     /// Whether damage may hide records of a chain behind the last one that [`IndexReader::scan`] finds.
     ///
     /// It may if something is written behind that record, in the chain's pages, that cannot be read. It also may
-    /// if the header of any page cannot be read: nobody can tell whose page that is.
+    /// if the header of any page cannot be read: that page may be of any chain.
     ///
-    /// Who has lost a chain's window knows of its next offset by its records alone. Where some may be hidden,
+    /// A broker that has lost a chain's window knows its next offset by its records alone. Where some may be hidden,
     /// the end of the last one may be an offset that was given already. Ask before the index has a writer: that
-    /// gives back the pages of which no record can be read, and nothing tells of them any more.
+    /// gives back the pages of which no record can be read, and nothing shows them any more.
     pub fn may_go_on(&self, chain: u32) -> bool {
         let pages = &self.pages;
         if (0..pages.pages).any(|page| pages.header::<PageHeader>(page).is_damaged()) {

@@ -156,7 +156,7 @@ impl<M: Memory> IndexWriter<M> {
     }
 
     /// Takes back the records from offset `next` on: recovery found that what they point to is
-    /// not what was acknowledged. Nobody may have been told of them.
+    /// not what was acknowledged. No client may have been answered from them.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What the sequencer and the brokers tell each other about ordered chains.
+//! The records by which the sequencer and the brokers speak of ordered chains.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ records! {
         8 state: u32,
         /// Incarnation of the process that wrote the row.
         12 incarnation: u32,
-        /// Grows while it lives: whoever sees it stand still for the length of a lease may take over.
+        /// Grows while it lives: a candidate that sees it stand still for the length of a lease may take over.
         16 beat: u64,
         /// Process id.
         24 pid: u32,
@@ -189,7 +189,7 @@ records! {
         0 secret: Secret,
         /// [`SessionRow::first_epoch`] of the session that it belongs to.
         16 first_epoch: u32,
-        /// Where it was opened from: sessions that nobody holds are given up peer by peer.
+        /// Where it was opened from: sessions that no broker holds are given up peer by peer.
         20 peer: u32,
         /// Zero.
         24 reserved: [u8; 32],
@@ -277,9 +277,9 @@ numbered! {
         Malformed = 9,
         /// Another instance of the client has opened the session since.
         TakenOver = 10,
-        /// Another instance has the session, in the epoch that is given: whoever wants it names that.
+        /// Another instance has the session, in the epoch that is given: an instance that wants it names that.
         InUse = 11,
-        /// The session was given up, as others needed its place: nobody knows how far it was.
+        /// The session was given up, because others needed its place: how far it was is not known.
         GivenUp = 12,
         /// The secret is not the session's.
         WrongSecret = 13,

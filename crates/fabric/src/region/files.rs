@@ -1,9 +1,9 @@
 //! Regions as directories of mapped files.
 //!
 //! `control`: superblock and tables. `blog-<row>`: payload of one data broker; of a spare row it is
-//! made by whoever claims the row first. `owner-<row>`: the lock of a row. The superblock is stored
-//! last, so a creation that was interrupted leaves something that no one takes for a region, and that
-//! is told from a damaged one: see [`Probe::Unfinished`].
+//! made by the first claim of the row. `owner-<row>`: the lock of a row. The superblock is stored
+//! last, so a creation that was interrupted leaves what is not taken for a region, and not for a damaged
+//! one either: see [`Probe::Unfinished`].
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -75,14 +75,14 @@ pub enum Probe {
         /// region is being created.
         rows: Vec<(u16, u32)>,
     },
-    /// A whole region that nobody holds: it may be recovered or removed.
+    /// A whole region that no process holds: it may be recovered or removed.
     Stale {
         /// When it was created, in nanoseconds since the Unix epoch.
         created: u64,
         /// Its shape.
         geometry: Geometry,
     },
-    /// A region whose creation was interrupted: nobody ever had a row of it, so it holds no data.
+    /// A region whose creation was interrupted: no process ever had a row of it, so it holds no data.
     Unfinished,
     /// Not a region, or not a complete one. The text says what is wrong.
     Damaged(String),
@@ -120,12 +120,12 @@ impl Region<Mapped> {
         geometry: &Geometry,
         coherence: Coherence,
     ) -> Result<Self, RegionError> {
-        Self::create_and_tell(dir, geometry, coherence, &|_| ())
+        Self::create_with_progress(dir, geometry, coherence, &|_| ())
     }
 
     /// As [`Region::create`]; `progress(done)` counts the bytes that are reserved, and is called after each 256 MiB at
     /// the latest.
-    pub fn create_and_tell(
+    pub fn create_with_progress(
         dir: &Path,
         geometry: &Geometry,
         coherence: Coherence,
@@ -203,15 +203,15 @@ impl Region<Mapped> {
     }
 
     /// As [`Region::remove`], but the directory stays, for a region that is to be made anew, and with it a lock that
-    /// somebody has on it.
+    /// a process has on it.
     pub fn discard(dir: &Path) -> Result<(), RegionError> {
         Self::remove_files(dir).map(drop)
     }
 
-    /// The locks are to be held until nobody can claim a row any more.
+    /// Removes them, and returns the locks: held until the directory is gone, they keep others from claiming rows.
     fn remove_files(dir: &Path) -> Result<Vec<File>, RegionError> {
         let names = region_files(dir)?;
-        // Held until the files are gone, so that nobody claims a row half-way through.
+        // Held until the files are gone, so that no process claims a row half-way through.
         let mut locks = Vec::new();
         for name in names.iter().filter(|name| !is_data(name)) {
             let file = open_file(dir, name)?;
@@ -233,9 +233,8 @@ impl Region<Mapped> {
         Ok(locks)
     }
 
-    /// Claims a row for this process, with the next incarnation. Who first claims a spare makes its
-    /// payload file, and reserves all of it; an unfinished one that somebody who died left for any
-    /// row goes.
+    /// Claims a row for this process, with the next incarnation. The first claim of a spare makes its
+    /// payload file, and reserves all of it. Unfinished files that dead processes left for any row go.
     ///
     /// The claim holds the row's lock; dropping it, or dying, gives the row up.
     pub fn claim(&self, row: u16) -> Result<Claim, RegionError> {
@@ -289,7 +288,7 @@ impl Region<Mapped> {
     }
 
     /// Whether a live process holds the row. False for a region without a directory, and, at the
-    /// price of two loads, for a row that nobody has claimed yet.
+    /// price of two loads, for a row that was never claimed.
     pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
         let Some(dir) = self.dir().filter(|_| self.was_claimed(row)) else {
             return Ok(false);
@@ -335,7 +334,7 @@ fn map(
             format!("{name} has {found} bytes instead of {len}"),
         ));
     }
-    // SAFETY: a region hands its mappings out to nobody, uses words of payload files only where it shows
+    // SAFETY: a region hands its mappings out to no other code, uses words of payload files only where it shows
     // no slices of them, and has one payload file of each by an `Exclusive` and a lock.
     let mapped = unsafe { Mapped::map(file, len, coherence) };
     Ok(Arc::new(mapped.map_err(io)?))
@@ -376,8 +375,8 @@ fn read_superblock(dir: &Path) -> Result<(File, Superblock), RegionError> {
 }
 
 /// Whether a region's creation was interrupted: its first page, as far as it is there, is zeros, and no owner file was
-/// ever written to. Whoever claims a row does that first, and a creation ends with the superblock, so a superblock that
-/// was lost of a region that may hold data is told from one that never was.
+/// ever written to. A claim does that first, and a creation ends with the superblock. So a region that
+/// may hold data and has lost its superblock is not taken for one that never had one.
 fn is_unfinished(dir: &Path) -> Result<bool, RegionError> {
     let Ok(names) = region_files(dir) else {
         return Ok(false);

@@ -2,7 +2,7 @@
 //!
 //! It is kept twice, in lines of their own, each time with a check beside it in one word. A claimer that
 //! dies on the way leaves the old number or the new one; where one word is damaged, the other counts. Where
-//! both are, the rows that its owners stored tell which incarnation was theirs.
+//! both are, the rows that its owners stored show which incarnation was theirs.
 
 use embar_memory::{Damage, LINE_BYTES, Memory};
 

@@ -107,7 +107,7 @@ impl<M: Memory> Region<M> {
     /// What the candidate of an area says of itself; nothing before it does.
     ///
     /// What was read before this call, and is not of an epoch below the one found, is also read by
-    /// whoever raises a higher one later.
+    /// a candidate that raises a higher one later.
     pub fn sequencer_row(&self, area: u16) -> Seen<SequencerRow> {
         // Partner: the fence in `RowWriter::raise`.
         fence(Ordering::SeqCst);
@@ -154,7 +154,7 @@ impl<M: Memory> Region<M> {
         NewsWriter::attach(self.news_ring(news), row)
     }
 
-    /// Chains whose windows the claimed row raises, told by whoever raises them.
+    /// Names the chains whose windows the claimed row raises.
     pub fn window_news_writer(&self, claim: &Claim) -> SharedNews<M> {
         SharedNews::new(self.news_writer(News::Windows(claim.row())))
     }
@@ -169,7 +169,7 @@ impl<M: Memory> Region<M> {
         self.news_writer(News::GivenUp(self.area(claim)))
     }
 
-    /// What others tell, from now on: the first look says that anything may have changed.
+    /// News of others, from now on: the first look says that anything may have changed.
     ///
     /// # Panics
     /// When there is no such row or area.

@@ -1,9 +1,9 @@
 //! The payload files, and what a process may see of each.
 //!
 //! Of its own it sees slices, through a [`PayloadFile`]; of another's it takes copies, word by word, as
-//! [`Foreign`] bytes. Never both by one mapping: a slice is a promise that nobody reads or writes the
+//! [`Foreign`] bytes. Never both by one mapping: a slice is a promise that no other code reads or writes the
 //! same bytes in any other way. So a mapping is used in one of these ways, and stays with it. What the
-//! memory itself asks of whoever shows slices of it is in [`embar_memory::payload`]; a region keeps that
+//! memory itself asks of a caller that shows slices of it is in [`embar_memory::payload`]; a region keeps that
 //! promise as follows.
 //!
 //! - *The memory.* A region makes the mappings of its files and never hands them out. What takes memory
@@ -28,7 +28,7 @@ use crate::owner::Claim;
 /// The payload file of one row, as this region value sees it.
 #[derive(Debug)]
 pub(super) struct Payload<M> {
-    /// That of a spare is there once somebody has claimed it.
+    /// That of a spare is there once its row was claimed.
     memory: OnceLock<Arc<M>>,
     seen: OnceLock<Seen>,
 }
@@ -50,7 +50,7 @@ impl<M> Payload<M> {
         }
     }
 
-    /// Whether it is seen in this way. Whoever asks first decides that for good.
+    /// Whether it is seen in this way. The first question decides that for good.
     fn settle(&self, how: Seen) -> bool {
         *self.seen.get_or_init(|| how) == how
     }
@@ -106,7 +106,7 @@ impl<M: Memory> Region<M> {
 
     /// Bytes of the payload file of another row. All numbers may come from shared memory: `None` when
     /// there is no such row, or they are outside of its file. `None`, too, for a row that was claimed
-    /// with this value, ever: whoever claims it sees its payload through a [`PayloadFile`].
+    /// with this value, ever: its owner sees its payload through a [`PayloadFile`].
     pub fn foreign(&self, row: u16, at: u64, len: u32) -> Option<Foreign<M>> {
         let memory = self.payload_memory(row)?;
         let foreign = Foreign::over(memory, at, len as usize)?;
@@ -126,8 +126,8 @@ impl<M: Memory> Region<M> {
         self.parts.payloads.get(cell)
     }
 
-    /// The payload file of a row; `None` when the row takes no data, is a spare that nobody has
-    /// claimed yet, or its file [cannot be mapped](Region::reach).
+    /// The payload file of a row; `None` when the row takes no data, is a spare that was never
+    /// claimed, or its file [cannot be mapped](Region::reach).
     pub(crate) fn payload_memory(&self, row: u16) -> Option<&Arc<M>> {
         self.find_payload(row).ok().flatten()
     }

@@ -106,7 +106,7 @@ pub fn older_epochs_keep_their_pages<S: Setup>() {
     assert_eq!(goi.space(), (4, 8));
     goi.release_before(1, u64::MAX, |_| {});
     goi.release_before(0, 2 * PER_PAGE - 1, |_| {});
-    assert_eq!(goi.space(), (4, 8), "somebody may read them");
+    assert_eq!(goi.space(), (4, 8), "they may be read");
     goi.release_before(0, 2 * PER_PAGE, |_| {});
     assert_eq!(goi.largest(), Some((0, 4 * PER_PAGE)));
     goi.release_before(0, end, |_| {});
@@ -215,7 +215,7 @@ pub fn a_used_page_shows_nothing_of_its_past<S: Setup>() {
         ),
         (None, None)
     );
-    // Whoever reads it still may go on, as long as nobody has used it again.
+    // A reader that is in it may go on, as long as it is not used again.
     assert_eq!(reader.record(page, before, 5).found(), Some(record(10)));
     begin(&mut goi, (&here, &head), 1, 0, None);
     append(&mut goi, 1, 0, 1);

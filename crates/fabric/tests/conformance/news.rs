@@ -1,4 +1,4 @@
-//! News: who changes something tells of which chain.
+//! News: who changes something names the chain.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use embar_memory::Memory;
 use crate::common::{Cluster, small};
 use crate::setup::Setup;
 
-/// What is told of; `None` when it may be anything.
+/// The chains that are named; `None` when it may be any.
 fn take<M: Memory>(reader: &mut NewsReader<M>) -> Option<Vec<u32>> {
     let mut chains = Vec::new();
     reader.take(&mut chains).then_some(chains)
@@ -23,7 +23,7 @@ pub fn news_name_what_has_changed<S: Setup>() {
     assert_eq!(take(&mut early), None, "who comes new looks at everything");
     assert_eq!(take(&mut early), Some(Vec::new()));
     let mut writer = here.order_news_writer(&here.claim_unlocked(0));
-    assert_eq!(take(&mut early), None, "so does everybody for a new writer");
+    assert_eq!(take(&mut early), None, "so do all readers for a new writer");
     let mut late = there.news(News::Order(0));
     assert_eq!(take(&mut late), None);
     for n in 0..20 {
@@ -35,7 +35,7 @@ pub fn news_name_what_has_changed<S: Setup>() {
             assert_eq!(take(reader), Some(Vec::new()));
         }
     }
-    // As many as the ring's two lines name are told one by one, more are not.
+    // As many as the ring's two lines name are named one by one, more are not.
     let most: Vec<u32> = (0..2 * NewsLine::NAMES as u32).collect();
     writer.announce(&most);
     assert_eq!(take(&mut early), Some(most.clone()));
@@ -54,32 +54,32 @@ pub fn who_changes_something_tells<S: Setup>() {
     let (here, there) = (setup.host(), setup.host());
     let head = here.claim_unlocked(0);
     let mut cells = here.cell_writer(&head);
-    let mut told = there.news(News::Cells);
-    assert_eq!(take(&mut told), None);
+    let mut news = there.news(News::Cells);
+    assert_eq!(take(&mut news), None);
     cells.store(3, b"topic").expect("it fits");
-    assert_eq!(take(&mut told), Some(vec![3]));
+    assert_eq!(take(&mut news), Some(vec![3]));
 
     let broker = here.claim_unlocked(1);
     let windows = here.window_news_writer(&broker);
     let mut window = here.window_writer(&broker, 2).announcing_to(&windows);
     let mut silent = here.window_writer(&broker, 1);
-    let mut told = there.news(News::Windows(1));
-    assert_eq!(take(&mut told), None);
+    let mut news = there.news(News::Windows(1));
+    assert_eq!(take(&mut news), None);
     window.reset(70, 0, 10);
-    assert_eq!(take(&mut told), Some(vec![70]));
+    assert_eq!(take(&mut news), Some(vec![70]));
     window.raise_next(20);
     silent.reset(71, 0, 10);
     silent.raise_first(4);
-    assert_eq!(take(&mut told), Some(Vec::new()));
+    assert_eq!(take(&mut news), Some(Vec::new()));
     window.raise_first(4);
-    assert_eq!(take(&mut told), Some(vec![70]));
+    assert_eq!(take(&mut news), Some(vec![70]));
     assert_eq!(
         there.window(1, 2).found().map(|window| window.first),
         Some(4)
     );
 }
 
-/// Where a line was counted and is not there, nobody believes that nothing has changed.
+/// Where a line was counted and is not there, no reader believes that nothing has changed.
 #[test]
 fn a_line_that_is_missing_is_not_passed_over() {
     let cluster = Cluster::seeded(&small(), 7);

@@ -74,7 +74,7 @@ impl<const WRITE_BACK: bool> Setup for OneMapping<WRITE_BACK> {
     }
 
     fn claim(region: &Region<Mapped>, row: u16) -> Claim {
-        region.claim(row).expect("nobody holds it")
+        region.claim(row).expect("it is free")
     }
 
     fn pair(len: u64) -> (Arc<Mapped>, Arc<Mapped>) {

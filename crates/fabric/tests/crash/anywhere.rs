@@ -29,7 +29,7 @@ impl Life<'_> {
         self.control.damage(at, |line| line.fill(0xC3));
     }
 
-    /// What was done before this call is done for good: others may have been told of it.
+    /// What was done before this call is done for good: others may have learned of it.
     pub fn lasts(&self) -> bool {
         self.power.failed().is_none()
     }

@@ -61,7 +61,7 @@ fn follow(region: &Region<Simulated>, chain: u16) -> (Follower<Simulated>, Optio
 }
 
 /// The same candidate's next epoch goes on behind what can be seen, keeps what came before until
-/// it is told, and then has all pages again.
+/// it is released, and then has all pages again.
 fn succeed(another_host: &dyn Fn() -> Region<Simulated>, start: u64, before: Option<PageRef>) {
     let (here, there) = (another_host(), another_host());
     let head = here.claim_unlocked(0);

@@ -1,4 +1,4 @@
-//! A lane's writer dies, and a sequencer that tells a lane.
+//! A lane's writer dies, and a sequencer that writes notices to a lane.
 
 use embar_fabric::{LaneStart, Notice, PbrRecord};
 
@@ -108,16 +108,16 @@ fn notices_end_with_a_whole_one_and_the_next_epoch_goes_on() {
             let mut notices = region.notice_writer(&region.claim_unlocked(0), 1, 0);
             (0..3).for_each(|n| notices.publish(&notice(n)));
             life.begin_to_end();
-            let mut told = 3;
+            let mut published = 3;
             for n in 3..5 {
                 notices.publish(&notice(n));
                 if life.lasts() {
-                    told = n + 1;
+                    published = n + 1;
                 }
             }
-            told
+            published
         },
-        |another_host, told| {
+        |another_host, published| {
             let there = another_host();
             let mut reader = there.notice_reader(0, 1, 0, 3);
             let mut end = 3;
@@ -126,7 +126,7 @@ fn notices_end_with_a_whole_one_and_the_next_epoch_goes_on() {
                 reader.advance();
                 end += 1;
             }
-            assert!((told..=5).contains(&end), "{end}, not {told}");
+            assert!((published..=5).contains(&end), "{end}, not {published}");
             let next = another_host();
             let mut notices = next.notice_writer(&next.claim_unlocked(0), 1, 0);
             assert_eq!(notices.next(), end);

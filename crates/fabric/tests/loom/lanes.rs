@@ -90,7 +90,7 @@ fn no_record_is_overwritten_before_it_is_granted() {
 }
 
 /// A notice answers a record, and the next record needs an answer read: so the ring of notices
-/// never overflows, although nobody says how far it was read.
+/// never overflows, although its reader does not say how far it has read.
 #[test]
 fn no_notice_is_overwritten_before_it_is_read() {
     explore_region(
@@ -110,18 +110,18 @@ fn no_notice_is_overwritten_before_it_is_read() {
                 lane.publish(0, &record(n));
                 notices.publish(&notice(n));
             }
-            let mut told = region.notice_reader(0, 1, 0, 0);
+            let mut notices = region.notice_reader(0, 1, 0, 0);
             let thread = spawn_roomy(move || {
                 assert_eq!(
-                    told.peek(0).found(),
+                    notices.peek(0).found(),
                     Some(notice(0)),
                     "answered and not read yet"
                 );
-                told.advance();
+                notices.advance();
                 lane.publish(2, &record(2));
-                assert_eq!(told.peek(0).found(), Some(notice(1)));
-                told.advance();
-                told
+                assert_eq!(notices.peek(0).found(), Some(notice(1)));
+                notices.advance();
+                notices
             });
             let mut reader = region.lane_reader(1, 0);
             reader.seek(2);
@@ -132,12 +132,12 @@ fn no_notice_is_overwritten_before_it_is_read() {
                     answered += 1;
                 }
             }
-            let mut told = thread.join().unwrap();
+            let mut notices = thread.join().unwrap();
             for n in 2..answered {
-                assert_eq!(told.peek(0).found(), Some(notice(n)));
-                told.advance();
+                assert_eq!(notices.peek(0).found(), Some(notice(n)));
+                notices.advance();
             }
-            assert_eq!(told.peek(0).found(), None);
+            assert_eq!(notices.peek(0).found(), None);
         },
     );
 }
@@ -153,10 +153,10 @@ fn no_wake_up_is_lost() {
             lane.chain(asleep)
         },
         |region| {
-            let bell = Arc::new(Notify::new());
+            let wakeup = Arc::new(Notify::new());
             let mut lane = region.lane_writer(&region.claim_unlocked(1), 0);
             let sequencer = || region.sleep_flag(0, region.sequencer_thread());
-            let (waker, ring) = (sequencer(), Arc::clone(&bell));
+            let (waker, ring) = (sequencer(), Arc::clone(&wakeup));
             let thread = spawn_roomy(move || {
                 lane.publish(0, &record(0));
                 if waker.is_asleep() {
@@ -166,7 +166,7 @@ fn no_wake_up_is_lost() {
             let (sleeper, mut reader) = (sequencer(), region.lane_reader(1, 0));
             sleeper.set(true);
             while take(&mut reader).is_none() {
-                bell.wait();
+                wakeup.wait();
             }
             sleeper.set(false);
             thread.join().unwrap();

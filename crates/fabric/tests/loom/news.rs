@@ -1,4 +1,4 @@
-//! News, and what they tell of.
+//! News, and the changes that they name.
 
 use embar_fabric::layout::TableId;
 use embar_fabric::news::News;
@@ -16,9 +16,9 @@ fn looks(news: &mut NewsReader<Modelled>) -> bool {
     !news.take(&mut chains) || chains.contains(&CHAIN)
 }
 
-/// Whoever looks only where the news say so knows in the end what was stored last.
+/// A reader that looks only where the news say so has in the end what was stored last.
 #[test]
-fn what_was_told_of_is_found_by_whoever_listens() {
+fn a_change_that_news_name_is_found() {
     explore_region_within(
         1,
         |layout| {
@@ -34,8 +34,8 @@ fn what_was_told_of_is_found_by_whoever_listens() {
 
 fn listens(region: &Region<Modelled>) {
     let claim = region.claim_unlocked(1);
-    let told = region.window_news_writer(&claim);
-    let mut window = region.window_writer(&claim, 0).announcing_to(&told);
+    let announced = region.window_news_writer(&claim);
+    let mut window = region.window_writer(&claim, 0).announcing_to(&announced);
     window.reset(CHAIN, 0, 9);
     let mut news = region.news(News::Windows(1));
     assert!(looks(&mut news), "it is new here");
@@ -49,5 +49,5 @@ fn listens(region: &Region<Modelled>) {
     if looks(&mut news) {
         known = first();
     }
-    assert_eq!(known, 5, "nobody told of it");
+    assert_eq!(known, 5, "no line named it");
 }

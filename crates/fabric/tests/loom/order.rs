@@ -104,7 +104,7 @@ fn the_next_page_is_found_or_not_yet() {
     );
 }
 
-/// What a broker saw before it looked at the epoch, and found it unchanged, is there for whoever
+/// What a broker saw before it looked at the epoch, and found it unchanged, is there for a candidate that
 /// raised the epoch before it read.
 #[test]
 fn what_counted_for_anybody_is_seen_by_the_successor() {
@@ -177,7 +177,10 @@ fn what_is_given_up_is_seen_by_the_successor() {
             });
             let first = region.goi_root(0, 0).found().expect("begun").first;
             let deposed = give_up.join().unwrap();
-            assert!(deposed || first == 1, "pages are gone, and nobody knows");
+            assert!(
+                deposed || first == 1,
+                "pages are gone, and no record says so"
+            );
         },
     );
 }

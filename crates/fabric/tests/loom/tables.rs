@@ -37,7 +37,7 @@ fn stores(region: &Region<Modelled>) {
     assert_eq!(cells.load(0).found(), Some((5, vec![2; 8])));
 }
 
-/// Whoever copied bytes of another's memory and finds them in the window afterwards has what they
+/// A process that copied bytes of another's memory and finds them in the window afterwards has what they
 /// were before the window left them behind.
 #[test]
 fn reused_bytes_are_never_taken_for_retained_ones() {

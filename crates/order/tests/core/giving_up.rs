@@ -14,7 +14,7 @@ fn instance(instance: u64) -> Session {
 }
 
 #[test]
-fn an_instance_that_comes_later_learns_the_epoch_and_takes_over_from_that() {
+fn a_later_instance_learns_the_epoch_and_takes_over_from_it() {
     let mut scene = Scene::small();
     let first = scene.open(instance(1));
     scene.batches(&first, 0..2);
@@ -34,7 +34,7 @@ fn an_instance_that_comes_later_learns_the_epoch_and_takes_over_from_that() {
 }
 
 #[test]
-fn what_a_dead_instance_asked_for_never_takes_a_session_from_its_successor() {
+fn a_dead_instance_never_takes_a_session_from_its_successor() {
     let mut scene = Scene::small();
     let first = scene.open(instance(1));
     let late_takeover = instance(2).asking(Operation::Open { takes_over: 1 });
@@ -100,7 +100,7 @@ fn a_session_that_was_held_until_just_now_is_not_the_first_to_go() {
 }
 
 #[test]
-fn whoever_lost_its_place_hears_so_whatever_it_asks_and_stores_nothing_twice() {
+fn a_publisher_without_its_place_is_refused_and_stores_nothing_twice() {
     let mut scene = Scene::new(Limits {
         sessions: 1,
         ..small()

@@ -16,7 +16,7 @@ choice! {
         Draining = 3,
         /// It is no more, and may come back.
         Gone = 4,
-        /// It was removed from the cluster: nobody waits for it.
+        /// It was removed from the cluster: its peers do not wait for it.
         Left = 5,
     }
 }
@@ -85,7 +85,7 @@ message! {
 }
 
 message! {
-    /// Answer to [`Metadata`]; also told unasked to publishers and subscribers when brokers come and go.
+    /// Answer to [`Metadata`]; also sent unasked to publishers and subscribers when brokers come and go.
     ClusterMetadata as ClusterMetadataView {
         /// Row of the head.
         head: u32,

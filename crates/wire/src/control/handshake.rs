@@ -133,7 +133,7 @@ choice! {
         HeldFull = 20,
         /// Another instance opened this producer.
         SessionTaken = 21,
-        /// Nobody gives positions at the moment: try again later.
+        /// No candidate sequences at the moment: try again later.
         NoSequencer = 22,
         /// The broker has what no other one has: it leaves only if it is forced to.
         RetainsData = 23,
@@ -141,7 +141,7 @@ choice! {
         TopicReplaced = 24,
         /// What is asked for cannot be had at this broker at the moment: ask another.
         OutOfReach = 25,
-        /// The session had no connection, and others needed its place: nobody knows any more which of
+        /// The session had no connection, and others needed its place: it is not known any more which of
         /// its batches are stored.
         SessionGivenUp = 26,
         /// The producer's session was opened with another secret.

@@ -49,10 +49,10 @@ message! {
         producer: u64,
         /// 0 none, 1 readable, 2 on disk of enough replicas.
         acks: u32,
-        /// Drawn by the client, the same on all of its connections: tells two users of one producer
-        /// apart.
+        /// Drawn by the client, the same on all of its connections: it distinguishes two users of one
+        /// producer.
         instance: u64,
-        /// Whether this instance was answered before. Then it takes the producer over from nobody: if
+        /// Whether this instance was answered before. Then it takes the producer over from no other: if
         /// another instance has it by now, the answer is [`ErrorCode::SessionTaken`](super::ErrorCode).
         resumes: bool,
         /// The topic's id, for a client that has learned it; else 0. Then another topic of that name
@@ -61,7 +61,7 @@ message! {
         /// With orders 2 and 5: what only clients of this producer know.
         secret: Secret,
         /// The epoch in which another instance has the producer, from which this one takes it over: the
-        /// answer before was [`SessionHeld`]. Else 0, and it takes it over from nobody.
+        /// answer before was [`SessionHeld`]. Else 0, and it takes it over from no other.
         takes_over: u32,
     }
 }
@@ -70,7 +70,7 @@ message! {
     /// Instead of [`PublisherOpened`]: another instance, which knows the secret, too, has the producer.
     /// The connection is as before.
     SessionHeld as SessionHeldView {
-        /// Its epoch: whoever wants the producer asks again, and names it.
+        /// Its epoch: an instance that wants the producer asks again, and names it.
         session_epoch: u32,
     }
 }

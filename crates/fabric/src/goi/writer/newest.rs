@@ -1,5 +1,5 @@
 //! The newest record of each chain. Where memory loses it, nothing behind it shows that there was one, so
-//! whoever follows the order waits for it. Its writer knows, and still has it.
+//! readers that follow the order wait for it. Its writer knows, and still has it.
 
 use std::ops::Bound;
 

@@ -136,9 +136,9 @@ fn make_files(
         reserve(file, len).map_err(|e| space::refused(dir, &dir.join(name), needed, e))
     };
     let control = make(CONTROL)?;
-    // Held until the region is complete: nobody removes it half-way.
+    // Held until the region is complete, so that no process removes it half-way.
     if !owner::try_lock(&control).map_err(|e| RegionError::io("locking", dir, e))? {
-        // Somebody takes what was just begun for what was interrupted.
+        // Another process takes what was just begun for what was interrupted.
         return Err(RegionError::Exists {
             dir: dir.to_owned(),
         });

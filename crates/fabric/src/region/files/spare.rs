@@ -1,4 +1,4 @@
-//! The payload file of a spare row, made by whoever claims the row first: whole, or not there.
+//! The payload file of a spare row, which the first claim of the row makes: whole, or not there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use crate::error::RegionError;
 use crate::owner;
 
 /// Makes it, unless the row has one. The caller holds the row's lock, so what is there under the name
-/// of an unfinished one is of somebody who died.
+/// of an unfinished one is of a process that died.
 pub(super) fn make_blog(
     dir: &Path,
     row: u16,
@@ -41,8 +41,8 @@ pub(super) fn make_blog(
     made.map_err(|error| for_broker(row, error))
 }
 
-/// Removes the unfinished payload files of these rows, so that nobody goes without the memory of one
-/// whose maker died. A row is locked meanwhile, for as long as that takes.
+/// Removes the unfinished payload files of these rows, so that the memory of those whose makers
+/// died is free. A row is locked meanwhile, for as long as that takes.
 pub(super) fn remove_unfinished(dir: &Path, rows: impl Iterator<Item = u16>) {
     for row in rows {
         let unfinished = dir.join(unfinished_blog_name(row));
@@ -52,9 +52,9 @@ pub(super) fn remove_unfinished(dir: &Path, rows: impl Iterator<Item = u16>) {
         let Ok(lock) = open_file(dir, &owner_name(row)) else {
             continue;
         };
-        // Whoever holds the row may be making the file now.
+        // The owner of the row may be making the file now.
         if owner::try_lock(&lock).unwrap_or(false) {
-            // It stands in nobody's way but by its size.
+            // It does no harm but by its size.
             let _unremovable = fs::remove_file(&unfinished);
         }
     }
