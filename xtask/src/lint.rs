@@ -6,7 +6,8 @@
 //! - A crate uses only those before it in [`layers::LAYERS`], which the documents at the top list in this
 //!   order; the crates of sessions and of the Redis client need nothing of the log.
 //! - Modules of a crate use each other in one direction.
-//! - Packages that users take say what they are, and need nothing that is not published.
+//! - Packages that users take say what they are, and need nothing that is not published. A library without features
+//!   needs no formats or servers for figures.
 //! - A link in a document leads to a file.
 //! - The tables and pictures of measurements show what was recorded.
 

@@ -171,16 +171,21 @@ fn is_crate(dir: &Path) -> bool {
         .is_some_and(|parent| parent.ends_with("crates"))
 }
 
-/// What a package that stands alone needs of the log. `tree` has one `name version …` in each line.
+/// What a package that stands alone needs of the log.
 fn needs_the_log(package: &str, tree: &str) -> Vec<String> {
-    let names = tree.lines().filter_map(|line| line.split(' ').next());
-    let mut needed: Vec<&str> = names.filter(|name| LOG.contains(name)).collect();
-    needed.sort_unstable();
-    needed.dedup();
     let line = |needed| {
         format!("{package} stands alone, and needs {needed}: see `cargo tree -p {package}`")
     };
-    needed.into_iter().map(line).collect()
+    needed(tree, &LOG).into_iter().map(line).collect()
+}
+
+/// Which of these packages are in a tree that has one `name version …` in each line.
+pub fn needed<'a>(tree: &'a str, packages: &[&str]) -> Vec<&'a str> {
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    let mut needed: Vec<&str> = names.filter(|name| packages.contains(name)).collect();
+    needed.sort_unstable();
+    needed.dedup();
+    needed
 }
 
 #[cfg(test)]

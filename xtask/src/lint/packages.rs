@@ -1,4 +1,5 @@
-//! What users take from a registry: which packages are published, and what their manifests say.
+//! What users take from a registry: which packages are published, what their manifests say, and how little a bare
+//! build of a library needs.
 
 use crate::api;
 use crate::command::Call;
@@ -7,6 +8,9 @@ use serde::Deserialize;
 
 /// Crates that no user takes. Nothing outside of `crates/` is published either.
 const UNPUBLISHED: [&str; 2] = ["embar-redis-servers", "embar-sim"];
+
+/// What a library without features never needs: formats and servers for figures.
+const NOT_IN_BARE_BUILDS: [&str; 3] = ["httparse", "prometheus-client", "serde_json"];
 
 /// Words by which a package is found; a registry takes no more.
 const KEYWORDS_MAX: usize = 5;
@@ -52,9 +56,18 @@ pub fn check(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
         .filter(|name| name.starts_with("embar-") && !UNPUBLISHED.contains(name))
         .collect();
     let packages = metadata.packages.iter();
-    Ok(packages
+    let mut found: Vec<String> = packages
         .flat_map(|package| wrong_with(package, &published))
-        .collect())
+        .collect();
+    for library in api::LIBRARIES {
+        let library = format!("embar-{library}");
+        let tree = "tree --locked --no-default-features --edges normal --prefix none --package";
+        let tree = Call::cargo(tree).arg(&library).output(workspace)?;
+        let needed = super::layers::needed(&tree, &NOT_IN_BARE_BUILDS);
+        let needed = needed.into_iter();
+        found.extend(needed.map(|it| format!("{library} needs {it} without any feature")));
+    }
+    Ok(found)
 }
 
 /// What is wrong with one package, if these are published.
