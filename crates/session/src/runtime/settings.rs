@@ -9,7 +9,7 @@ use crate::SessionConfig;
 /// What can be set on a server or client.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// SendLimits and patience of each session.
+    /// What each session accepts, and how long it waits.
     pub session: SessionConfig,
     /// Size of each session's send ring; a power of two of at least 4096 bytes. Default 256 KiB.
     pub send_ring_bytes: usize,
