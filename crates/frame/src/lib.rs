@@ -5,7 +5,7 @@
 //! received. A protocol that wants it ends its frames with a [checksum](write_checksum).
 //!
 //! Everything here is a pure function of bytes: this crate never does I/O, never reads a clock
-//! ([`Now`] is a number that somebody else read), never allocates, and never knows what a frame means.
+//! ([`Now`] is a number that its caller read), never allocates, and never knows what a frame means.
 //!
 //! ```
 //! use embar_frame::{FrameError, FrameHeader, Protocol, Shape};

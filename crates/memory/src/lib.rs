@@ -5,8 +5,8 @@
 //! over a shared [`Device`] that does everything that memory without coherence may do.
 //!
 //! [`PayloadFile`] divides such memory into [`Extent`]s. An extent gives [`Reservation`]s, each the
-//! exclusive right to write a range. A committed reservation becomes a [`Span`], which nobody writes
-//! again. So the kernel receives straight into a reservation and sends straight from a span.
+//! exclusive right to write a range. A committed reservation becomes a [`Span`], which is never
+//! written again. So the kernel receives straight into a reservation and sends straight from a span.
 //!
 //! This crate never knows what the bytes mean, never waits, never starts a thread, and never follows
 //! an offset before it checked it. It is the only place that shows slices of shared memory: [`payload`]

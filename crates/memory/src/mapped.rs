@@ -57,7 +57,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// Whoever has the mapping can store into the file. The caller sees to it that nobody does so, or
+    /// Every user of the mapping can store into the file. The caller makes sure that none does so, or
     /// loads, by any mapping of it, where a [`PayloadFile`](crate::PayloadFile) of this process may show
     /// a slice.
     pub unsafe fn map(file: &File, len: u64, coherence: Coherence) -> io::Result<Self> {
@@ -162,7 +162,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// Nobody writes these bytes while the slice lives.
+    /// No process writes these bytes while the slice lives.
     pub(crate) unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
         check_range(at, len as u64, self.len);
         // SAFETY: in bounds by the check, initialised because it is file memory; the caller
@@ -174,7 +174,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes these bytes while the slice lives.
+    /// No other thread or process reads or writes these bytes while the slice lives.
     #[expect(
         clippy::mut_from_ref,
         reason = "exclusive use is what the caller vouches for"

@@ -8,8 +8,8 @@ use crate::file_id::FileId;
 /// One host's view of one shared file of bytes.
 ///
 /// Offsets count bytes from the start of the file. Words are 64 bits, little-endian, 8-aligned.
-/// An offset out of bounds or out of alignment is a bug of the caller and panics: whoever follows
-/// an offset found in shared memory validates it first.
+/// An offset out of bounds or out of alignment is a bug of the caller and panics: validate an
+/// offset that was found in shared memory before following it.
 ///
 /// Publishing takes `store`, `write_back`, `fence`, in this order; observing takes `invalidate`,
 /// then `load`. On coherent memory the extra calls cost next to nothing.
@@ -60,14 +60,14 @@ pub trait Memory: Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Nobody, in this process or another, writes these bytes until `f` returns.
+    /// No thread, in this process or another, writes these bytes until `f` returns.
     unsafe fn with_bytes<R>(&self, at: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R;
 
     /// Shows `len` bytes at `at` as a plain slice that may be written.
     ///
     /// # Safety
     ///
-    /// Nobody else, in this process or another, reads or writes these bytes until `f` returns.
+    /// No other thread, in this process or another, reads or writes these bytes until `f` returns.
     unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R;
 
     /// A reader reports that it found the record at `at` damaged. A memory need not remember that.

@@ -2,32 +2,32 @@
 //! being used again.
 //!
 //! [`PayloadFile`] gives [`Extent`]s; an extent gives [`Reservation`]s, each the exclusive right to
-//! write a range; a committed reservation becomes a [`Span`], which nobody writes again. A block
-//! returns to the allocator when the owner has dropped its extent and everything on it, so bytes that
-//! somebody holds neither move nor change.
+//! write a range; a committed reservation becomes a [`Span`], which is never written again. A block
+//! returns to the allocator when the owner has dropped its extent and everything on it, so bytes
+//! that are held neither move nor change.
 //!
 //! Which blocks are free is known in the owner's private memory only. A successor rebuilds that from
 //! the records that it finds, with [`PayloadFile::allocate_at`].
 //!
 //! # Who reaches the bytes of a mapping
 //!
-//! A slice promises that its bytes stand still, or are nobody else's. Every safe way to bytes of a
-//! mapping is here, with what keeps that promise. Whoever changes one reads this list again.
+//! A slice promises that its bytes stand still, or have no other user. Every safe way to bytes of a
+//! mapping is here, with what keeps that promise. If you change one, read this list again.
 //!
 //! *Words.* [`Memory::load`] and the like read and write atomic words, by however many mappings of a
 //! file there are. No safe function of this trait shows a slice of them. So a race on words costs data,
 //! never soundness.
 //!
-//! *The memory itself.* [`Mapped::map`] is unsafe: its caller vouches that nobody uses words of a file
-//! where a payload file shows slices. A mapping that anybody may make,
-//! [`Mapped::anonymous`], is of a file that nobody else can reach. What takes memory that its caller
+//! *The memory itself.* [`Mapped::map`] is unsafe: its caller vouches that no one uses words of a file
+//! where a payload file shows slices. The mapping that every caller
+//! may make, [`Mapped::anonymous`], is of a file that no one else can reach. What takes memory that its caller
 //! keeps should take only what [shows copies](ShowsCopies).
 //!
 //! *One payload file.* [`PayloadFile::over`] makes slices possible, and is unsafe for that reason.
 //! Within a process it takes an [`Exclusive`] for the file (device and inode, so also for a second
-//! mapping or a second name), which everything that comes of the payload file holds. Other processes are
-//! kept away by a lock, which the payload file holds as long. Nobody can keep away a process that ignores
-//! locks, or truncates files: the directory of such a file is its user's alone.
+//! mapping or a second name), which everything that comes of the payload file holds. A lock,
+//! which the payload file holds as long, keeps other processes away. Nothing keeps away a process that
+//! ignores locks, or truncates files: the directory of such a file is its user's alone.
 //!
 //! *One way of seeing.* [`Foreign`] bytes are copied word by word ([`Foreign::copy_to`]) or read by the
 //! kernel ([`Foreign::as_ptr`] is an address, and no more), as their owner may write them. Beside a slice
@@ -83,7 +83,7 @@ pub struct PayloadFile<M: Memory> {
 }
 
 impl PayloadFile<Mapped> {
-    /// Payload memory of `bytes` that no file name leads to, for one who shares it with nobody.
+    /// Payload memory of `bytes` that no file name leads to, and that no other process shares.
     ///
     /// `bytes` is a positive multiple of 64 KiB.
     ///
@@ -206,7 +206,7 @@ impl<M: Memory> fmt::Debug for PayloadFile<M> {
 struct Store<M: Memory> {
     memory: Exclusive<M>,
     buddy: Mutex<Buddy>,
-    /// The owner's lock: nobody else takes the memory over while a handle lives.
+    /// The owner's lock: no other process takes the memory over while a handle lives.
     _lock: Option<Arc<File>>,
 }
 

@@ -311,7 +311,7 @@ impl Cache {
         self.off
     }
 
-    /// What this host cached stays readable to the code that still runs on it, and nobody else.
+    /// What this host cached stays readable to the code that still runs on it, and to no other.
     fn go_off(&mut self, outage: Outage, device: &Device) {
         if mem::replace(&mut self.off, true) {
             return;

@@ -1,8 +1,8 @@
-//! An allocator that counts, for programs that tell what their work allocates.
+//! An allocator that counts, for programs that report what their work allocates.
 //!
-//! It is the system's allocator, and costs one relaxed load more for each allocation while nobody
-//! [counts](set_counting). Counts are of each thread, so that whoever looks before and after some
-//! work on a thread knows what that work allocated; and of the process, for the rest.
+//! It is the system's allocator, and costs one relaxed load more for each allocation while
+//! [counting](set_counting) is off. It counts for each thread, so that a thread that looks before
+//! and after some work knows what that work allocated; and for the process.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 

@@ -318,8 +318,8 @@ impl<M: Memory> SendBuf<M> {
     }
 
     /// Whether bytes of the body may change meanwhile. Such a buffer comes back from its reactor
-    /// each time that some of it was sent, and not only at the end: whoever submitted it finds out
-    /// whether what was sent was still there, and submits it again or closes the connection.
+    /// each time that some of it was sent, and not only at the end: its owner finds out whether what
+    /// was sent was still there, and submits it again or closes the connection.
     pub fn goes_in_steps(&self) -> bool {
         matches!(&self.body, Body::Pieces(pieces) if pieces.has_foreign())
     }

@@ -8,7 +8,6 @@
 //! Once as many connections as ever were open and as many completions as ever came at once, no
 //! operation allocates.
 
-mod accept;
 mod connection;
 mod direct;
 #[allow(
@@ -16,6 +15,7 @@ mod direct;
     reason = "memory that others may write is sent by its address"
 )]
 mod gather;
+mod listener_driver;
 mod rounds;
 mod spin;
 mod wakeup;
@@ -34,9 +34,9 @@ use crate::socket::{self, SocketOptions, timespec};
 use crate::token::Slab;
 use crate::waker::Sleeper;
 use crate::{Address, Completion, IoCounters, Reactor, RecvBuf, SendBuf, Stream, Token, Waker};
-use accept::Listener;
 use connection::{Connection, INTEREST, Pending};
 pub use direct::DirectSend;
+use listener_driver::ListenerDriver;
 use spin::Spin;
 use wakeup::Wakeup;
 
@@ -62,7 +62,7 @@ const WAKER_BITS: u64 = u64::MAX;
 const WAKEUP_BITS: u64 = u64::MAX - 1;
 
 enum Entry {
-    Listener(Listener),
+    Listener(ListenerDriver),
     Stream(Connection),
 }
 
@@ -312,7 +312,7 @@ impl Reactor<Mapped> for Epoll {
         let listener = listener.into();
         listener.set_nonblocking(true)?;
         self.watch(&listener, EventFlags::IN | EventFlags::ET)?;
-        let listener = Listener::new(listener);
+        let listener = ListenerDriver::new(listener);
         Ok(self.enter(Entry::Listener(listener)))
     }
 

@@ -1,9 +1,9 @@
 //! Which of a reactor's connections want to be looked at, marked by any thread.
 //!
 //! A tree of bits, three levels of 64: a mark sets the connection's bit, and goes up one level only
-//! where it found a word empty. So marks of one connection count once, nothing is allocated after the
-//! first mark of a chunk, nobody waits for a lock, and whoever finds the root empty is the one who
-//! has to wake the worker.
+//! where it found a word empty. So marks of one connection count once, nothing is allocated after
+//! the first mark of a chunk, no thread waits for a lock, and the one that finds the root empty has
+//! to wake the worker.
 //!
 //! No mark is lost: the worker empties a word only after it emptied the word above, so a mark that
 //! found its word in use is either still to be swapped out, or its predecessor is on the way up.
@@ -52,7 +52,7 @@ impl Marks {
         }
     }
 
-    /// Marks `slot`; true if the set was empty, so that the caller must tell the worker.
+    /// Marks `slot`; true if the set was empty, so that the caller must wake the worker.
     ///
     /// What the caller wrote before is visible to the worker that takes the mark.
     ///

@@ -52,7 +52,7 @@ pub enum Completion<M: Memory = Mapped> {
     Sent {
         /// The connection.
         token: Token,
-        /// The buffer; [`SendBuf::sent`] tells how far it got.
+        /// The buffer; [`SendBuf::sent`] says how far it got.
         buf: SendBuf<M>,
         /// Ok: all bytes were handed to the kernel, which is not to say that the peer has them; or
         /// some of a buffer that [goes in steps](SendBuf::goes_in_steps).
@@ -143,7 +143,7 @@ pub trait Reactor<M: Memory> {
     /// When the kernel refuses to watch it; the stream is closed then.
     fn add(&mut self, stream: impl Into<Stream>) -> io::Result<Token>;
 
-    /// Connects; [`Completion::Connected`] tells how it went. Buffers may be submitted before.
+    /// Connects; [`Completion::Connected`] says how it went. Buffers may be submitted before.
     /// There is no time limit but the kernel's (about two minutes): close the token to give up.
     /// A socket file whose backlog is full fails with `WouldBlock`; try again later.
     ///

@@ -10,8 +10,8 @@
 //! out as a [`RecvSpace`], reads what came with [`readable`](RecvRing::readable), and may pin a
 //! part of it as a [`Kept`].
 //!
-//! Nothing here knows what a message is. Reading order: `raw.rs` (the memory), `access.rs` (why
-//! nobody shares a byte that is written), `pool.rs`, `queue.rs` (who may reserve and send what, without a
+//! Nothing here knows what a message is. Reading order: `raw.rs` (the memory), `access.rs` (why no
+//! byte that is written is shared), `pool.rs`, `queue.rs` (who may reserve and send what, without a
 //! lock), `send.rs`, `pins.rs`, `recv.rs`.
 //!
 //! ```
@@ -21,7 +21,7 @@
 //! let ring = SendRing::new(&pool)?;
 //! let mut reservation = ring.reserve(5)?;
 //! reservation.copy_from_slice(b"hello");
-//! assert_eq!(reservation.commit(), Commit::First, "nobody sends yet");
+//! assert_eq!(reservation.commit(), Commit::First, "the first to commit has to send");
 //! let mut span = ring.span().expect("five bytes are committed");
 //!
 //! let mut received = RecvRing::new(&pool)?;
@@ -52,9 +52,9 @@ mod queue;
 #[allow(unsafe_code, reason = "the mirrored mapping")]
 mod raw;
 mod recv;
+mod room_wakers;
 mod send;
 mod sync;
-mod waiting;
 
 pub use pool::RingPool;
 pub use recv::{Kept, RecvRing, RecvSpace};

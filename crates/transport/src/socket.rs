@@ -2,7 +2,7 @@
 //!
 //! Buffer sizes are left to the kernel unless asked for: an explicit size switches its autotuning
 //! off and is capped by `net.core.rmem_max` or `wmem_max`, often far below what autotuning would
-//! reach. [`granted`] tells what the kernel really gave.
+//! reach. [`granted`] returns what the kernel really gave.
 
 mod address;
 mod stream;

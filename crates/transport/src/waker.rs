@@ -1,8 +1,8 @@
 //! Waking a sleeping reactor from another thread.
 //!
-//! A wake costs a system call only when the reactor sleeps: the state below tells whether it
+//! A wake costs a system call only when the reactor sleeps: the state below says whether it
 //! does. Nothing is lost, because the reactor declares its sleep with a compare-and-swap that
-//! fails when somebody woke it before, and takes the notice back *before* its user looks at the
+//! fails when a thread woke it before, and takes the notice back *before* its user looks at the
 //! queues the notice is about.
 
 use std::io;

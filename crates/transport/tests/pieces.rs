@@ -1,4 +1,4 @@
-//! Bodies of pieces without a kernel: whoever copies them sees the same bytes wherever they are cut.
+//! Bodies of pieces without a kernel: every way to copy them gives the same bytes, wherever they are cut.
 
 use std::sync::Arc;
 

@@ -160,7 +160,7 @@ fn who_drops_what_held_others_up_wakes_the_owner() {
     assert_eq!(sent, b"behind");
 }
 
-/// Sends in place of the thread that would have been told.
+/// Sends in place of the thread whose commit would have said so.
 struct Drain(SendRing, Arc<Mutex<Vec<u8>>>);
 
 impl Wake for Drain {
@@ -174,7 +174,7 @@ fn many_threads_send_each_its_own_messages_in_its_own_order() {
     const THREADS: u8 = 4;
     const EACH: u32 = 5_000;
     let ring = SendRing::new(&pool()).unwrap();
-    // Whoever is told that nobody sends does so himself.
+    // The thread whose commit says `First` sends.
     let sent = Arc::new(Mutex::new(Vec::new()));
     ring.on_due(Arc::new(Drain(ring.clone(), Arc::clone(&sent))).into());
     let threads: Vec<_> = (0..THREADS)

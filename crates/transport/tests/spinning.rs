@@ -55,7 +55,7 @@ fn few_receives_are_tried_directly_and_many_by_asking_the_kernel() {
             polling.store(true, Ordering::Release);
             assert!(matches!(next(&mut epoll), Completion::Woken));
         });
-        // Enough tries to tell one from the other: nothing comes.
+        // Enough tries to distinguish one from the other: nothing comes.
         let mut out = Vec::new();
         let before = epoll.counters();
         epoll.set_spin(Duration::from_millis(20));

@@ -9,9 +9,9 @@ use crate::memory::Memory;
 
 /// Bytes of another process's payload file.
 ///
-/// Their owner may use the memory again at any time, so there is no slice of them: they are copied
-/// out word by word, or the kernel is given their address. Whoever took them that way looks at the
-/// owner's window afterwards, and forgets what it got if they had been given up.
+/// Their owner may use the memory again at any time, so there is no slice of them: a reader copies them
+/// word by word, or gives the kernel their address. Afterwards it looks at the owner's window, and
+/// forgets what it got if the owner had given them up.
 pub struct Foreign<M: Memory> {
     memory: Arc<M>,
     at: u64,
@@ -53,7 +53,7 @@ impl<M: Memory> Foreign<M> {
         }
     }
 
-    /// Copies the bytes from `from` on, as many as `into` holds, whoever may be writing them.
+    /// Copies the bytes from `from` on, as many as `into` holds, while others may be writing them.
     ///
     /// # Panics
     /// When they do not end within [`Foreign::len`].

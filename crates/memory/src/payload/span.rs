@@ -60,8 +60,8 @@ impl<M: Memory> Reservation<M> {
         unsafe { self.block.memory().with_bytes_mut(at, len, f) }
     }
 
-    /// When this returns, a record that points here may be published. Whoever does so writes on only
-    /// when nobody may follow that record any more.
+    /// When this returns, the caller may publish a record that points here. After that it may write
+    /// on only when no reader may follow that record any more.
     pub fn write_back(&self) {
         let memory = self.block.memory();
         if !injected(Canary::CommitWriteBack) {
@@ -98,7 +98,7 @@ impl Reservation<Mapped> {
     }
 }
 
-/// Committed bytes: nobody writes them while a span on them lives.
+/// Committed bytes: they are not written while a span on them lives.
 pub struct Span<M: Memory> {
     block: Arc<Block<M>>,
     at: u64,

@@ -10,7 +10,7 @@ pub const PIECES_MAX: usize = 64;
 /// Bytes of a piece's header.
 pub const PIECE_HEADER_BYTES: usize = 64;
 
-/// Foreign bytes copied at once for whoever needs a slice of them.
+/// Foreign bytes copied at once where a slice of them is needed.
 const COPY_BYTES: usize = 16 << 10;
 
 /// What follows a piece's header.

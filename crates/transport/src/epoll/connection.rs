@@ -22,7 +22,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, sockopt};
 use super::gather::{self, SEND_FLAGS};
 use crate::{Completion, IoCounters, RecvBuf, SendBuf, Stream, Token};
 
-/// What a connection wants to be told.
+/// The events that a connection waits for.
 pub(super) const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
@@ -169,7 +169,7 @@ impl Connection {
             Ok(count) => {
                 counters.recv_bytes += count as u64;
                 pending.buf.advance(count);
-                // A 0 stays readable: the end is told to every later receive, too.
+                // A 0 stays readable: every later receive gets the end, too.
                 let more = count == asked || count == 0;
                 let unix = matches!(*self.stream, Stream::Unix(_));
                 self.may_read = more || self.eager || unix;

@@ -1,8 +1,8 @@
 //! One system call for bytes of many places, some of which other processes may be writing.
 //!
-//! An `IoSlice` would be a slice of them, which promises that they stay still. So the kernel is given
-//! addresses and lengths only; what it copies while somebody writes there is for the owner of the
-//! buffer to find out.
+//! An `IoSlice` would be a slice of them, which promises that they stay still. So the kernel gets
+//! addresses and lengths only. Whether another process wrote there while the kernel copied is for
+//! the owner of the buffer to find out.
 
 use std::io;
 use std::mem;

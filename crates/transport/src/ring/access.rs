@@ -1,4 +1,4 @@
-//! Every access to a ring's bytes, each with the reason why nobody else is there.
+//! Every access to a ring's bytes, each with the reason why no other one overlaps it.
 //!
 //! The memory is shared by a [`Lease`](super::pool::Lease), which each of these values
 //! keeps alive. A byte of a send ring is, in this order, free, reserved (one [`Reservation`] writes
@@ -37,7 +37,7 @@ impl SendSpan {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let (position, len) = self.range();
-        // SAFETY: committed, so nobody writes them, and not free before this span moves past
+        // SAFETY: committed, so no thread writes them, and not free before this span moves past
         // them, which takes `&mut self`.
         unsafe { self.mirror().bytes(position, len) }
     }
@@ -68,7 +68,7 @@ impl RecvRing {
     #[inline]
     pub fn readable(&self) -> &[u8] {
         let (position, len) = self.readable_range();
-        // SAFETY: given back, so nobody writes them, and not free before `consume`, which takes
+        // SAFETY: given back, so no thread writes them, and not free before `consume`, which takes
         // `&mut self`.
         unsafe { self.mirror().bytes(position, len) }
     }

@@ -5,54 +5,55 @@ use std::task::{Wake, Waker};
 
 use loom::sync::Notify;
 
-use super::pins::{Pins, Table};
+use super::pins::{HolderCounts, Pins};
 use super::raw::tracked::Tracked;
 
-struct Bell(Notify);
+/// A waker on which a model waits.
+struct NotifyWaker(Notify);
 
-impl Wake for Bell {
+impl Wake for NotifyWaker {
     fn wake(self: Arc<Self>) {
         self.0.notify();
     }
 }
 
 /// Two holders of one pin and one of a later one. The owner writes the bytes again once they are
-/// free: before the last reader is done that would be a race, and a release nobody told it of
-/// would leave it waiting.
+/// free: before the last reader is done that would be a race, and a release that it does not
+/// learn of would leave it waiting.
 #[test]
-fn kept_bytes_are_written_only_after_the_last_release_and_that_is_told() {
+fn kept_bytes_are_written_only_after_the_last_release() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
-        let table = Arc::new(Table::new(2));
+        let counts = Arc::new(HolderCounts::new(2));
         let memory = Arc::new(Tracked::new(2));
         let pins = Pins::new(2);
         memory.write(0, 5);
         memory.write(1, 6);
-        let first = pins.pin(&table, 0);
-        table.hold(first);
-        let second = pins.pin(&table, 1);
+        let first = pins.pin(&counts, 0);
+        counts.hold(first);
+        let second = pins.pin(&counts, 1);
         let readers = [vec![first], vec![second, first]].map(|held| {
-            let (table, memory) = (table.clone(), memory.clone());
+            let (counts, memory) = (counts.clone(), memory.clone());
             loom::thread::spawn(move || {
                 for pin in held {
                     let at = u32::from(pin != first);
                     assert_eq!(memory.read(at), 5 + at as u8);
-                    table.release(pin);
+                    counts.release(pin);
                 }
             })
         });
-        let bell = Arc::new(Bell(Notify::new()));
+        let waker = Arc::new(NotifyWaker(Notify::new()));
         for start in [0, 1] {
             loop {
-                if pins.oldest(&table).is_none_or(|oldest| oldest > start) {
+                if pins.oldest(&counts).is_none_or(|oldest| oldest > start) {
                     break;
                 }
-                table.on_release(Waker::from(bell.clone()));
-                if pins.oldest(&table).is_none_or(|oldest| oldest > start) {
+                counts.on_release(Waker::from(waker.clone()));
+                if pins.oldest(&counts).is_none_or(|oldest| oldest > start) {
                     break;
                 }
-                bell.0.wait();
+                waker.0.wait();
             }
             memory.write(start as u32, 9);
         }

@@ -9,8 +9,8 @@ use loom::sync::Notify;
 use super::super::raw::tracked::Tracked;
 use super::*;
 
-/// A queue, its memory, and what was sent. The latter is not part of the model: whoever sends has
-/// the only right to.
+/// A queue, its memory, and what was sent. The latter is not part of the model: only the
+/// thread with the right to send touches it.
 struct Ring {
     queue: Queue,
     memory: Tracked,
@@ -49,7 +49,7 @@ impl Ring {
         self.queue.finish(run.end)
     }
 
-    /// What a producer does that was told that nobody sends.
+    /// What a producer does whose commit found the right to send free.
     fn drain(&self) {
         while let Some(run) = self.queue.take() {
             if !self.send_run(run) {
@@ -69,21 +69,22 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-struct Bell(Notify);
+/// A waker on which a model waits.
+struct NotifyWaker(Notify);
 
-impl Bell {
+impl NotifyWaker {
     fn new() -> Arc<Self> {
         Arc::new(Self(Notify::new()))
     }
 }
 
-impl Wake for Bell {
+impl Wake for NotifyWaker {
     fn wake(self: Arc<Self>) {
         self.0.notify();
     }
 }
 
-/// Two producers, of which whoever is told to sends: nothing is lost or sent twice, and the order
+/// Two producers; the one whose commit says so sends: nothing is lost or sent twice, and the order
 /// is that of the tickets.
 #[test]
 fn what_is_committed_is_sent_once_and_in_order() {
@@ -120,14 +121,14 @@ fn what_is_committed_is_sent_once_and_in_order() {
 fn no_commit_is_missed_by_a_sender_that_sleeps() {
     model(|| {
         let ring = Ring::new(8, 4);
-        let bell = Bell::new();
+        let waker = NotifyWaker::new();
         let producers: Vec<_> = [1, 2]
             .into_iter()
             .map(|byte| {
-                let (ring, bell) = (ring.clone(), bell.clone());
+                let (ring, waker) = (ring.clone(), waker.clone());
                 loom::thread::spawn(move || {
                     if ring.send(2, byte) {
-                        bell.0.notify();
+                        waker.0.notify();
                     }
                 })
             })
@@ -137,7 +138,7 @@ fn no_commit_is_missed_by_a_sender_that_sleeps() {
                 Some(run) => {
                     ring.send_run(run);
                 }
-                None => bell.0.wait(),
+                None => waker.0.wait(),
             }
         }
         for producer in producers {
@@ -154,7 +155,7 @@ fn no_commit_is_missed_by_a_sender_that_sleeps() {
 fn who_waits_for_room_is_woken() {
     model(|| {
         let ring = Ring::new(2, 2);
-        let (room, news) = (Bell::new(), Bell::new());
+        let (room, news) = (NotifyWaker::new(), NotifyWaker::new());
         let producer = {
             let (ring, room, news) = (ring.clone(), room.clone(), news.clone());
             loom::thread::spawn(move || {
@@ -190,8 +191,8 @@ fn who_waits_for_room_is_woken() {
     });
 }
 
-/// A reservation that is dropped while later ones are committed: the later ones are sent, by
-/// whoever was told or because the owner was woken, and nothing of the dropped one is.
+/// A reservation that is dropped while later ones are committed: the later ones are sent, by the
+/// thread whose commit said so or because the owner was woken, and nothing of the dropped one is.
 #[test]
 fn a_dropped_reservation_holds_nothing_up() {
     struct Due(AtomicUsize);
@@ -213,7 +214,7 @@ fn a_dropped_reservation_holds_nothing_up() {
         });
         ring.write(dropped, 99);
         if ring.queue.abandon(dropped) {
-            ring.queue.tell_due();
+            ring.queue.wake_due();
         }
         producer.join().unwrap();
         if due.0.load(std::sync::atomic::Ordering::Relaxed) > 0 {
@@ -232,7 +233,7 @@ fn an_undone_reservation_wakes_who_waits() {
         let ticket = ring.queue.reserve(2).unwrap();
         let other = ring.clone();
         let waiter = loom::thread::spawn(move || {
-            let room = Bell::new();
+            let room = NotifyWaker::new();
             let waker = Waker::from(room.clone());
             let mut context = Context::from_waker(&waker);
             while other.queue.poll_room(2, &mut context).is_pending() {
@@ -333,7 +334,7 @@ fn closing_wakes_who_waits_for_room() {
         let closed = Arc::new(AtomicBool::new(false));
         let (other, told) = (ring.clone(), closed.clone());
         let waiter = loom::thread::spawn(move || {
-            let room = Bell::new();
+            let room = NotifyWaker::new();
             let waker = Waker::from(room.clone());
             let mut context = Context::from_waker(&waker);
             loop {

@@ -1,8 +1,8 @@
-//! Which part of a receive ring somebody keeps.
+//! Which parts of a receive ring are kept.
 //!
-//! Each pin has a count of its holders in a table that is used in turn. The owner makes pins, and
-//! forgets them from the oldest on once nobody holds them. The owner alone raises a count from 0;
-//! a holder that lowers it to 0 never touches it again.
+//! Each pin has a count of its holders; the places of the counts are used in turn. The owner makes
+//! pins, and forgets them from the oldest on once they have no holder. The owner alone raises a
+//! count from 0; a holder that lowers it to 0 never touches it again.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -10,15 +10,15 @@ use std::task::Waker;
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// The holders' side.
-pub(super) struct Table {
+pub(super) struct HolderCounts {
     holders: Box<[AtomicU32]>,
-    /// Somebody wants to know of the next pin that goes.
+    /// The owner waits for the next pin that goes.
     wanted: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Table {
-    /// `len` pins can be told apart: a power of two, at least 1.
+impl HolderCounts {
+    /// Counts `len` pins each by itself: a power of two, at least 1.
     pub(super) fn new(len: usize) -> Self {
         assert!(len.is_power_of_two());
         Self {
@@ -34,11 +34,12 @@ impl Table {
 
     /// Another holder of a pin that the caller holds, or makes.
     pub(super) fn hold(&self, pin: u32) {
-        // Relaxed: whoever gets it got it from this thread.
+        // Relaxed: its holder gets it from this thread.
         let before = self.holders(pin).fetch_add(1, Ordering::Relaxed);
-        // Holders can be forgotten, so any number may come. A count that came to 0 again would free what
-        // is still read, and a panic can be caught, to go on: so the process ends, as it does when `Arc`
-        // has too many. The other half is for all threads that are between these two lines.
+        // Holders can be forgotten, so any number may come. A count that came to 0 again would free
+        // what is still read, and a panic can be caught, to go on: so the process ends, as it does
+        // when `Arc` has too many. The other half is for all threads that are between these two
+        // lines.
         if before > u32::MAX / 2 {
             std::process::abort();
         }
@@ -73,7 +74,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// For a table of the same length.
+    /// For as many counts.
     pub(super) fn new(len: usize) -> Self {
         Self {
             starts: (0..len).map(|_| Cell::new(0)).collect(),
@@ -87,8 +88,8 @@ impl Pins {
     }
 
     /// A pin from `start` on. The caller is its first holder.
-    pub(super) fn pin(&self, table: &Table, start: u64) -> u32 {
-        self.oldest(table);
+    pub(super) fn pin(&self, counts: &HolderCounts, start: u64) -> u32 {
+        self.oldest(counts);
         let next = self.next.get();
         let used = next.wrapping_sub(self.oldest.get());
         let pin = if used as usize == self.starts.len() {
@@ -102,16 +103,16 @@ impl Pins {
             self.next.set(next.wrapping_add(1));
             next
         };
-        table.hold(pin);
+        counts.hold(pin);
         pin
     }
 
-    /// Where the first byte is that somebody keeps.
-    pub(super) fn oldest(&self, table: &Table) -> Option<u64> {
+    /// Where the first byte is that is kept.
+    pub(super) fn oldest(&self, counts: &HolderCounts) -> Option<u64> {
         let next = self.next.get();
         let mut pin = self.oldest.get();
-        // Acquire: partner of `Table::release`.
-        while pin != next && table.holders(pin).load(Ordering::Acquire) == 0 {
+        // Acquire: partner of `HolderCounts::release`.
+        while pin != next && counts.holders(pin).load(Ordering::Acquire) == 0 {
             pin = pin.wrapping_add(1);
         }
         self.oldest.set(pin);
@@ -148,12 +149,12 @@ mod tests {
     #[test]
     #[ignore = "run by another test"]
     fn child_holds_once_too_often() {
-        let (table, pins) = (Table::new(1), Pins::new(1));
-        let pin = pins.pin(&table, 0);
-        table.holders(pin).store(u32::MAX / 2, Ordering::Relaxed);
+        let (counts, pins) = (HolderCounts::new(1), Pins::new(1));
+        let pin = pins.pin(&counts, 0);
+        counts.holders(pin).store(u32::MAX / 2, Ordering::Relaxed);
         let hold = || match std::env::var(MODE).as_deref() {
-            Ok("hold") => table.hold(pin),
-            _ => drop(pins.pin(&table, 0)),
+            Ok("hold") => counts.hold(pin),
+            _ => drop(pins.pin(&counts, 0)),
         };
         hold();
         say("as many as may be");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::raw::Mirror;
 
-/// The largest ring, bytes: positions are 32 bits wide and must tell full from empty.
+/// The largest ring, bytes: positions are 32 bits wide and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
 
 struct Pool {
@@ -105,7 +105,7 @@ impl Lease {
 
     /// Says that bytes were written up to `position`.
     pub(super) fn touch(&self, position: usize) {
-        // Relaxed, like the load: whoever drops the last share has synchronised with all others.
+        // Relaxed, like the load: the drop of the last share is synchronised with all others.
         if position > self.touched.load(Ordering::Relaxed) {
             self.touched.fetch_max(position, Ordering::Relaxed);
         }

@@ -4,17 +4,18 @@
 //! next range in one compare-and-swap of `head`. What became of a ticket is written into its slot,
 //! tagged with the ticket's lap over the slots, so that an old note is never taken for a new one.
 //!
-//! `state` says who sends. Whoever sets `SENDING` owns the fields of the sender until it clears it.
+//! `state` says who sends. The thread that sets `SENDING` owns the fields of the sender until it
+//! clears it.
 //! A commit adds one to the count of news above the flags and learns by the same instruction
-//! whether somebody sends. The sender clears `SENDING` only while the count is zero, and otherwise
-//! looks again. So each commit is either seen by the sender, or told that there is none.
+//! whether a thread sends. The sender clears `SENDING` only while the count is zero, and otherwise
+//! looks again. So each commit either is seen by the sender, or learns that there is none.
 
 use std::task::{Context, Poll, Waker};
 
-use super::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering};
-use super::waiting::Waiting;
+use super::room_wakers::RoomWakers;
+use super::sync::{AtomicU32, AtomicU64, CacheLine, Mutex, Ordering};
 
-/// Somebody has the right to send.
+/// A thread has the right to send.
 const SENDING: u64 = 1;
 /// The right is held without a span.
 const CORKED: u64 = 2;
@@ -63,8 +64,9 @@ const fn unpack(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// What the sender knows; touched by nobody else, in atomics because the owner changes.
-struct Sender {
+/// What the thread with the right to send knows. No other touches it; it is in atomics because that
+/// thread changes.
+struct SenderFields {
     /// The first ticket not looked at.
     ticket: AtomicU32,
     /// The end of the committed run that begins at the tail.
@@ -79,15 +81,15 @@ pub(super) struct Queue {
     slots_shift: u32,
     slots: Box<[AtomicU64]>,
     /// Next ticket and position, moved by producers.
-    head: Line<AtomicU64>,
-    /// See the module's head.
-    state: Line<AtomicU64>,
+    head: CacheLine<AtomicU64>,
+    /// Who sends, and what it has not seen yet: flags, and above them the count of news.
+    state: CacheLine<AtomicU64>,
     /// The first ticket whose slot is in use, and the first position that is: moved by the sender.
-    tail: Line<AtomicU64>,
-    sender: Sender,
+    tail: CacheLine<AtomicU64>,
+    sender: SenderFields,
     /// The highest end of ranges that were given back as if they had never been.
     abandoned: AtomicU32,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<RoomWakers>,
     due: Mutex<Option<Waker>>,
 }
 
@@ -100,16 +102,16 @@ impl Queue {
             capacity,
             slots_shift: slots.trailing_zeros(),
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
-            head: Line(AtomicU64::new(0)),
-            state: Line(AtomicU64::new(0)),
-            tail: Line(AtomicU64::new(0)),
-            sender: Sender {
+            head: CacheLine(AtomicU64::new(0)),
+            state: CacheLine(AtomicU64::new(0)),
+            tail: CacheLine(AtomicU64::new(0)),
+            sender: SenderFields {
                 ticket: AtomicU32::new(0),
                 end: AtomicU32::new(0),
                 wrapped: AtomicU32::new(0),
             },
             abandoned: AtomicU32::new(0),
-            waiting: Mutex::new(Waiting::default()),
+            waiting: Mutex::new(RoomWakers::default()),
             due: Mutex::new(None),
         }
     }
@@ -197,7 +199,7 @@ impl Queue {
         }
     }
 
-    /// Hands a range over for sending. True: nobody sends.
+    /// Hands a range over for sending. True: no thread has the right to send.
     #[inline]
     pub(super) fn commit(&self, ticket: Ticket) -> bool {
         // An empty range is nothing to send.
@@ -205,8 +207,8 @@ impl Queue {
         self.settle_ticket(ticket, if empty { SKIPPED } else { COMMITTED })
     }
 
-    /// Gives a range back: as if it had never been, or else as one to step over. True: nobody
-    /// sends, and there may be something to send now.
+    /// Gives a range back: as if it had never been, or else as one to step over. True: no
+    /// thread has the right to send, and there may be something to send now.
     pub(super) fn abandon(&self, ticket: Ticket) -> bool {
         let newest = pack(ticket.number.wrapping_add(1), ticket.end);
         let before = pack(ticket.number, ticket.start);
@@ -233,12 +235,12 @@ impl Queue {
         self.state.0.fetch_add(NEWS, Ordering::AcqRel) & SENDING == 0
     }
 
-    /// Takes the right to send, if nobody has it.
+    /// Takes the right to send, if it is free.
     fn acquire(&self, flags: u64, keep: u64) -> bool {
         let mut state = self.state.0.load(Ordering::Relaxed);
         while state & SENDING == 0 {
-            // Acquire: partner of the release in `let_go`, by which the sender's fields come, and
-            // of the news.
+            // Acquire: partner of the release in `release_right`, by which the sender's fields
+            // come, and of the news.
             match self.state.0.compare_exchange_weak(
                 state,
                 (state & keep) | flags,
@@ -255,7 +257,7 @@ impl Queue {
     /// The longest run that can be sent, for its only sender.
     pub(super) fn take(&self) -> Option<Run> {
         if self.acquire(SENDING, FLAGS) {
-            self.run_or_let_go()
+            self.run_or_release()
         } else {
             None
         }
@@ -276,7 +278,7 @@ impl Queue {
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return self.run_or_let_go(),
+                Ok(_) => return self.run_or_release(),
                 Err(now) => state = now,
             }
         }
@@ -311,7 +313,7 @@ impl Queue {
     /// Frees what was sent, up to `sent`, and keeps the right to send as a cork.
     pub(super) fn back_to_cork(&self, sent: u32) {
         self.progress(sent);
-        // Release: whoever takes it from here sees the sender's fields.
+        // Release: the thread that takes it from here sees the sender's fields.
         self.state.0.fetch_or(CORKED, Ordering::Release);
     }
 
@@ -321,8 +323,8 @@ impl Queue {
         self.wake_if_waiting();
     }
 
-    /// After room was made. An access that writes: whoever says only after it that it waits sees
-    /// the room.
+    /// After room was made. An access that writes: a thread that says only after it that it waits
+    /// sees the room.
     fn wake_if_waiting(&self) {
         if self.state.0.fetch_and(!ROOM, Ordering::AcqRel) & ROOM != 0 {
             self.wake_waiting();
@@ -337,7 +339,7 @@ impl Queue {
             return true;
         }
         // Also without news: a skipped range may have ended the run.
-        let more = self.run_or_let_go().is_some();
+        let more = self.run_or_release().is_some();
         if more {
             self.give_up();
         }
@@ -354,12 +356,12 @@ impl Queue {
         self.sender.ticket.load(Ordering::Relaxed)
     }
 
-    /// For the sender: a run if there is one, else the right is given up.
-    fn run_or_let_go(&self) -> Option<Run> {
+    /// For the sender: a run if there is one; otherwise gives the right up.
+    fn run_or_release(&self) -> Option<Run> {
         loop {
             let (_, tail) = unpack(self.tail.0.load(Ordering::Relaxed));
             let run = self.look(tail);
-            if run.is_some() || self.let_go() {
+            if run.is_some() || self.release_right() {
                 return run;
             }
         }
@@ -405,7 +407,7 @@ impl Queue {
 
     /// For the sender: gives the right up, unless there is news, which is taken then. What waits
     /// for room is woken first.
-    fn let_go(&self) -> bool {
+    fn release_right(&self) -> bool {
         let mut state = self.state.0.load(Ordering::Relaxed);
         loop {
             let (news, room) = (state >= NEWS, state & ROOM != 0);
@@ -464,7 +466,7 @@ impl Queue {
         if len > self.capacity as usize {
             return Some(Ok(()));
         }
-        // The tail first: a newer head then tells of less room than there is, never of more.
+        // The tail first: a newer head then shows less room than there is, never more.
         let (done, freed) = unpack(self.tail.0.load(Ordering::Acquire));
         let (ticket, end) = unpack(self.head.0.load(Ordering::Acquire));
         let used = end.wrapping_sub(freed) as usize + len;
@@ -483,12 +485,12 @@ impl Queue {
         self.state.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Whom to wake when an abandoned range leaves something to send and nobody sends.
+    /// What to wake when an abandoned range leaves something to send and no thread sends.
     pub(super) fn on_due(&self, waker: Waker) {
         *lock(&self.due) = Some(waker);
     }
 
-    pub(super) fn tell_due(&self) {
+    pub(super) fn wake_due(&self) {
         let waker = lock(&self.due).clone();
         if let Some(waker) = waker {
             waker.wake();

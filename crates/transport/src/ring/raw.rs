@@ -38,7 +38,7 @@ impl Mirror {
         let mirror = Self { start, capacity };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         for half in [0, capacity] {
-            // SAFETY: within the 2 × capacity bytes reserved above, which nobody uses yet.
+            // SAFETY: within the 2 × capacity bytes reserved above, which nothing uses yet.
             unsafe {
                 let at = mirror.start.as_ptr().add(half);
                 mmap(
@@ -57,7 +57,7 @@ impl Mirror {
     /// Makes the first `len` bytes zero again, at most all of them.
     pub(super) fn clear(&mut self, len: usize) {
         let len = len.min(self.capacity);
-        // SAFETY: in bounds; `&mut self` says that nobody else has any part of it.
+        // SAFETY: in bounds; by `&mut self` no other thread has any part of it.
         unsafe { ptr::write_bytes(self.start.as_ptr(), 0, len) };
     }
 
@@ -77,7 +77,7 @@ impl Mirror {
     /// The `len` bytes from `position` on.
     ///
     /// # Safety
-    /// Nobody writes them while the slice lives.
+    /// No thread writes them while the slice lives.
     #[inline]
     pub(super) unsafe fn bytes(&self, position: usize, len: usize) -> &[u8] {
         // SAFETY: mapped and initialised by the kernel; our caller vouches that they stay still.
@@ -87,7 +87,7 @@ impl Mirror {
     /// The `len` bytes from `position` on, for their only user.
     ///
     /// # Safety
-    /// Nobody else reads or writes them while the slice lives.
+    /// No other thread reads or writes them while the slice lives.
     #[expect(
         clippy::mut_from_ref,
         reason = "exclusive use is what the caller vouches for"

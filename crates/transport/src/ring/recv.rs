@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use super::pins::{Pins, Table};
+use super::pins::{HolderCounts, Pins};
 use super::pool::{Lease, RingPool};
 use super::raw::Mirror;
 
-/// Pins that can be told apart. More are counted together with the last.
+/// Pins that are counted each by itself. More are counted together with the last.
 const PINS: usize = 64;
 
 struct Shared {
     memory: Lease,
-    table: Table,
+    holders: HolderCounts,
     /// A space is out.
     lent: AtomicBool,
 }
 
-/// A ring to receive into. Its memory lives until nobody has a part of it any more.
+/// A ring to receive into. Its memory lives until the last part of it is dropped.
 pub struct RecvRing {
     shared: Arc<Shared>,
     pins: Pins,
@@ -41,7 +41,7 @@ impl RecvRing {
         Ok(Self {
             shared: Arc::new(Shared {
                 memory: pool.lease()?,
-                table: Table::new(PINS),
+                holders: HolderCounts::new(PINS),
                 lent: AtomicBool::new(false),
             }),
             pins: Pins::new(PINS),
@@ -58,7 +58,7 @@ impl RecvRing {
         if self.shared.lent.load(Ordering::Acquire) {
             return None;
         }
-        let oldest = self.pins.oldest(&self.shared.table);
+        let oldest = self.pins.oldest(&self.shared.holders);
         if oldest.is_none() && self.read == self.write {
             // A quiet ring then uses its first few pages only.
             (self.read, self.write) = (0, 0);
@@ -115,7 +115,7 @@ impl RecvRing {
         );
         let start = self.read + range.start as u64;
         Kept {
-            pin: self.pins.pin(&self.shared.table, start),
+            pin: self.pins.pin(&self.shared.holders, start),
             shared: Arc::clone(&self.shared),
             start,
             len: range.len(),
@@ -129,13 +129,13 @@ impl RecvRing {
 
     /// Bytes from the oldest [`Kept`] to the end of what is received; 0 when nothing is kept.
     pub fn pinned(&self) -> usize {
-        let oldest = self.pins.oldest(&self.shared.table);
+        let oldest = self.pins.oldest(&self.shared.holders);
         oldest.map_or(0, |start| (self.write - start) as usize)
     }
 
     /// Bytes that could be lent, or are.
     pub fn free(&self) -> usize {
-        self.free_behind(self.pins.oldest(&self.shared.table))
+        self.free_behind(self.pins.oldest(&self.shared.holders))
     }
 
     fn free_behind(&self, oldest: Option<u64>) -> usize {
@@ -149,9 +149,9 @@ impl RecvRing {
     }
 
     /// Wakes `waker` once, when the last holder of some [`Kept`] drops it. Ask [`RecvRing::free`]
-    /// after this call: a drop before it wakes nobody.
+    /// after this call: a drop before it does not count.
     pub fn on_release(&self, waker: Waker) {
-        self.shared.table.on_release(waker);
+        self.shared.holders.on_release(waker);
     }
 
     #[inline]
@@ -249,7 +249,7 @@ impl Kept {
 
 impl Clone for Kept {
     fn clone(&self) -> Self {
-        self.shared.table.hold(self.pin);
+        self.shared.holders.hold(self.pin);
         Self {
             shared: Arc::clone(&self.shared),
             pin: self.pin,
@@ -261,7 +261,7 @@ impl Clone for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.shared.table.release(self.pin);
+        self.shared.holders.release(self.pin);
     }
 }
 

@@ -51,12 +51,12 @@ pub enum WaitError {
 
 /// What a commit found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "after `First` somebody has to send"]
+#[must_use = "after `First` the caller has to send"]
 pub enum Commit {
-    /// Somebody has the right to send, and sees this commit before giving it up.
+    /// A thread has the right to send, and sees this commit before it gives the right up.
     Left,
-    /// Nobody has the right to send: see to it that somebody calls [`SendRing::span`]. Further
-    /// commits say the same until somebody did.
+    /// The right to send is free: call [`SendRing::span`], or have another thread do so. Further
+    /// commits say the same until then.
     First,
 }
 
@@ -96,7 +96,7 @@ impl SendRing {
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, ReserveError> {
         match self.0.queue.reserve(len) {
             Ok(ticket) => Ok(Reservation {
-                ring: Hold::Borrowed(self),
+                ring: RingRef::Borrowed(self),
                 ticket,
                 open: true,
             }),
@@ -131,8 +131,8 @@ impl SendRing {
         }
     }
 
-    /// Takes the right to send without bytes, so that commits gather. False: somebody has it.
-    /// Whoever gets true calls [`SendRing::uncork`], on any thread.
+    /// Takes the right to send without bytes, so that commits gather. False: another thread has
+    /// it. After true, call [`SendRing::uncork`], on any thread.
     pub fn cork(&self) -> bool {
         self.0.queue.cork()
     }
@@ -144,8 +144,8 @@ impl SendRing {
     }
 
     /// As [`SendRing::uncork`], but the right is not given up: once the span is dropped, or if
-    /// there is none, it is corked as before, and nobody else could send in between. `None` also
-    /// without a cork.
+    /// there is none, it is corked as before, and no other thread could send in between. `None`
+    /// also without a cork.
     pub fn span_in_cork(&self) -> Option<SendSpan> {
         let mut span = self.to_span(self.0.queue.run_from_cork()?);
         span.corked = true;
@@ -190,8 +190,8 @@ impl SendRing {
         self.0.queue.oldest()
     }
 
-    /// Wakes `waker` whenever a reservation is dropped of which nobody could be told that bytes
-    /// behind it are due: then call [`SendRing::span`]. Without one, the next commit says
+    /// Wakes `waker` whenever a reservation is dropped and no thread can learn that bytes behind
+    /// it are due: then call [`SendRing::span`]. Without one, the next commit says
     /// [`Commit::First`]. Replaces the waker set before.
     pub fn on_due(&self, waker: Waker) {
         self.0.queue.on_due(waker);
@@ -230,18 +230,19 @@ impl fmt::Debug for SendRing {
     }
 }
 
-enum Hold<'a> {
+/// The ring of a reservation, which may outlive the handle that made it.
+enum RingRef<'a> {
     Borrowed(&'a SendRing),
     Owned(SendRing),
 }
 
-/// Bytes to fill, which nobody else sees before they are [committed](Reservation::commit).
+/// Bytes to fill, which no other thread sees before they are [committed](Reservation::commit).
 ///
 /// Dropped instead, it leaves nothing to send. Until one of both happens, nothing that was reserved
 /// later can be sent.
 #[must_use = "dropping a reservation gives it up"]
 pub struct Reservation<'a> {
-    ring: Hold<'a>,
+    ring: RingRef<'a>,
     ticket: Ticket,
     open: bool,
 }
@@ -250,8 +251,8 @@ impl Reservation<'_> {
     #[inline]
     fn shared(&self) -> &Shared {
         match &self.ring {
-            Hold::Borrowed(ring) => &ring.0,
-            Hold::Owned(ring) => &ring.0,
+            RingRef::Borrowed(ring) => &ring.0,
+            RingRef::Owned(ring) => &ring.0,
         }
     }
 
@@ -274,12 +275,12 @@ impl Reservation<'_> {
     /// The same, for keeping: it holds a handle of the ring instead of a borrow.
     pub fn into_owned(mut self) -> Reservation<'static> {
         let ring = match &self.ring {
-            Hold::Borrowed(ring) => (*ring).clone(),
-            Hold::Owned(ring) => ring.clone(),
+            RingRef::Borrowed(ring) => (*ring).clone(),
+            RingRef::Owned(ring) => ring.clone(),
         };
         self.open = false;
         Reservation {
-            ring: Hold::Owned(ring),
+            ring: RingRef::Owned(ring),
             ticket: self.ticket,
             open: true,
         }
@@ -303,7 +304,7 @@ impl Drop for Reservation<'_> {
         if self.open {
             let queue = &self.shared().queue;
             if queue.abandon(self.ticket) {
-                queue.tell_due();
+                queue.wake_due();
             }
         }
     }

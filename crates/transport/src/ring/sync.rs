@@ -11,4 +11,4 @@ pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Keeps what one thread writes out of the cache lines that others write.
 #[repr(align(64))]
-pub(super) struct Line<T>(pub T);
+pub(super) struct CacheLine<T>(pub T);

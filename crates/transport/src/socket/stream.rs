@@ -51,7 +51,7 @@ impl Listener {
         }
     }
 
-    /// Whether [`Listener::accept`] returns at once when nobody waits.
+    /// Whether [`Listener::accept`] returns at once when no peer waits.
     ///
     /// # Errors
     /// What the kernel says.
@@ -106,7 +106,8 @@ impl Stream {
         }
     }
 
-    /// Whether calls on it return at once when they would have to wait. Reactors need not be told.
+    /// Whether calls on it return at once when they would have to wait. Reactors set that
+    /// themselves.
     ///
     /// # Errors
     /// What the kernel says.

@@ -1,7 +1,7 @@
 //! Socket files: who may open them, and who removes them.
 //!
-//! A file outlives a process that was killed. Such a file is replaced, one whose owner lives is
-//! not. Whoever looks and replaces, or removes, holds a lock on the directory meanwhile, so two
+//! A file outlives a process that was killed. A listener replaces such a file, but not one whose
+//! owner lives. While it looks and replaces, or removes, it holds a lock on the directory, so two
 //! processes that start at once do not remove each other's file.
 
 use std::fs::{self, File, Permissions};
@@ -16,8 +16,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How long a listener waits for the lock: whoever holds it does so for a few system calls, unless
-/// it is stuck.
+/// How long a listener waits for the lock: its holder needs it for a few system calls, unless it is
+/// stuck.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same for a listener that ends, which may be on a thread that serves others.
@@ -45,7 +45,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Whoever cannot remove it leaves a stale file, which the next owner replaces.
+        // Without the lock a stale file stays, which the next owner replaces.
         let Ok(_lock) = lock_directory(&self.path, REMOVE_PATIENCE) else {
             return;
         };
@@ -103,7 +103,7 @@ pub(super) fn listen(socket: impl AsFd, path: &Path, backlog: i32) -> io::Result
         bound => bound?,
     }
     let file = SocketFile::of(path)?;
-    // Nobody can connect before `listen`, so nobody comes through while it is open to more.
+    // No peer can connect before `listen`, so none comes through while it is open to more.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, backlog)?;
     Ok(file)

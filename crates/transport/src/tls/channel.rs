@@ -44,7 +44,9 @@ impl TlsTarget {
     /// When the configuration is of no use.
     pub fn connect(&self) -> Result<Channel, TlsError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        Ok(State::new(tls.map_err(|error| failure(&error))?.into()))
+        Ok(TlsChannel::new(
+            tls.map_err(|error| failure(&error))?.into(),
+        ))
     }
 }
 
@@ -70,7 +72,9 @@ impl Acceptor {
     /// When the configuration is of no use.
     pub fn accept(&self) -> Result<Channel, TlsError> {
         let tls = ServerConnection::new(Arc::clone(&self.0));
-        Ok(State::new(tls.map_err(|error| failure(&error))?.into()))
+        Ok(TlsChannel::new(
+            tls.map_err(|error| failure(&error))?.into(),
+        ))
     }
 }
 
@@ -89,15 +93,15 @@ enum Shutdown {
 }
 
 /// Boxed, so that connections that are not encrypted pay nothing for it.
-pub type Channel = Box<State>;
+pub type Channel = Box<TlsChannel>;
 
 /// One end of an encrypted connection, without its socket.
 ///
 /// At most one buffer of plaintext is wanted, and one is sent; at most one of ciphertext is
-/// received, and one is sent. What was received and sent is reported by [`State::arrived`] and
-/// [`State::sent`]; after these, and after anything else was asked for, [`State::turn`] tells what
-/// is next.
-pub struct State {
+/// received, and one is sent. What was received and sent is reported by [`TlsChannel::arrived`] and
+/// [`TlsChannel::sent`]; after these, and after anything else was asked for, [`TlsChannel::turn`]
+/// returns what is next.
+pub struct TlsChannel {
     tls: Connection,
     /// Where ciphertext is received; `None` while the reactor has it.
     landing: Option<Vec<u8>>,
@@ -119,7 +123,7 @@ pub struct State {
     failed: Option<TlsError>,
 }
 
-impl State {
+impl TlsChannel {
     fn new(tls: Connection) -> Channel {
         Box::new(Self {
             tls,
@@ -182,7 +186,7 @@ impl State {
         }
     }
 
-    /// The buffers that whoever uses the channel gave it, when nothing will come of it any more. What
+    /// The buffers that the channel's user gave it, when nothing will come of them any more. What
     /// [`SendBuf::sent`] counts was encrypted, and may have reached the peer.
     pub fn take_all(&mut self) -> (Option<RecvBuf>, Option<SendBuf>) {
         (self.want.take(), self.sending.take())
@@ -277,7 +281,7 @@ impl State {
         true
     }
 
-    /// What to tell of the sending side, or else what to send.
+    /// What to report of the sending side, or else what to send.
     fn turn_out(&mut self) -> Result<Turn, Option<SendBuf>> {
         let Some(outgoing) = &mut self.outgoing else {
             // The alert could not be sent before what is on its way, which may never arrive.

@@ -26,7 +26,7 @@ impl TlsError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TlsFault {
-    /// The peer's certificate is signed by nobody who is trusted.
+    /// No authority that is trusted signed the peer's certificate.
     UnknownIssuer,
     /// The peer's certificate is for other names.
     WrongName,

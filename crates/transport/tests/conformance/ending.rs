@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 use crate::Kind;
 use crate::driver::{driver, heap, room};
 
-/// Closes so that the other end is told "reset" instead of "end".
+/// Closes so that the other end gets "reset" instead of "end".
 fn reset(peer: Stream) {
     sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
 }

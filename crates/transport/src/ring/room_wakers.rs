@@ -1,18 +1,18 @@
-//! Who waits for room.
+//! The tasks and threads that wait for room in a ring.
 
 use std::task::Waker;
 
 /// As many wait without an allocation: the thread that sends, and the one that answers.
 const FEW: usize = 2;
 
-/// Wakers, each once.
+/// The wakers of those who wait for room, each once.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct RoomWakers {
     few: [Option<Waker>; FEW],
     more: Vec<Waker>,
 }
 
-impl Waiting {
+impl RoomWakers {
     pub(super) fn add(&mut self, waker: &Waker) {
         let mut known = self.few.iter().flatten().chain(&self.more);
         if known.any(|known| known.will_wake(waker)) {
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn everyone_is_woken_once_however_many_there_are() {
         let woken: Vec<Arc<Woken>> = (0..5).map(|_| Arc::default()).collect();
-        let mut waiting = Waiting::default();
+        let mut waiting = RoomWakers::default();
         for _ in 0..2 {
             for one in &woken {
                 waiting.add(&Arc::clone(one).into());

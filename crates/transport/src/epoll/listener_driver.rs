@@ -12,7 +12,8 @@ use crate::{Completion, IoCounters, Peer, Stream, Token};
 /// Connections accepted per round, so that a storm of them leaves room for those that work.
 const ACCEPTS_PER_ROUND: usize = 64;
 
-pub(super) struct Listener {
+/// A listener that the reactor accepts from.
+pub(super) struct ListenerDriver {
     pub(super) listener: socket::Listener,
     may_accept: bool,
     /// After a failure: rest until then.
@@ -21,7 +22,7 @@ pub(super) struct Listener {
     pub(super) queued: bool,
 }
 
-impl Listener {
+impl ListenerDriver {
     pub(super) fn new(listener: socket::Listener) -> Self {
         Self {
             listener,
