@@ -6,10 +6,12 @@
 //! document shows a number that was not measured.
 //!
 //! Read in this order: [`plan`] (what is run), [`results`] (what is kept of it), [`tables`] and
-//! [`pictures`] (what is drawn), [`comparisons`] (what both show), [`chart`] (how a picture becomes SVG), [`page`] (the marks).
+//! [`pictures`] (what is drawn), [`comparisons`] (what both show), [`numbers`] (as people read them), [`chart`] (how a
+//! picture becomes SVG), [`page`] (the marks).
 
 mod chart;
 mod comparisons;
+mod numbers;
 mod page;
 mod pictures;
 mod plan;

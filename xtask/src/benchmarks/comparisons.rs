@@ -1,8 +1,8 @@
 //! Everything that was measured beside something else in the same run, as how much faster ours is.
 
 use super::chart::Tone;
-use super::results::{Interval, PeerCell, Results};
-use super::tables::{grouped, mebibytes};
+use super::numbers::{grouped, mebibytes};
+use super::results::{Interval, PeerCell, Results, Sessions};
 
 /// Ours, by what it was measured beside.
 pub struct Comparison {
@@ -58,6 +58,32 @@ pub fn figures(of: Interval) -> String {
         (Some(point), Some(low), Some(high)) => format!("{point:.2} [{low:.2}, {high:.2}]"),
         (Some(point), ..) => format!("{point:.2}"),
         (None, Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
+        _ => String::new(),
+    }
+}
+
+/// `12 million/s`, or what is known of it.
+pub fn one_way_rate(report: &Sessions) -> String {
+    let Some(phase) = report.median.get("zero-copy receive") else {
+        return String::new();
+    };
+    let interval = phase
+        .interval
+        .as_ref()
+        .map(|interval| interval.messages_per_s);
+    let million = |number: f64| format!("{:.0}", number / 1e6);
+    match (phase.messages_per_s, interval) {
+        (Some(rate), _) => format!("{} million/s", million(rate)),
+        (
+            None,
+            Some(Interval {
+                low: Some(low),
+                high: Some(high),
+                ..
+            }),
+        ) => {
+            format!("{} to {} million/s", million(low), million(high))
+        }
         _ => String::new(),
     }
 }
@@ -150,7 +176,7 @@ fn sessions(results: &Results) -> Vec<Comparison> {
     }
     let one_way = &results.session_one_way.report;
     if let Some(ratio) = one_way.to_wall("messages_per_s", PHASE) {
-        let ours = super::tables::one_way_rate(one_way);
+        let ours = one_way_rate(one_way);
         all.push(session("one way", ours, ratio));
     }
     all

@@ -2,8 +2,8 @@
 
 use super::chart::{Chart, Group, Row, Tone};
 use super::comparisons::{self, Comparison, Face};
+use super::numbers::grouped;
 use super::results::{OrderLatency, Results};
-use super::tables::grouped;
 
 /// Each with the name of its file.
 pub fn all(results: &Results) -> Vec<(&'static str, Chart)> {

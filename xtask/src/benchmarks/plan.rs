@@ -66,11 +66,26 @@ pub const REDIS_CLUSTER: &str =
 #[cfg(test)]
 mod tests {
     use super::MEASUREMENTS;
+    use crate::workspace::Workspace;
     use std::collections::HashSet;
+    use std::fs;
 
     #[test]
     fn no_two_measurements_have_one_name() {
         let names: HashSet<_> = MEASUREMENTS.iter().map(|one| one.name).collect();
         assert_eq!(names.len(), MEASUREMENTS.len());
+    }
+    #[test]
+    fn each_kept_result_is_of_a_measurement() {
+        let folder = Workspace::find().root().join("benches/results");
+        let mut kept = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let file = entry.unwrap().file_name().into_string().unwrap();
+            if let Some(name) = file.strip_suffix(".json") {
+                assert!(MEASUREMENTS.iter().any(|one| one.name == name), "{name}");
+                kept += 1;
+            }
+        }
+        assert!(kept > 0);
     }
 }

@@ -1,10 +1,10 @@
 //! The tables that are drawn from results, in Markdown.
 
 use super::chart::Tone;
-use super::comparisons::{self, figures};
+use super::comparisons::{self, figures, one_way_rate};
+use super::numbers::{grouped, mebibytes, median, millions};
 use super::results::{
-    Compared, Interval, Latency, Measured, Metering, PeerCell, PeerFigures, Peers, Recorded,
-    Results, SessionMedian, Sessions,
+    Compared, Latency, Measured, Metering, Peers, Recorded, Results, SessionMedian, Sessions,
 };
 use std::collections::BTreeMap;
 
@@ -307,32 +307,6 @@ fn one_way(recorded: &Recorded<Sessions>) -> String {
     table.measured(&[(&recorded.command, &recorded.measured)])
 }
 
-/// `12 million/s`, or what is known of it.
-pub fn one_way_rate(report: &Sessions) -> String {
-    let Some(phase) = report.median.get("zero-copy receive") else {
-        return String::new();
-    };
-    let interval = phase
-        .interval
-        .as_ref()
-        .map(|interval| interval.messages_per_s);
-    let million = |number: f64| format!("{:.0}", number / 1e6);
-    match (phase.messages_per_s, interval) {
-        (Some(rate), _) => format!("{} million/s", million(rate)),
-        (
-            None,
-            Some(Interval {
-                low: Some(low),
-                high: Some(high),
-                ..
-            }),
-        ) => {
-            format!("{} to {} million/s", million(low), million(high))
-        }
-        _ => String::new(),
-    }
-}
-
 fn redis(recorded: &Recorded<Peers>) -> String {
     let mut table = Table::new(&[
         ">threads",
@@ -385,78 +359,14 @@ fn pipelines(recorded: &Recorded<Peers>) -> String {
     table.measured(&[(&recorded.command, &recorded.measured)])
 }
 
-impl PeerCell {
-    /// Our client's figures, in the first column.
-    pub fn ours(&self) -> Option<&PeerFigures> {
-        self.clients.first()?.as_ref()
-    }
-
-    /// The fastest other client, by its median.
-    pub fn best_peer<'a>(&self, columns: &'a [String]) -> Option<(&'a str, &PeerFigures)> {
-        let peers = columns.iter().zip(&self.clients).skip(1);
-        let peers = peers.filter_map(|(name, figures)| Some((name.as_str(), figures.as_ref()?)));
-        peers.max_by(|(_, a), (_, b)| a.ops_per_s.median.total_cmp(&b.ops_per_s.median))
-    }
-}
-
 fn code(command: &str) -> String {
     format!("`{command}`")
 }
 
-/// `4,581 MiB/s`
-pub fn mebibytes(rate: f64) -> String {
-    format!("{} MiB/s", grouped(rate))
-}
-
-/// `4.7 million`
-fn millions(number: f64) -> String {
-    match number / 1e6 {
-        number if number < 10.0 => format!("{number:.1} million"),
-        number => format!("{number:.0} million"),
-    }
-}
-
-/// `1,234,567`
-pub fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn median(numbers: impl Iterator<Item = f64>) -> f64 {
-    let mut numbers: Vec<_> = numbers.collect();
-    numbers.sort_unstable_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    match numbers.len() % 2 {
-        0 => f64::midpoint(numbers[middle - 1], numbers[middle]),
-        _ => numbers[middle],
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Table, grouped, median, millions, provenance};
+    use super::{Table, provenance};
     use crate::benchmarks::results::Measured;
-
-    #[test]
-    fn numbers_can_be_read() {
-        assert_eq!(
-            [0.4, 999.6, 1_234_567.0].map(grouped),
-            ["0", "1,000", "1,234,567"]
-        );
-        assert_eq!(
-            [4_690_944.0, 42e6].map(millions),
-            ["4.7 million", "42 million"]
-        );
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
-        assert_eq!(median([3.0, 1.0].into_iter()), 2.0);
-    }
 
     #[test]
     fn tables_are_markdown() {

@@ -12,12 +12,6 @@ use paths::Crate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Circles that are still there: folder of the crate, path of the parent, modules. It only shrinks.
-const KNOWN: &[(&str, &str, &[&str])] = &[
-    ("xtask", "crate::benchmarks", &["comparisons", "tables"]),
-    ("xtask", "crate::benchmarks", &["plan", "results"]),
-];
-
 /// Modules of one parent that use each other.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Circle {
@@ -111,46 +105,15 @@ impl Graph {
     }
 }
 
-/// What is wrong with the circles of all crates: new ones, and known ones that are gone.
+/// The circles of all crates, described.
 pub fn check(members: &[Member]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for member in members {
-        let sources = sources(&member.dir)?;
-        found.extend(judge(member.folder(), &of(&sources), KNOWN));
+        let circles = of(&sources(&member.dir)?);
+        let described = circles.iter().map(|it| it.describe(member.folder()));
+        found.extend(described);
     }
     Ok(found)
-}
-
-/// What is wrong with the circles of one crate.
-fn judge(folder: &str, circles: &[Circle], known: &[(&str, &str, &[&str])]) -> Vec<String> {
-    let known = || known.iter().filter(|(it, ..)| *it == folder);
-    let is_known = |circle: &Circle| {
-        let within = |modules: &[&str]| {
-            circle
-                .modules
-                .iter()
-                .all(|it| modules.contains(&it.as_str()))
-        };
-        known().any(|(_, parent, modules)| *parent == circle.parent && within(modules))
-    };
-    let new = circles.iter().filter(|circle| !is_known(circle));
-    let mut wrong: Vec<String> = new.map(|circle| circle.describe(folder)).collect();
-    for (_, parent, modules) in known() {
-        let left = |circle: &Circle| {
-            circle.parent == *parent
-                && circle
-                    .modules
-                    .iter()
-                    .any(|it| modules.contains(&it.as_str()))
-        };
-        if !circles.iter().any(left) {
-            let names = modules.join(", ");
-            wrong.push(format!(
-                "{folder}: the circle of {names} in {parent} is gone: take it from KNOWN of xtask/src/lint/circles.rs"
-            ));
-        }
-    }
-    wrong
 }
 
 impl Circle {
@@ -183,7 +146,7 @@ fn sources(dir: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Circle, judge, of};
+    use super::{Circle, of};
 
     fn circles(sources: &[(&str, &str)]) -> Vec<Circle> {
         let owned = sources
@@ -292,21 +255,5 @@ mod tests {
         ] {
             assert_eq!(uses(text), 1, "{text}");
         }
-    }
-
-    #[test]
-    fn known_circles_may_shrink_and_must_be_taken_from_the_list_when_they_are_gone() {
-        let sources = [
-            ("lib.rs", "mod a; mod b;"),
-            ("a.rs", "use crate::b;"),
-            ("b.rs", "use crate::a;"),
-        ];
-        let found = circles(&sources);
-        assert_eq!(judge("x", &found, &[]).len(), 1);
-        assert!(judge("x", &found, &[("x", "crate", &["a", "b", "c"])]).is_empty());
-        assert_eq!(judge("x", &found, &[("y", "crate", &["a", "b"])]).len(), 1);
-        assert_eq!(judge("x", &found, &[("x", "crate", &["b", "c"])]).len(), 1);
-        let gone = judge("x", &[], &[("x", "crate", &["a", "b"])]);
-        assert!(gone[0].contains("is gone"), "{gone:?}");
     }
 }
