@@ -1,10 +1,10 @@
-//! The topic table: one cell of the region per topic, written by the head alone.
+//! The topic table: one topic record of the region for each topic. Only the head stores them.
 //!
 //! Invariants
 //! - A topic's id is never given to another topic: it counts up with every
-//!   creation and its low bits name the cell.
+//!   creation and its low bits name the topic record.
 //! - Every broker reads the table from the region, so a topic exists for all
-//!   of them as soon as the head has stored its cell.
+//!   of them as soon as the head has stored its topic record.
 
 mod error;
 
@@ -13,18 +13,18 @@ pub use error::TopicError;
 use std::collections::{BTreeSet, HashMap};
 
 use embar_fabric::Seen;
-use embar_fabric::cell::{CellReader, CellWriter};
-use embar_fabric::geometry::{TOPICS_MAX, cell_of};
+use embar_fabric::geometry::{TOPICS_MAX, topic_record_of};
 use embar_fabric::news::{News, NewsReader};
 use embar_fabric::region::Region;
+use embar_fabric::topic_record::{TopicRecordReader, TopicRecordWriter};
 use embar_memory::Memory;
 use embar_wire::control::{self, CreateTopic};
 use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
 use embar_wire::time::WallNs;
 use embar_wire::topic::{Order, check_topic_name};
 
-/// Bits of a topic id that name its cell; the others count creations.
-const CELL_BITS: u32 = TOPICS_MAX.ilog2();
+/// Bits of a topic id that name its topic record; the others count creations.
+const TOPIC_RECORD_BITS: u32 = TOPICS_MAX.ilog2();
 
 /// What the head stored about a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// The cell, and the row in each broker's windows, that belongs to this topic.
-    pub fn cell(&self) -> u16 {
-        cell_of(self.id)
+    /// The number of its topic record, which is also that of its window on each broker.
+    pub fn record(&self) -> u16 {
+        topic_record_of(self.id)
     }
 
     /// Whether the sequencer gives its batches their places.
@@ -99,69 +99,69 @@ const FIXED_BYTES: usize = 25;
 
 /// A broker's view of the table, refreshed from the region on demand.
 pub struct TopicTable<M: Memory> {
-    cells: CellReader<M>,
+    records: TopicRecordReader<M>,
     news: NewsReader<M>,
-    /// Cells to look at: those that the head told of, and those that were being written.
+    /// Topic records to load: those that the head announced, and those that it was storing at the last look.
     due: Vec<u32>,
     /// At the head only.
-    writer: Option<CellWriter<M>>,
-    /// Version of each cell that was taken in; 0 = none.
+    writer: Option<TopicRecordWriter<M>>,
+    /// Version of each topic record as of its last load; 0 = none.
     versions: Vec<u32>,
-    by_cell: Vec<Option<Topic>>,
+    by_record: Vec<Option<Topic>>,
     by_name: HashMap<String, u16>,
-    /// Cells without a topic.
+    /// Topic records without a topic.
     free: BTreeSet<u16>,
     /// Topics that went since [`TopicTable::take_gone`].
     gone: Vec<u32>,
-    /// Cells that cannot be read.
+    /// Topic records that cannot be read.
     damaged: BTreeSet<u16>,
 }
 
 impl<M: Memory> TopicTable<M> {
-    /// Reads the whole table. The head brings the writer of its cells.
-    pub fn attach(region: &Region<M>, writer: Option<CellWriter<M>>) -> Self {
-        let cells = region.cells();
-        let capacity = usize::from(cells.cells());
+    /// Reads the whole table. The head brings the writer of its topic records.
+    pub fn attach(region: &Region<M>, writer: Option<TopicRecordWriter<M>>) -> Self {
+        let records = region.topic_records();
+        let capacity = usize::from(records.count());
         let mut table = Self {
-            news: region.news(News::Cells),
+            news: region.news(News::TopicRecords),
             due: Vec::new(),
             writer,
             versions: vec![0; capacity],
-            by_cell: vec![None; capacity],
+            by_record: vec![None; capacity],
             by_name: HashMap::new(),
-            free: (0..cells.cells()).collect(),
+            free: (0..records.count()).collect(),
             gone: Vec::new(),
             damaged: BTreeSet::new(),
-            cells,
+            records,
         };
         table.refresh();
         table
     }
 
-    /// Takes in what the head changed since the last call: it looks at the cells that the head told of,
+    /// Takes in what the head changed since the last call: it loads the topic records that the head announced,
     /// and at all of them only when that cannot be known.
     pub fn refresh(&mut self) {
         let mut due = std::mem::take(&mut self.due);
         if !self.news.take(&mut due) {
             due.clear();
-            due.extend(0..u32::from(self.cells.cells()));
+            due.extend(0..u32::from(self.records.count()));
         }
-        // A cell that is being written is had by the next refresh.
-        due.retain(|cell| !self.look(*cell));
+        // The next refresh loads a topic record that the head stores at the moment.
+        due.retain(|record| !self.look(*record));
         self.due = due;
     }
 
-    /// Takes one cell in. False if that is to be tried again.
-    fn look(&mut self, cell: u32) -> bool {
+    /// Loads one topic record. False if the caller has to try again.
+    fn look(&mut self, record: u32) -> bool {
         // Its number comes from shared memory.
-        let Some(known) = self.versions.get(cell as usize) else {
+        let Some(known) = self.versions.get(record as usize) else {
             return true;
         };
-        let number = cell as u16;
-        if self.cells.version(number) == Some(*known) {
+        let number = record as u16;
+        if self.records.version(number) == Some(*known) {
             return true;
         }
-        let (version, bytes) = match self.cells.load(number) {
+        let (version, bytes) = match self.records.load(number) {
             Seen::Found(found) => found,
             // It is being written.
             Seen::Nothing => return false,
@@ -171,7 +171,7 @@ impl<M: Memory> TopicTable<M> {
             }
         };
         self.versions[usize::from(number)] = version;
-        let topic = Topic::decode(&bytes).filter(|topic| topic.cell() == number);
+        let topic = Topic::decode(&bytes).filter(|topic| topic.record() == number);
         if topic.is_none() && !bytes.is_empty() {
             self.lose(number);
         } else {
@@ -180,14 +180,14 @@ impl<M: Memory> TopicTable<M> {
         true
     }
 
-    /// Both copies of a cell are damaged. A topic that is known by now stays so, as long as this process
-    /// lives; nobody else is given the cell.
-    fn lose(&mut self, cell: u16) {
-        self.free.remove(&cell);
-        if self.damaged.insert(cell) {
-            let known = self.by_cell[usize::from(cell)].as_ref();
+    /// Both copies of a topic record are damaged. If this process knows its topic, it keeps it for as long as it
+    /// lives. The head gives the topic record to no other topic.
+    fn lose(&mut self, record: u16) {
+        self.free.remove(&record);
+        if self.damaged.insert(record) {
+            let known = self.by_record[usize::from(record)].as_ref();
             tracing::error!(
-                cell,
+                topic_record = record,
                 topic = known.map(|topic| topic.name.as_str()),
                 "the record of a topic is damaged: the topic cannot be served after a restart; start with a fresh region to be rid of it"
             );
@@ -196,7 +196,7 @@ impl<M: Memory> TopicTable<M> {
 
     /// How many topics there are of which nobody can tell what they are.
     pub fn damaged(&self) -> usize {
-        let unknown = |cell: &&u16| self.by_cell[usize::from(**cell)].is_none();
+        let unknown = |record: &&u16| self.by_record[usize::from(**record)].is_none();
         self.damaged.iter().filter(unknown).count()
     }
 
@@ -209,13 +209,13 @@ impl<M: Memory> TopicTable<M> {
         }
     }
 
-    /// The cell can be read, and this is what it says.
-    fn replace(&mut self, cell: u16, topic: Option<Topic>) {
-        self.damaged.remove(&cell);
-        let place = &mut self.by_cell[usize::from(cell)];
+    /// Takes in what a topic record says.
+    fn replace(&mut self, record: u16, topic: Option<Topic>) {
+        self.damaged.remove(&record);
+        let place = &mut self.by_record[usize::from(record)];
         if let Some(old) = place.take() {
-            // Another cell may have the name by now: that one was looked at since.
-            if self.by_name.get(&old.name) == Some(&cell) {
+            // Another topic record, loaded since, may have the name by now.
+            if self.by_name.get(&old.name) == Some(&record) {
                 self.by_name.remove(&old.name);
             }
             if topic.as_ref().is_none_or(|topic| topic.id != old.id) {
@@ -224,10 +224,10 @@ impl<M: Memory> TopicTable<M> {
         }
         match &topic {
             Some(topic) => {
-                self.by_name.insert(topic.name.clone(), cell);
-                self.free.remove(&cell);
+                self.by_name.insert(topic.name.clone(), record);
+                self.free.remove(&record);
             }
-            None => drop(self.free.insert(cell)),
+            None => drop(self.free.insert(record)),
         }
         *place = topic;
     }
@@ -237,37 +237,40 @@ impl<M: Memory> TopicTable<M> {
         std::mem::take(&mut self.gone)
     }
 
-    /// Head only: stores a cell where every broker sees it.
-    fn store(&mut self, cell: u16, topic: Option<Topic>) {
+    /// Head only: stores a topic record where every broker sees it.
+    fn store(&mut self, record: u16, topic: Option<Topic>) {
         let bytes = topic.as_ref().map_or_else(Vec::new, Topic::encode);
         let writer = self.writer.as_mut().expect("only the head changes topics");
         let version = writer
-            .store(cell, &bytes)
-            .expect("a topic with the longest name fits its cell");
-        self.versions[usize::from(cell)] = version;
-        self.replace(cell, topic);
+            .store(record, &bytes)
+            .expect("a topic with the longest name fits its topic record");
+        self.versions[usize::from(record)] = version;
+        self.replace(record, topic);
     }
 
     /// Looks a topic up as the table was at the last [`refresh`](Self::refresh).
     pub fn by_name(&self, name: &str) -> Option<&Topic> {
-        let cell = *self.by_name.get(name)?;
-        self.by_cell[usize::from(cell)].as_ref()
+        let record = *self.by_name.get(name)?;
+        self.by_record[usize::from(record)].as_ref()
     }
 
     /// The topic with exactly this id, if it was not deleted.
     pub fn by_id(&self, id: u32) -> Option<&Topic> {
-        let topic = self.by_cell.get(usize::from(cell_of(id)))?.as_ref()?;
+        let topic = self
+            .by_record
+            .get(usize::from(topic_record_of(id)))?
+            .as_ref()?;
         (topic.id == id).then_some(topic)
     }
 
-    /// All topics, in the order of their cells.
+    /// All topics, in the order of their topic records.
     pub fn iter(&self) -> impl Iterator<Item = &Topic> {
-        self.by_cell.iter().flatten()
+        self.by_record.iter().flatten()
     }
 
-    /// The topics from this cell on, in the order of their cells.
-    pub fn from_cell(&self, cell: u32) -> impl Iterator<Item = &Topic> {
-        self.by_cell.iter().skip(cell as usize).flatten()
+    /// The topics from this topic record on, in their order.
+    pub fn from_record(&self, record: u32) -> impl Iterator<Item = &Topic> {
+        self.by_record.iter().skip(record as usize).flatten()
     }
 
     /// Head only: makes a topic. `max_batch_bytes` bounds its largest message.
@@ -292,12 +295,12 @@ impl<M: Memory> TopicTable<M> {
         if self.by_name.contains_key(&name) {
             return Err(TopicError::Exists { name });
         }
-        let mut ids = self.free.iter().filter_map(|cell| {
-            let version = self.versions[usize::from(*cell)];
-            Some((*cell, next_id(version, *cell)?))
+        let mut ids = self.free.iter().filter_map(|record| {
+            let version = self.versions[usize::from(*record)];
+            Some((*record, next_id(version, *record)?))
         });
-        let (cell, id) = ids.next().ok_or(TopicError::TableFull {
-            limit: self.by_cell.len(),
+        let (record, id) = ids.next().ok_or(TopicError::TableFull {
+            limit: self.by_record.len(),
         })?;
         let max_message_bytes = match spec.max_message_bytes {
             0 => DEFAULT_MAX_MESSAGE_BYTES.min(largest_message),
@@ -311,7 +314,7 @@ impl<M: Memory> TopicTable<M> {
             max_message_bytes,
             created: wall,
         };
-        self.store(cell, Some(topic.clone()));
+        self.store(record, Some(topic.clone()));
         Ok(topic)
     }
 
@@ -320,17 +323,17 @@ impl<M: Memory> TopicTable<M> {
         self.refresh();
         let topic = self.by_name(name).cloned();
         let topic = topic.ok_or_else(|| self.missing(name))?;
-        self.store(topic.cell(), None);
+        self.store(topic.record(), None);
         Ok(topic)
     }
 }
 
-/// The id of a topic created in a cell of this version; `None` when the cell has had as many as there
-/// are ids. Each store raises the version by two, so (half of it, cell) is new every time.
-fn next_id(version: u32, cell: u16) -> Option<u32> {
+/// The id of a topic created in a topic record of this version. `None` when the topic record has had as many topics
+/// as there are ids. Each store raises the version by two, so (half of it, topic record) is new every time.
+fn next_id(version: u32, record: u16) -> Option<u32> {
     let creation = version.div_ceil(2).checked_add(1)?;
-    let id = creation.checked_mul(1 << CELL_BITS)?;
-    Some(id | u32::from(cell))
+    let id = creation.checked_mul(1 << TOPIC_RECORD_BITS)?;
+    Some(id | u32::from(record))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ fn create(table: &mut TopicTable<Mapped>, name: &str) -> Result<Topic, TopicErro
 }
 
 #[test]
-fn the_table_takes_as_many_topics_as_it_has_cells() {
+fn the_table_takes_as_many_topics_as_it_has_records() {
     let tmp = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let geometry = Geometry {
         topics: TOPICS_MAX,
@@ -45,11 +45,11 @@ fn the_table_takes_as_many_topics_as_it_has_cells() {
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &geometry, Coherence::Coherent).expect("room");
     let head = region.claim(0).expect("nobody has it");
-    let mut table = TopicTable::attach(&region, Some(region.cell_writer(&head)));
+    let mut table = TopicTable::attach(&region, Some(region.topic_record_writer(&head)));
     let mut follower = TopicTable::attach(&region, None);
     let mut ids = BTreeSet::new();
     for n in 0..TOPICS_MAX {
-        let topic = create(&mut table, &format!("topic-{n}")).expect("a free cell");
+        let topic = create(&mut table, &format!("topic-{n}")).expect("a free topic record");
         assert!(ids.insert(topic.id), "{} was given before", topic.id);
         if n % 1000 == 0 {
             follower.refresh();
@@ -69,8 +69,8 @@ fn the_table_takes_as_many_topics_as_it_has_cells() {
     follower.refresh();
     assert_eq!(follower.iter().count(), usize::from(TOPICS_MAX));
     let deleted = table.delete("topic-7").expect("it is there");
-    let other = create(&mut table, "one-more").expect("a cell is free again");
-    assert_eq!(other.cell(), deleted.cell());
+    let other = create(&mut table, "one-more").expect("a topic record is free again");
+    assert_eq!(other.record(), deleted.record());
     assert!(ids.insert(other.id), "an id is never given again");
     follower.refresh();
     assert_eq!(follower.take_gone(), [deleted.id]);

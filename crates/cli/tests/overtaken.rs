@@ -7,7 +7,7 @@ mod support;
 use std::net::SocketAddr;
 
 use common::{Space, Up, eventually, signal};
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::region::Region;
 use embar_memory::{Coherence, Mapped};
 use embar_wire::ack::POSITION_UNKNOWN;
@@ -105,7 +105,7 @@ fn an_overtaken_broker_is_started_again_and_nothing_is_lost_or_twice() {
     }
     eventually("the first page of the order is given up", || {
         let root = region
-            .goi_root(0, cell_of(opened.topic_id))
+            .goi_root(0, topic_record_of(opened.topic_id))
             .found()
             .expect("the order");
         let oldest = root.head.checked_sub(1).expect("it has pages");

@@ -9,10 +9,10 @@ use crate::error::RegionError;
 
 /// Most rows (processes) of a region.
 pub const ROWS_MAX: u16 = 128;
-/// Most topics (cells) of a region.
+/// Most topics (topic records) of a region.
 pub const TOPICS_MAX: u16 = 1 << 14;
-/// The topic cell that a chain belongs to: the low bits of its number.
-pub const fn cell_of(chain: u32) -> u16 {
+/// The topic record that a chain belongs to: the low bits of its number.
+pub const fn topic_record_of(chain: u32) -> u16 {
     (chain & (TOPICS_MAX as u32 - 1)) as u16
 }
 /// Most lanes of a broker: ordered records name their lane in 4 bits.
@@ -46,7 +46,7 @@ const _: () = assert!(INDEX_PAGE_BYTES.is_multiple_of(LINE_BYTES));
 pub struct Geometry {
     /// Rows, one per process, 1 to 128. Row 0 is the head, which takes data only when it is alone.
     pub brokers: u16,
-    /// Topics: cells, and window rows per broker.
+    /// Topics: topic records, and window rows per broker.
     pub topics: u16,
     /// Lanes per broker.
     pub lanes: u16,

@@ -6,7 +6,6 @@ use embar_memory::LINE_BYTES;
 use embar_memory::payload::ORDER_MAX;
 use embar_memory::payload::UNIT_BYTES;
 
-use crate::cell::{CELL_BYTES, CELL_PAYLOAD_BYTES_MAX};
 use crate::geometry::{Geometry, INDEX_PAGE_BYTES};
 use crate::news::News;
 use crate::records::{
@@ -16,6 +15,7 @@ use crate::records::{
 };
 use crate::sessions::SESSION_BYTES;
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
+use crate::topic_record::{TOPIC_RECORD_BYTES, TOPIC_RECORD_PAYLOAD_BYTES_MAX};
 
 /// Version of everything in the region. A change of any layout raises it.
 pub const VERSION: u32 = 9;
@@ -37,8 +37,8 @@ pub enum TableId {
     Brokers,
     /// [`Window`]s, per broker and topic.
     Windows,
-    /// Cells of the head.
-    Cells,
+    /// Topic records of the head.
+    TopicRecords,
     /// [`LaneStart`]s, per lane.
     LaneStarts,
     /// [`PbrRecord`]s, per lane.
@@ -77,7 +77,7 @@ impl TableId {
         Self::Control,
         Self::Brokers,
         Self::Windows,
-        Self::Cells,
+        Self::TopicRecords,
         Self::LaneStarts,
         Self::LaneSlots,
         Self::IndexPages,
@@ -100,7 +100,7 @@ impl TableId {
             Self::Control => "control rows",
             Self::Brokers => "broker rows",
             Self::Windows => "windows",
-            Self::Cells => "cells",
+            Self::TopicRecords => "cells",
             Self::LaneStarts => "lane starts",
             Self::LaneSlots => "lane slots",
             Self::IndexPages => "index pages",
@@ -123,7 +123,7 @@ impl TableId {
             Self::Owners => "who claims the row",
             Self::Control | Self::Brokers => "the row's process",
             Self::Windows | Self::IndexPages | Self::Attached => "the broker",
-            Self::Cells => "the head",
+            Self::TopicRecords => "the head",
             Self::LaneStarts | Self::LaneSlots => "the lane's thread",
             Self::Sleepers => "who sleeps",
             Self::Sequencers
@@ -151,7 +151,7 @@ impl TableId {
             | Self::Attached
             | Self::NewsCounts => PAIR_BYTES,
             Self::Sessions => SESSION_BYTES,
-            Self::Cells => CELL_BYTES,
+            Self::TopicRecords => TOPIC_RECORD_BYTES,
             Self::LaneSlots | Self::NewsLines => SLOT_BYTES,
             Self::IndexPages | Self::GoiPages => INDEX_PAGE_BYTES,
         }
@@ -165,7 +165,7 @@ impl TableId {
         match self {
             Self::Owners | Self::Control | Self::Brokers => brokers,
             Self::Windows => brokers * u64::from(g.topics),
-            Self::Cells => u64::from(g.topics),
+            Self::TopicRecords => u64::from(g.topics),
             Self::LaneStarts => lanes,
             Self::LaneSlots => lanes * u64::from(g.lane_slots),
             Self::Sleepers => brokers * (u64::from(g.lanes) + 1),
@@ -283,13 +283,13 @@ impl Layout {
     }
 
     pub(crate) fn window(&self, row: u16, topic: u16) -> u64 {
-        assert!(topic < self.geometry.topics, "no topic cell {topic}");
+        assert!(topic < self.geometry.topics, "no topic record {topic}");
         let i = u64::from(row) * u64::from(self.geometry.topics) + u64::from(topic);
         self.table(TableId::Windows).entry(i)
     }
 
-    pub(crate) fn cell(&self, topic: u16) -> u64 {
-        self.table(TableId::Cells).entry(topic.into())
+    pub(crate) fn topic_record(&self, topic: u16) -> u64 {
+        self.table(TableId::TopicRecords).entry(topic.into())
     }
 
     pub(crate) fn lane_start(&self, row: u16, lane: u16) -> u64 {
@@ -320,7 +320,7 @@ impl Layout {
     }
 
     pub(crate) fn goi_root(&self, area: u16, topic: u16) -> u64 {
-        assert!(topic < self.geometry.topics, "no topic cell {topic}");
+        assert!(topic < self.geometry.topics, "no topic record {topic}");
         let i = u64::from(area) * u64::from(self.geometry.topics) + u64::from(topic);
         self.table(TableId::GoiRoots).entry(i)
     }
@@ -366,7 +366,7 @@ impl Layout {
     fn news(&self, news: News) -> u64 {
         let (brokers, areas) = (self.geometry.brokers, self.geometry.areas());
         let (i, end, before) = match news {
-            News::Cells => (0, 1, 0),
+            News::TopicRecords => (0, 1, 0),
             News::Windows(row) => (row, brokers, 1),
             News::Order(area) => (area, areas, 1 + brokers),
             News::GivenUp(area) => (area, areas, 1 + brokers + areas),
@@ -449,7 +449,7 @@ impl fmt::Display for Layout {
         )?;
         writeln!(
             f,
-            "row: two slots, cell: two copies of up to {CELL_PAYLOAD_BYTES_MAX} bytes; even and odd versions, which say the same"
+            "row: two slots, cell: two copies of up to {TOPIC_RECORD_PAYLOAD_BYTES_MAX} bytes; even and odd versions, which say the same"
         )?;
         record::<PbrRecord>(f)?;
         record::<IndexRecord>(f)?;

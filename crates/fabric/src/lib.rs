@@ -11,7 +11,7 @@
 //!
 //! Reading order: [`slot`] (publish and observe one record), [`records`] and [`layout`] (what lies
 //! where), [`region`] and [`owner`] (directories, and who owns which row), then the structures:
-//! [`lane`], [`index`], [`window`], [`cell`], [`rows`], [`goi`], [`news`], [`notice`], [`sessions`] and
+//! [`lane`], [`index`], [`window`], [`topic_record`], [`rows`], [`goi`], [`news`], [`notice`], [`sessions`] and
 //! [`sleep_flag`] and [`wakeup`].
 //!
 //! ```
@@ -35,7 +35,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod cell;
 mod crc;
 pub mod error;
 pub mod geometry;
@@ -58,10 +57,10 @@ pub mod sleep_flag;
 pub mod slot;
 mod superblock;
 mod sync;
+pub mod topic_record;
 pub mod wakeup;
 pub mod window;
 
-pub use cell::{CellReader, CellTooLarge, CellWriter};
 pub use error::RegionError;
 pub use geometry::Geometry;
 pub use goi::{ChainStart, GoiFull, GoiReader, GoiWriter, PageRef};
@@ -81,5 +80,6 @@ pub use rows::RowWriter;
 pub use sessions::SessionTable;
 pub use sleep_flag::SleepFlag;
 pub use slot::Seen;
+pub use topic_record::{TopicRecordReader, TopicRecordTooLarge, TopicRecordWriter};
 pub use wakeup::{Notifier, Wakeup};
 pub use window::WindowWriter;

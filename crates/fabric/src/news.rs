@@ -21,8 +21,8 @@ const NAMES: usize = NewsLine::NAMES;
 /// The writers of news, and what changes they announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// The head: cells.
-    Cells,
+    /// The head: topic records.
+    TopicRecords,
     /// A broker's row: chains whose window it has raised.
     Windows(u16),
     /// An area's candidate: chains that have grown.

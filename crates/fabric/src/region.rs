@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering;
 
 use embar_memory::{Damage, Memory, ShowsCopies};
 
-use crate::cell::{CellAt, CellReader, CellWriter};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter};
@@ -27,6 +26,7 @@ use crate::rows::{self, RowWriter};
 use crate::slot::Seen;
 use crate::superblock::{Invalid, Superblock};
 use crate::sync::fence;
+use crate::topic_record::{TopicRecordAt, TopicRecordReader, TopicRecordWriter};
 use crate::window::WindowWriter;
 use payload::Payload;
 
@@ -236,30 +236,30 @@ impl<M: Memory> Region<M> {
         self.read_row(self.parts.layout.window(broker, topic))
     }
 
-    /// The cells, to store into.
+    /// The topic records, to store into.
     ///
     /// # Panics
     ///
     /// When the claim is not the head's.
-    pub fn cell_writer(&self, claim: &Claim) -> CellWriter<M> {
-        assert_eq!(claim.row(), 0, "cells belong to the head");
-        let cells = (0..self.geometry().topics).map(|i| CellAt {
-            at: self.parts.layout.cell(i),
+    pub fn topic_record_writer(&self, claim: &Claim) -> TopicRecordWriter<M> {
+        assert_eq!(claim.row(), 0, "topic records belong to the head");
+        let records = (0..self.geometry().topics).map(|i| TopicRecordAt {
+            at: self.parts.layout.topic_record(i),
             nonce: self.parts.nonce,
         });
-        let news = self.news_writer(News::Cells);
-        CellWriter::attach(Arc::clone(&self.parts.control), cells, news)
+        let news = self.news_writer(News::TopicRecords);
+        TopicRecordWriter::attach(Arc::clone(&self.parts.control), records, news)
     }
 
-    /// The cells, to read.
-    pub fn cells(&self) -> CellReader<M> {
-        CellReader {
+    /// The topic records, to read.
+    pub fn topic_records(&self) -> TopicRecordReader<M> {
+        TopicRecordReader {
             memory: Arc::clone(&self.parts.control),
-            first: CellAt {
-                at: self.parts.layout.cell(0),
+            first: TopicRecordAt {
+                at: self.parts.layout.topic_record(0),
                 nonce: self.parts.nonce,
             },
-            cells: self.geometry().topics,
+            records: self.geometry().topics,
         }
     }
 

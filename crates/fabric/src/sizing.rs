@@ -31,7 +31,7 @@ impl Geometry {
     /// as each other's, is not. Without a number of `topics` there is one for each MiB of the region, at
     /// least 256 and at most [`TOPICS_MAX`].
     ///
-    /// A topic takes a cell, and a row for each broker and candidate. Pages of the index and of the order
+    /// A topic takes a topic record, and a row for each broker and candidate. Pages of the index and of the order
     /// belong to no topic before it holds data; there are so many that all topics may, as far as the
     /// payload has room for an extent of each.
     pub fn for_cluster(
@@ -151,7 +151,7 @@ mod tests {
             assert_eq!(shape(bytes, None).topics, topics);
         }
         let most = Some(TOPICS_MAX);
-        // Cell, windows of six rows, roots of two areas.
+        // Topic record, windows of six rows, roots of two areas.
         let idle = 1024 + 6 * 128 + 2 * 128;
         for bytes in [1 << 30, 4 << 30] {
             let geometry = shape(bytes, most);

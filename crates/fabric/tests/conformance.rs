@@ -49,7 +49,7 @@ suite! {
     memory::a_row_is_never_torn,
     tables::rows_start_empty_and_show_the_last_store,
     tables::windows_continue_after_a_restart,
-    tables::cells_hold_up_to_their_limit,
+    tables::topic_records_hold_up_to_their_limit,
     tables::incarnations_grow,
     lane::the_smallest_ring_wraps,
     lane::a_record_is_overwritten_only_when_granted,

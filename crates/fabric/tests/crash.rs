@@ -261,15 +261,15 @@ fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
         let host = Host::new(&cluster, steps, u64::MAX, Faults::default());
         let region =
             Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
-        let mut cells = region.cell_writer(&region.claim_unlocked(0));
-        cells.store(1, &[1; 300]).expect("it fits");
+        let mut records = region.topic_record_writer(&region.claim_unlocked(0));
+        records.store(1, &[1; 300]).expect("it fits");
         rewrite(&*host.control, 8192, NONCE, 1, &[1; 56]);
         host.control.steps_left.store(steps, Ordering::Relaxed);
         let stored = std::cell::Cell::new(1);
         let ended = catch_unwind(AssertUnwindSafe(|| {
             for version in 2..4 {
                 rewrite(&*host.control, 8192, NONCE, version, &[version as u8; 56]);
-                cells.store(1, &[version as u8; 300]).expect("it fits");
+                records.store(1, &[version as u8; 300]).expect("it fits");
                 stored.set(version);
             }
         }));
@@ -277,11 +277,11 @@ fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
         let row = read_row(&cluster.control.host(99), 8192, NONCE).found();
         let (version, body) = row.expect("old or new");
         assert_eq!(body, [version as u8; 56]);
-        let seen = cluster.host(99).cells().load(1);
+        let seen = cluster.host(99).topic_records().load(1);
         let (_, payload) = seen.found().expect("old or new");
-        let cell = u32::from(payload[0]);
-        assert_eq!(payload, [cell as u8; 300]);
-        for found in [version, cell] {
+        let written = u32::from(payload[0]);
+        assert_eq!(payload, [written as u8; 300]);
+        for found in [version, written] {
             assert!(
                 (stored.get()..=stored.get() + 1).contains(&found),
                 "{steps} steps: {found}"

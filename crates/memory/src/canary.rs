@@ -41,10 +41,10 @@ canaries! {
     ForeignInvalidate,
     /// The invalidation before a broker reads what its predecessor stored.
     SpanInvalidate,
-    /// The write-back of a topic's cell.
-    CellWriteBack,
-    /// The invalidation before a topic's cell is looked at.
-    CellInvalidate,
+    /// The write-back of a topic's record.
+    TopicRecordWriteBack,
+    /// The invalidation before a topic's record is looked at.
+    TopicRecordInvalidate,
     /// The window of orders 0 and 1, before memory below it is used again.
     WindowRaise,
     /// The window of orders 2 and 5, before memory below it is used again.

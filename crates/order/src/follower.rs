@@ -8,7 +8,7 @@
 //! What a follower read counts only after [`Term::lasts`]; until then [`Follower::mark`] and [`Follower::back_to`]
 //! undo it.
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Region, Seen};
 use embar_memory::Memory;
@@ -298,7 +298,7 @@ impl<M: Memory> Follower<M> {
     }
 
     fn root(&self, term: Term) -> Seen<GoiRoot> {
-        match self.region.goi_root(term.area, cell_of(self.chain)) {
+        match self.region.goi_root(term.area, topic_record_of(self.chain)) {
             Seen::Found(root) if (root.chain, root.epoch) != (self.chain, term.epoch) => {
                 Seen::Nothing
             }

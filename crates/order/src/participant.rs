@@ -18,7 +18,7 @@ mod lane;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::{Claim, GoiRecord, PbrRecord, Region, Seen};
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
@@ -395,11 +395,12 @@ impl<M: Memory, T> Participant<M, T> {
     /// the first record of the chain, and answers all that it holds before the root goes: it has answered or
     /// ordered whatever it had taken before.
     fn unknown(&self, term: Term) -> Vec<u32> {
-        let is_unknown = |chain: &u32| match self.region.goi_root(term.area, cell_of(*chain)) {
-            Seen::Found(it) => (it.chain, it.epoch) != (*chain, term.epoch),
-            Seen::Nothing => true,
-            Seen::Damaged => false,
-        };
+        let is_unknown =
+            |chain: &u32| match self.region.goi_root(term.area, topic_record_of(*chain)) {
+                Seen::Found(it) => (it.chain, it.epoch) != (*chain, term.epoch),
+                Seen::Nothing => true,
+                Seen::Damaged => false,
+            };
         self.closed.iter().copied().filter(is_unknown).collect()
     }
 

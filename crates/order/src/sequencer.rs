@@ -25,7 +25,7 @@ mod takeover;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::{
     ChainStart, Claim, GoiRecord, GoiRoot, GoiWriter, NewsWriter, Notice, NoticeKind, Region,
     RowWriter, SequencerRow, SessionRow, SessionTable,
@@ -48,7 +48,7 @@ const RECORDS_PER_STEP: usize = 4096;
 const RECORDS_PER_LANE: usize = 256;
 
 /// Most sessions and chains that one step drops, as their topics were deleted: the sequencer beats in between,
-/// however many there are. A chain whose cell a newer topic takes goes at once, as the roots of both have the same
+/// however many there are. A chain whose topic record a newer topic takes goes at once: their roots have the same
 /// place.
 const CLOSED_PER_STEP: usize = 256;
 
@@ -73,9 +73,9 @@ pub struct Sequencer<M> {
     claim: Arc<Claim>,
     row: RowWriter<M, SequencerRow>,
     said: SequencerRow,
-    /// The newest chain of each cell that was ordered, unless it was deleted.
+    /// The newest chain of each topic record that was ordered, unless it was deleted.
     newest: Vec<Option<u32>>,
-    /// By cell: deleted chains of which something is left.
+    /// By topic record: deleted chains of which something is left.
     closing: BTreeMap<u16, u32>,
     /// Chains whose order ended for good.
     damaged: Vec<u32>,
@@ -150,8 +150,8 @@ impl<M: Memory> Sequencer<M> {
         step
     }
 
-    /// A chain that has a newer one in its cell was deleted: records that are still under way to it must not take
-    /// the cell's root from the newer one. Nor must a chain that never existed, where memory is damaged.
+    /// A chain that has a newer one in its topic record was deleted: records that are still under way to it must not
+    /// take the root from the newer one. Nor must a chain that never existed, where memory is damaged.
     fn refuse_other_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
         let mut other = None;
         for i in 0..self.arrivals.len() {
@@ -177,19 +177,19 @@ impl<M: Memory> Sequencer<M> {
     }
 
     fn is_newest(&self, chain: u32) -> bool {
-        self.newest.get(usize::from(cell_of(chain))) == Some(&Some(chain))
+        self.newest.get(usize::from(topic_record_of(chain))) == Some(&Some(chain))
     }
 
-    /// A chain that is newer than the one in its cell takes its place.
+    /// A chain that is newer than the one in its topic record takes its place.
     fn meet_chain(&mut self, chain: u32, exists: &dyn Fn(u32) -> bool) {
-        let Some(newest) = self.newest.get_mut(usize::from(cell_of(chain))) else {
+        let Some(newest) = self.newest.get_mut(usize::from(topic_record_of(chain))) else {
             return;
         };
         let ended = self.damaged.contains(&chain);
         if newest.is_none_or(|newest| newest < chain) && !ended && exists(chain) {
             let older = newest.replace(chain);
             // The roots of both have the same place.
-            let closing = self.closing.remove(&cell_of(chain));
+            let closing = self.closing.remove(&topic_record_of(chain));
             for older in older.into_iter().chain(closing) {
                 self.drop_chain(older);
             }
@@ -303,7 +303,8 @@ impl<M: Memory> Sequencer<M> {
     }
 
     fn root_writer(&self, chain: u32) -> RowWriter<M, GoiRoot> {
-        self.region.goi_root_writer(&self.claim, cell_of(chain))
+        self.region
+            .goi_root_writer(&self.claim, topic_record_of(chain))
     }
 
     /// Publishes the notices of this step.
@@ -359,15 +360,15 @@ impl<M: Memory> Sequencer<M> {
 
     /// A chain does not exist any more: the next steps forget it, and give its pages back.
     pub fn close_chain(&mut self, chain: u32) {
-        let cell = cell_of(chain);
+        let topic_record = topic_record_of(chain);
         // Records that are still under way to it do not open it again.
-        if let Some(newest) = self.newest.get_mut(usize::from(cell)) {
+        if let Some(newest) = self.newest.get_mut(usize::from(topic_record)) {
             newest.take_if(|newest| *newest == chain);
         }
         if self.core.chain_next(chain).is_none() && !self.goi.holds(chain) {
             return;
         }
-        let other = self.closing.insert(cell, chain);
+        let other = self.closing.insert(topic_record, chain);
         if let Some(other) = other.filter(|other| *other != chain) {
             self.drop_chain(other);
         }
@@ -394,12 +395,12 @@ impl<M: Memory> Sequencer<M> {
     fn close_some(&mut self) {
         let mut most = CLOSED_PER_STEP;
         while most > 0
-            && let Some((cell, chain)) = self.closing.pop_first()
+            && let Some((topic_record, chain)) = self.closing.pop_first()
         {
             most -= 1;
             most -= self.shrink_chain(chain, most);
             if self.core.chain_next(chain).is_some() {
-                self.closing.insert(cell, chain);
+                self.closing.insert(topic_record, chain);
             }
         }
     }

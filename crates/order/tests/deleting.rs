@@ -36,8 +36,11 @@ fn known(sequencer: &Sequencer<Simulated>) -> u32 {
     figures.chains + figures.sessions
 }
 
-fn root(region: &Region<Simulated>, cell: u16) -> GoiRoot {
-    region.goi_root(0, cell).found().expect("it was begun")
+fn root(region: &Region<Simulated>, topic_record: u16) -> GoiRoot {
+    region
+        .goi_root(0, topic_record)
+        .found()
+        .expect("it was begun")
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn the_sequencer_goes_on_while_many_topics_are_deleted() {
 
     let mut before = known(&sequencer);
     (0..CHAINS.into()).for_each(|chain| sequencer.close_chain(chain));
-    // A topic that is created meanwhile in a cell that is not empty yet.
+    // A topic that is created meanwhile in a topic record that is not empty yet.
     let newer = u32::from(CHAINS) - 1 + TOPICS_MAX as u32;
     broker
         .submit(0, opening(newer, 1), 1)
@@ -94,8 +97,8 @@ fn the_sequencer_goes_on_while_many_topics_are_deleted() {
         }
     }
     assert_eq!(before, 2, "the newer chain and its session");
-    for cell in 0..CHAINS - 1 {
-        assert_eq!(root(&region, cell), GoiRoot::default());
+    for topic_record in 0..CHAINS - 1 {
+        assert_eq!(root(&region, topic_record), GoiRoot::default());
     }
     assert_eq!(root(&region, CHAINS - 1).chain, newer);
     told.clear();

@@ -197,8 +197,8 @@ impl Broker {
         let publisher = BrokerRowPublisher::start(&region, claim, started);
         let mut heartbeat = Heartbeat::new(&region, claim, started.pid);
         heartbeat.begin(at);
-        let head_cells = (row == HEAD).then(|| region.cell_writer(claim));
-        let topics = TopicTable::attach(&region, head_cells);
+        let head_records = (row == HEAD).then(|| region.topic_record_writer(claim));
+        let topics = TopicTable::attach(&region, head_records);
         let mut recovered = Recovered::default();
         let log = region.geometry().takes_data(row).then(|| {
             let known: Vec<Topic> = topics.iter().cloned().collect();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use embar_client::{Admin, AdminError};
 use embar_console::interrupt::Interrupted;
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::{Geometry, Region};
 use embar_memory::{Coherence, Mapped};
 use embar_meter::random::SplitMix64;
@@ -131,7 +131,7 @@ impl Brokers {
     pub fn windows(&self, topic: u32) -> Vec<(Stream, u64, u64)> {
         let rows = self.region.geometry().data_rows();
         let windows = rows.filter_map(|row| {
-            let window = self.region.window(row, cell_of(topic)).found()?;
+            let window = self.region.window(row, topic_record_of(topic)).found()?;
             (window.chain == topic).then_some((row, window))
         });
         let mut streams: BTreeMap<Stream, (u64, u64)> = BTreeMap::new();

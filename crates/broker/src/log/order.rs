@@ -12,7 +12,7 @@ mod events;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_fabric::region::Region;
@@ -219,11 +219,11 @@ impl<M: Memory> Log<M> {
             return;
         }
         let first = self.first_kept_by_all(topic.id);
-        let found = self.region.window(self.claim.row(), topic.cell());
+        let found = self.region.window(self.claim.row(), topic.record());
         let has_window = found.found().is_some_and(|window| window.chain == topic.id);
         // A topic that is opened later is new: no window of it can be missing.
         let window_lost = !has_window && self.order.join == JoinState::NotYet;
-        let window = self.region.window_writer(&self.claim, topic.cell());
+        let window = self.region.window_writer(&self.claim, topic.record());
         let window = window.announcing_to(self.remote_windows.announcements());
         let ordered = OrderedTopic::new(topic, first, window, window_lost);
         self.ordered.insert(topic.id, ordered);
@@ -235,7 +235,10 @@ impl<M: Memory> Log<M> {
             return false;
         };
         // Readers at other brokers still take bytes from the memory that goes.
-        let window = self.region.window(self.claim.row(), cell_of(topic)).found();
+        let window = self
+            .region
+            .window(self.claim.row(), topic_record_of(topic))
+            .found();
         if window.is_some_and(|window| window.chain == topic) {
             closed.close();
         }

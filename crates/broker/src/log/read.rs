@@ -2,7 +2,7 @@
 //! is sent from the memory in which it lies, this broker's or another's.
 
 use embar_fabric::RegionError;
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_memory::Memory;
 use embar_transport::{Payload, Pieces};
 use embar_wire::limits::BATCH_HEADER_BYTES;
@@ -178,7 +178,7 @@ impl<M: Memory> Log<M> {
     }
 
     fn first_of(&self, row: u16, topic: u32) -> Option<u64> {
-        let window = self.region.window(row, cell_of(topic)).found()?;
+        let window = self.region.window(row, topic_record_of(topic)).found()?;
         (window.chain == topic).then_some(window.first)
     }
 

@@ -51,7 +51,7 @@ impl<M: Memory> Log<M> {
     ) -> Self {
         let index = region.index_reader(claim.row());
         let records: BTreeMap<u32, Vec<IndexRecord>> = index.scan().into_iter().collect();
-        let window = |topic: &Topic| region.window(claim.row(), topic.cell());
+        let window = |topic: &Topic| region.window(claim.row(), topic.record());
         let without_window = topics
             .iter()
             .filter(|topic| !topic.is_ordered() && window(topic).is_damaged());
@@ -105,7 +105,7 @@ impl<M: Memory> Log<M> {
     fn recover_local(&mut self, topics: &[Topic], mut records: BTreeMap<u32, Vec<IndexRecord>>) {
         for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
             let records = records.remove(&topic.id).unwrap_or_default();
-            let window = self.region.window(self.claim.row(), topic.cell());
+            let window = self.region.window(self.claim.row(), topic.record());
             match window.found().filter(|w| w.chain == topic.id) {
                 Some(window) => self.restore(topic, window, &records),
                 // Its window stays as it is: the next incarnation must not take it for an empty one.
@@ -125,7 +125,7 @@ impl<M: Memory> Log<M> {
 
     /// A topic of order 0 or 1 with nothing in it.
     pub(super) fn local_topic(&self, topic: &Topic) -> LocalTopic<M> {
-        let window = self.region.window_writer(&self.claim, topic.cell());
+        let window = self.region.window_writer(&self.claim, topic.record());
         LocalTopic::new(topic.id, topic.retention_bytes, window)
     }
 

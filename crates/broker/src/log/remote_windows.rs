@@ -3,7 +3,7 @@
 //!
 //! The log looks only at topics that one of them announced.
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::news::News;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
@@ -69,10 +69,10 @@ impl<M: Memory> Log<M> {
 
     /// False if the topic is to be looked at again.
     fn refresh_window(&mut self, id: u32, term: Option<Term>) -> bool {
-        let cell = cell_of(id);
+        let topic_record = topic_record_of(id);
         let first = self.first_kept_by_all(id);
         let given_up = term.and_then(|term| {
-            let root = self.region.goi_root(term.area, cell).found()?;
+            let root = self.region.goi_root(term.area, topic_record).found()?;
             (root.chain == id && root.epoch == term.epoch).then_some(root.first)
         });
         let lasts = || term.is_some_and(|term| term.lasts(&self.region));
@@ -100,7 +100,7 @@ impl<M: Memory> Log<M> {
     /// The first position that all brokers keep of a topic.
     pub(super) fn first_kept_by_all(&self, id: u32) -> u64 {
         let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, cell_of(id)).found());
+        let windows = rows.filter_map(|row| self.region.window(row, topic_record_of(id)).found());
         let of_topic = windows.filter(|window| window.chain == id);
         of_topic.map(|window| window.first).max().unwrap_or(0)
     }

@@ -80,7 +80,7 @@ pub(super) fn join(
         )?),
         None => None,
     };
-    let topic_writer = (claim.row() == HEAD).then(|| region.cell_writer(&claim));
+    let topic_writer = (claim.row() == HEAD).then(|| region.topic_record_writer(&claim));
     let topics = TopicTable::attach(&region, topic_writer);
     let log = match region.geometry().takes_data(claim.row()) {
         true => Some(open_log(&region, &claim, &config, &topics, progress)?),

@@ -289,15 +289,15 @@ fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, E
     Ok(topic.clone())
 }
 
-/// So many topics from a cell on, by their cells.
+/// The topics from a topic record on, in the order of their topic records, as many as one answer lists.
 fn list<M: Memory>(node: &Node<M>, asked: &ListTopics) -> Control {
     node.refresh_topics();
     let topics = node.topics();
-    let mut rest = topics.from_cell(asked.from);
+    let mut rest = topics.from_record(asked.from);
     let listed = rest.by_ref().take(MAX_LISTED_TOPICS);
     Control::Topics(Topics {
         topics: listed.map(Topic::to_wire).collect(),
-        next: rest.next().map_or(0, |topic| topic.cell().into()),
+        next: rest.next().map_or(0, |topic| topic.record().into()),
     })
 }
 

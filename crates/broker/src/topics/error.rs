@@ -52,7 +52,7 @@ pub enum TopicError {
         /// The level asked for.
         order: u32,
     },
-    /// The region has a fixed number of cells.
+    /// The region has a fixed number of topic records.
     #[error(
         "the cluster holds its limit of {limit} topics: delete some, or start a fresh cluster with more --topics"
     )]

@@ -43,20 +43,20 @@ impl World {
 
     fn head(&self) -> Table {
         let region = self.host(2);
-        let cells = region.cell_writer(&region.claim_unlocked(0));
-        TopicTable::attach(&region, Some(cells))
+        let records = region.topic_record_writer(&region.claim_unlocked(0));
+        TopicTable::attach(&region, Some(records))
     }
 
     fn follower(&self) -> Table {
         TopicTable::attach(&self.host(3), None)
     }
 
-    /// Changes the words with which the two copies of a cell begin, behind everybody's back.
-    fn damage(&self, cell: u16, change: impl Fn(u64) -> u64) {
-        let cells = self.layout.tables()[TableId::Cells as usize];
-        let first = cells.offset + u64::from(cell) * cells.entry_bytes;
+    /// Changes the words with which the two copies of a topic record begin, behind everybody's back.
+    fn damage(&self, record: u16, change: impl Fn(u64) -> u64) {
+        let records = self.layout.tables()[TableId::TopicRecords as usize];
+        let first = records.offset + u64::from(record) * records.entry_bytes;
         let vandal = self.control.host(9);
-        for at in [first, first + cells.entry_bytes / 2] {
+        for at in [first, first + records.entry_bytes / 2] {
             vandal.store(at, change(vandal.load(at)));
             vandal.write_back(at, 8);
         }
@@ -98,7 +98,7 @@ fn a_name_that_comes_again_in_another_cell_is_found() {
             }
         }
         let again = create(&mut head, "t2");
-        assert_eq!(again.cell(), 0, "the first that is free");
+        assert_eq!(again.record(), 0, "the first that is free");
         follower.refresh();
         for table in [&head, &follower] {
             assert_eq!(names(table), ["t2"]);
@@ -112,20 +112,20 @@ fn a_name_that_comes_again_in_another_cell_is_found() {
 }
 
 #[test]
-fn a_topic_whose_cell_cannot_be_read_leaves_its_cell_to_nobody() {
-    // A bit of the nonce; and all of the word, which is then as in a cell without a topic.
+fn no_topic_gets_a_topic_record_that_cannot_be_read() {
+    // A bit of the nonce; and all of the word, which is then as in a topic record without a topic.
     let changes: [fn(u64) -> u64; 2] = [|word| word ^ 1 << 40, |_| 0];
     for change in changes {
         let world = World::new();
         let lost = create(&mut world.head(), "t1");
-        world.damage(lost.cell(), change);
+        world.damage(lost.record(), change);
         let mut follower = world.follower();
         let mut head = world.head();
         for table in [&head, &follower] {
             assert_eq!((table.damaged(), names(table)), (1, vec![]));
         }
         let other = create(&mut head, "t2");
-        assert_ne!(other.cell(), lost.cell());
+        assert_ne!(other.record(), lost.record());
         follower.refresh();
         assert_eq!((follower.damaged(), names(&follower)), (1, vec!["t2"]));
     }
@@ -139,7 +139,7 @@ fn a_topic_of_an_unknown_order_counts_as_damaged() {
     let mut bytes = lost.encode();
     bytes[FIXED_BYTES - 1] = 3;
     let writer = head.writer.as_mut().expect("it is the head's");
-    writer.store(lost.cell(), &bytes).expect("it fits");
+    writer.store(lost.record(), &bytes).expect("it fits");
     let follower = world.follower();
     let mut head = world.head();
     for table in [&head, &follower] {
@@ -147,7 +147,7 @@ fn a_topic_of_an_unknown_order_counts_as_damaged() {
         let missing = table.missing("t1");
         assert!(matches!(missing, TopicError::Damaged { .. }), "{missing}");
     }
-    assert_ne!(create(&mut head, "t2").cell(), lost.cell());
+    assert_ne!(create(&mut head, "t2").record(), lost.record());
 }
 
 #[test]
@@ -156,12 +156,12 @@ fn a_damaged_topic_that_is_deleted_is_forgotten() {
     let mut head = world.head();
     let lost = create(&mut head, "t1");
     let mut follower = world.follower();
-    world.damage(lost.cell(), |word| word ^ 1);
-    // Whoever looks at all cells finds it.
+    world.damage(lost.record(), |word| word ^ 1);
+    // A look at all topic records finds it.
     let mut late = world.follower();
     assert_eq!(late.damaged(), 1);
     create(&mut head, "t2");
-    head.look(lost.cell().into());
+    head.look(lost.record().into());
     head.delete("t1").expect("it is known here");
     for table in [&mut head, &mut follower, &mut late] {
         table.refresh();
@@ -170,16 +170,16 @@ fn a_damaged_topic_that_is_deleted_is_forgotten() {
         assert!(matches!(missing, TopicError::Unknown { .. }), "{missing}");
     }
     let again = create(&mut head, "t1");
-    assert_eq!(again.cell(), lost.cell());
+    assert_eq!(again.record(), lost.record());
     assert!(again.id > lost.id);
 }
 
 #[test]
 fn no_id_is_given_twice() {
-    let last = u32::MAX >> CELL_BITS;
+    let last = u32::MAX >> TOPIC_RECORD_BITS;
     let versions = [0, 2, 3, 2 * (last - 1)];
     let ids = versions.map(|version| next_id(version, 3).expect("there are more"));
-    assert!(ids.is_sorted() && ids.iter().all(|id| cell_of(*id) == 3));
+    assert!(ids.is_sorted() && ids.iter().all(|id| topic_record_of(*id) == 3));
     assert_eq!(next_id(2 * last, 3), None);
     assert_eq!(next_id(u32::MAX, 3), None);
 }

@@ -13,7 +13,7 @@ use embar_broker::log::{
 use embar_broker::node::Node;
 use embar_broker::peers::PeerId;
 use embar_broker::topics::{Topic, TopicTable};
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::records::{Record, Window};
 use embar_fabric::slot;
 use embar_fabric::{BrokerRow, Claim, Geometry, GoiRecord, Layout, Region, Secret};
@@ -34,7 +34,7 @@ const MARKS: Watermarks = Watermarks {
     low_bytes: 1 << 18,
 };
 
-/// A topic of each kind, in cells of their own.
+/// A topic of each kind, in topic records of their own.
 pub const KEPT: u32 = 1;
 pub const LOOSE: u32 = 2;
 pub const STRICT: u32 = 3;
@@ -172,8 +172,8 @@ impl World {
     }
 
     fn window_at(&self, row: u16, topic: u32) -> Range<u64> {
-        let cells = u64::from(self.layout.geometry().topics);
-        let window = u64::from(row) * cells + u64::from(cell_of(topic));
+        let records = u64::from(self.layout.geometry().topics);
+        let window = u64::from(row) * records + u64::from(topic_record_of(topic));
         128 * window..128 * (window + 1)
     }
 
@@ -209,7 +209,7 @@ impl World {
     /// What a broker says that it keeps of a topic, if that can be read.
     pub fn window(&self, row: u16, topic: u32) -> Option<Window> {
         let (region, _) = self.region(&Power::default());
-        region.window(row, cell_of(topic)).found()
+        region.window(row, topic_record_of(topic)).found()
     }
 
     /// The next incarnation of a broker opens its log, and dies after so many accesses to memory. True
@@ -240,8 +240,8 @@ impl World {
     /// A topic that is in the cluster's table, as the head makes it.
     pub fn create_topic(&self, name: &str, order: u32) -> Topic {
         let (region, _) = self.region(&Power::default());
-        let cells = region.cell_writer(&region.claim_unlocked(0));
-        let mut table = TopicTable::attach(&region, Some(cells));
+        let records = region.topic_record_writer(&region.claim_unlocked(0));
+        let mut table = TopicTable::attach(&region, Some(records));
         let spec = CreateTopic {
             name: name.into(),
             order,

@@ -43,7 +43,10 @@ fn last_entries_lie_inside_their_tables() {
         layout.index_pages(row).unwrap() + u64::from(g.index_pages) * INDEX_PAGE_BYTES,
         ends(TableId::IndexPages)
     );
-    assert_eq!(layout.cell(topic) + CELL_BYTES, ends(TableId::Cells));
+    assert_eq!(
+        layout.topic_record(topic) + TOPIC_RECORD_BYTES,
+        ends(TableId::TopicRecords)
+    );
 }
 
 #[test]

@@ -120,12 +120,12 @@ impl<M: Memory> Region<M> {
         GoiWriter::attach(self.goi_pages(area), area, epoch)
     }
 
-    /// The claimed candidate's root of the chain in a topic's cell.
+    /// The claimed candidate's root of the chain in a topic's record.
     pub fn goi_root_writer(&self, claim: &Claim, topic: u16) -> RowWriter<M, GoiRoot> {
         self.row_writer(self.parts.layout.goi_root(self.area(claim), topic))
     }
 
-    /// An area's root of the chain in a topic's cell; nothing before there is one. It says of which
+    /// An area's root of the chain in a topic's record; nothing before there is one. It says of which
     /// chain and epoch.
     pub fn goi_root(&self, area: u16, topic: u16) -> Seen<GoiRoot> {
         self.read_row(self.parts.layout.goi_root(area, topic))

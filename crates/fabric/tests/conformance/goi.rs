@@ -28,7 +28,7 @@ pub fn record(base: u64) -> GoiRecord {
     }
 }
 
-/// Begins a chain in the cell of its number, at `start`.
+/// Begins a chain in the topic record of its number, at `start`.
 pub fn begin<M: Memory>(
     goi: &mut GoiWriter<M>,
     (region, claim): (&Region<M>, &Claim),

@@ -53,10 +53,10 @@ pub fn who_changes_something_tells<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
     let head = here.claim_unlocked(0);
-    let mut cells = here.cell_writer(&head);
-    let mut news = there.news(News::Cells);
+    let mut records = here.topic_record_writer(&head);
+    let mut news = there.news(News::TopicRecords);
     assert_eq!(take(&mut news), None);
-    cells.store(3, b"topic").expect("it fits");
+    records.store(3, b"topic").expect("it fits");
     assert_eq!(take(&mut news), Some(vec![3]));
 
     let broker = here.claim_unlocked(1);

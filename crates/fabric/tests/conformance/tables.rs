@@ -1,5 +1,7 @@
-use embar_fabric::cell::CELL_PAYLOAD_BYTES_MAX;
-use embar_fabric::{BrokerRow, BrokerState, CellTooLarge, ControlRow, Layout, Region, RegionError};
+use embar_fabric::topic_record::TOPIC_RECORD_PAYLOAD_BYTES_MAX;
+use embar_fabric::{
+    BrokerRow, BrokerState, ControlRow, Layout, Region, RegionError, TopicRecordTooLarge,
+};
 use embar_memory::Device;
 
 use crate::common::small;
@@ -82,28 +84,34 @@ pub fn windows_continue_after_a_restart<S: Setup>() {
     );
 }
 
-pub fn cells_hold_up_to_their_limit<S: Setup>() {
+pub fn topic_records_hold_up_to_their_limit<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
-    let cells = there.cells();
-    assert_eq!(cells.load(0).found(), None);
-    let mut writer = here.cell_writer(&here.claim_unlocked(0));
-    for len in [0, 1, 7, 8, 479, CELL_PAYLOAD_BYTES_MAX] {
+    let records = there.topic_records();
+    assert_eq!(records.load(0).found(), None);
+    let mut writer = here.topic_record_writer(&here.claim_unlocked(0));
+    for len in [0, 1, 7, 8, 479, TOPIC_RECORD_PAYLOAD_BYTES_MAX] {
         let payload = vec![len as u8; len];
         writer.store(0, &payload).expect("it fits");
         assert_eq!(
-            cells.load(0).found().map(|(_, payload)| payload),
+            records.load(0).found().map(|(_, payload)| payload),
             Some(payload)
         );
     }
-    assert_eq!(writer.store(0, &[0; 481]), Err(CellTooLarge { len: 481 }));
-    assert_eq!(cells.load(1).found(), None, "a cell of its own");
+    assert_eq!(
+        writer.store(0, &[0; 481]),
+        Err(TopicRecordTooLarge { len: 481 })
+    );
+    assert_eq!(records.load(1).found(), None, "a topic record of its own");
     drop(writer);
-    let (before, _) = cells.load(0).found().expect("stored");
+    let (before, _) = records.load(0).found().expect("stored");
     let successor = setup.host();
-    let mut writer = successor.cell_writer(&successor.claim_unlocked(0));
+    let mut writer = successor.topic_record_writer(&successor.claim_unlocked(0));
     writer.store(0, b"next").expect("it fits");
-    assert_eq!(cells.load(0).found(), Some((before + 2, b"next".to_vec())));
+    assert_eq!(
+        records.load(0).found(),
+        Some((before + 2, b"next".to_vec()))
+    );
 }
 
 pub fn incarnations_grow<S: Setup>() {

@@ -1,4 +1,4 @@
-//! A writer dies while it stores a row or a cell, of which one copy may be lost before: the old one is
+//! A writer dies while it stores a row or a topic record, of which one copy may be lost before: the old one is
 //! there, or the new one.
 
 use embar_fabric::layout::TableId;
@@ -60,7 +60,7 @@ fn copies_of(table: TableId, entry: u64) -> [u64; 2] {
     let table = Layout::new(&geometry()).tables()[table as usize];
     let at = table.offset + entry * table.entry_bytes;
     let copy_bytes = match table.id {
-        TableId::Cells => table.entry_bytes / 2,
+        TableId::TopicRecords => table.entry_bytes / 2,
         _ => SLOT_BYTES,
     };
     [at, at + copy_bytes]
@@ -157,17 +157,23 @@ fn a_root() {
 }
 
 #[test]
-fn a_cell() {
+fn a_topic_record() {
     old_or_new(
-        copies_of(TableId::Cells, 1),
+        copies_of(TableId::TopicRecords, 1),
         |region, versions, stored| {
-            let mut cells = region.cell_writer(&region.claim_unlocked(0));
+            let mut records = region.topic_record_writer(&region.claim_unlocked(0));
             for version in versions {
-                cells.store(1, &[version as u8; 300]).expect("it fits");
+                records.store(1, &[version as u8; 300]).expect("it fits");
                 stored(version);
             }
         },
-        |region| region.cells().load(1).found().map(|(_, payload)| payload),
+        |region| {
+            region
+                .topic_records()
+                .load(1)
+                .found()
+                .map(|(_, payload)| payload)
+        },
         |version| vec![version as u8; 300],
     );
 }

@@ -7,7 +7,7 @@ use embar_fabric::{NewsReader, Region};
 use crate::memory::{Modelled, entry, explore_region_within, row, spawn_roomy, words};
 
 const CHAIN: u32 = 7;
-/// Rows of [`News`] before those of row 1: that of cells, and row 0.
+/// Rows of [`News`] before those of row 1: that of topic records, and row 0.
 const OF_ROW_1: u64 = 2;
 
 /// Whether a look at the news leads to a look at the chain.

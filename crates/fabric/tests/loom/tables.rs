@@ -1,4 +1,4 @@
-//! Cells, windows and index pages.
+//! Topic records, windows and index pages.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ fn a_cell_is_whole() {
     explore_region_within(
         1,
         |layout| {
-            let cell = entry(layout, TableId::Cells, 0);
+            let topic_record = entry(layout, TableId::TopicRecords, 0);
             // Of each copy: commit word, length and checksum, payload, commit word.
-            words(cell, &[0, 1, 2, 63, 64, 65, 66, 127])
+            words(topic_record, &[0, 1, 2, 63, 64, 65, 66, 127])
         },
         |region| stores(&region),
     );
 }
 
 fn stores(region: &Region<Modelled>) {
-    let mut writer = region.cell_writer(&region.claim_unlocked(0));
+    let mut writer = region.topic_record_writer(&region.claim_unlocked(0));
     writer.store(0, &[1; 8]).expect("it fits");
-    let cells = region.cells();
+    let records = region.topic_records();
     // Each store fills both copies, with two versions. The first store has 2 and 3, as it finds nothing in the
     // place of version 0.
     let thread = spawn_roomy(move || writer.store(0, &[2; 8]).expect("it fits"));
-    if let Some((version, payload)) = cells.load(0).found() {
+    if let Some((version, payload)) = records.load(0).found() {
         assert_eq!(payload, [(version / 2) as u8; 8], "torn");
     }
     thread.join().unwrap();
-    assert_eq!(cells.load(0).found(), Some((5, vec![2; 8])));
+    assert_eq!(records.load(0).found(), Some((5, vec![2; 8])));
 }
 
 /// A process that copied bytes of another's memory and finds them in the window afterwards has what they

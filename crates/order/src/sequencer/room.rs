@@ -1,7 +1,7 @@
 //! Pages of the GOI that the sequencer gives back: because no reader may read them any more, or because it needs the
 //! room.
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::news::News;
 use embar_fabric::{GoiRecord, NewsReader, Region};
@@ -82,7 +82,8 @@ impl<M: Memory> Sequencer<M> {
         chains.dedup();
         for chain in chains.drain(..) {
             let rows = self.region.geometry().data_rows();
-            let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)).found());
+            let windows =
+                rows.filter_map(|row| self.region.window(row, topic_record_of(chain)).found());
             let first = windows
                 .filter(|window| window.chain == chain)
                 .map(|window| window.first)

@@ -23,7 +23,7 @@ mod cut;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
     ChainStart, Claim, GoiRoot, GoiWriter, PageRef, Region, RowWriter, Seen, SequencerRow,
@@ -212,13 +212,17 @@ impl<M: Memory> Sequencer<M> {
             let read = self.old_pages(cut);
             self.goi.clip_old(cut.chain, &read);
         }
-        let begun: HashSet<u16> = cuts.iter().map(|cut| cell_of(cut.chain)).collect();
+        let begun: HashSet<u16> = cuts.iter().map(|cut| topic_record_of(cut.chain)).collect();
         let area = self.region.geometry().area_of(self.claim.row());
-        for cell in (0..self.region.geometry().topics).filter(|cell| !begun.contains(cell)) {
+        for topic_record in
+            (0..self.region.geometry().topics).filter(|topic_record| !begun.contains(topic_record))
+        {
             // The chain is of an older term, and was deleted since.
-            let old = area.map_or(Seen::Nothing, |area| self.region.goi_root(area, cell));
+            let old = area.map_or(Seen::Nothing, |area| {
+                self.region.goi_root(area, topic_record)
+            });
             if old != Seen::Nothing && old != Seen::Found(GoiRoot::default()) {
-                let mut row = self.region.goi_root_writer(&self.claim, cell);
+                let mut row = self.region.goi_root_writer(&self.claim, topic_record);
                 row.store(&GoiRoot::default());
             }
         }
@@ -470,18 +474,22 @@ impl Left {
 /// The oldest page of every chain of an area, and its generation.
 fn heads<M: Memory>(region: &Region<M>, area: u16) -> Vec<Option<(u32, u32)>> {
     let pages = region.goi_reader(area);
-    let head = |cell| {
-        let page = region.goi_root(area, cell).found()?.head.checked_sub(1)?;
+    let head = |topic_record| {
+        let page = region
+            .goi_root(area, topic_record)
+            .found()?
+            .head
+            .checked_sub(1)?;
         Some((page, pages.page(page).found()?.0))
     };
     (0..region.geometry().topics).map(head).collect()
 }
 
-/// The chain of each cell, but for those that are damaged.
+/// The chain of each topic record, but for those that are damaged.
 fn newest<M: Memory>(region: &Region<M>, cuts: &[ChainStart]) -> Vec<Option<u32>> {
     let mut newest = vec![None; region.geometry().topics.into()];
     for cut in cuts.iter().filter(|cut| !cut.is_damaged) {
-        newest[usize::from(cell_of(cut.chain))] = Some(cut.chain);
+        newest[usize::from(topic_record_of(cut.chain))] = Some(cut.chain);
     }
     newest
 }

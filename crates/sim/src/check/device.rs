@@ -86,7 +86,7 @@ impl Inspector {
         moment: Moment,
         is_hurt: bool,
     ) -> Result<Window, Violation> {
-        let window = self.raw.window(self.row, topic.cell()).found();
+        let window = self.raw.window(self.row, topic.record()).found();
         let window = window.filter(|w| w.chain == topic.id).unwrap_or_default();
         let before = self.windows.get(&topic.id).copied().unwrap_or_default();
         ensure(
@@ -220,7 +220,7 @@ impl Inspector {
     /// The first offset that may be read. Its broker may be in the middle of a turn, and have raised it since
     /// the last look.
     fn first_now(&self, topic: &Topic) -> u64 {
-        let now = self.raw.window(self.row, topic.cell()).found();
+        let now = self.raw.window(self.row, topic.record()).found();
         let now = now.filter(|window| window.chain == topic.id);
         let known = self.windows.get(&topic.id);
         let firsts = now.iter().chain(known).map(|window| window.first);

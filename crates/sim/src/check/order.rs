@@ -96,9 +96,9 @@ impl OrderInspector {
     /// The first position that everybody may still ask for.
     fn first(&self, topic: &Topic, term: Option<Term>) -> Option<u64> {
         let rows = self.raw.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.raw.window(row, topic.cell()).found());
+        let windows = rows.filter_map(|row| self.raw.window(row, topic.record()).found());
         let kept = windows.filter(|w| w.chain == topic.id).map(|w| w.first);
-        let root = term.and_then(|term| self.raw.goi_root(term.area, topic.cell()).found());
+        let root = term.and_then(|term| self.raw.goi_root(term.area, topic.record()).found());
         let ordered = root
             .filter(|root| root.chain == topic.id)
             .map(|root| root.first);
@@ -176,7 +176,7 @@ impl OrderInspector {
 
     /// Whether the memory of a batch may not have been used again.
     fn is_kept(&self, topic: &Topic, base: u64, visible: &Visible) -> bool {
-        let window = self.raw.window(visible.place.0, topic.cell()).found();
+        let window = self.raw.window(visible.place.0, topic.record()).found();
         window.is_some_and(|window| window.chain == topic.id && window.first <= base)
     }
 

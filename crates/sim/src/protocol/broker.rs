@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::{
     Claim, GoiRecord, NoticeKind, PbrKind, PbrRecord, Region, Secret, SharedNews, WindowWriter,
 };
@@ -95,7 +95,9 @@ impl Broker {
             if self.windows.contains_key(chain) {
                 continue;
             }
-            let window = self.region.window_writer(&self.claim, cell_of(*chain));
+            let window = self
+                .region
+                .window_writer(&self.claim, topic_record_of(*chain));
             let mut window = window.announcing_to(&self.news);
             if window.window().chain != *chain {
                 window.reset(*chain, 0, 0);
@@ -353,7 +355,8 @@ impl Broker {
     fn retire(&mut self) {
         for (chain, window) in &mut self.windows {
             let rows = self.region.geometry().data_rows();
-            let others = rows.filter_map(|row| self.region.window(row, cell_of(*chain)).found());
+            let others =
+                rows.filter_map(|row| self.region.window(row, topic_record_of(*chain)).found());
             let first = others
                 .filter(|it| it.chain == *chain)
                 .map(|it| it.first)

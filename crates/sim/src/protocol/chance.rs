@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// A chain goes, and another takes its cell.
+    /// A chain goes, and another takes its topic record.
     fn delete_chain(&mut self) {
         let chains: Vec<(u32, u8)> = self
             .oracle

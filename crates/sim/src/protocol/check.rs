@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::Region;
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_memory::Simulated;
 use embar_memory::canary::without_canary;
 use embar_order::follower::Found;
@@ -70,10 +70,14 @@ impl Checker {
     /// The first position of a chain that is kept.
     fn first(&self, term: Term, chain: u32) -> u64 {
         let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)).found());
+        let windows =
+            rows.filter_map(|row| self.region.window(row, topic_record_of(chain)).found());
         let windows = windows.filter(|window| window.chain == chain);
         let first = windows.map(|window| window.first).max().unwrap_or(0);
-        let root = self.region.goi_root(term.area, cell_of(chain)).found();
+        let root = self
+            .region
+            .goi_root(term.area, topic_record_of(chain))
+            .found();
         let root = root.filter(|root| root.chain == chain);
         root.map_or(first, |root| first.max(root.first))
     }

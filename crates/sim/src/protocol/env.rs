@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::mem;
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::{GoiRecord, Region};
 use embar_memory::canary::without_canary;
 use embar_memory::{Outage, Simulated};
@@ -156,7 +156,7 @@ pub fn start_of(term: Term, chain: u32) -> u64 {
 }
 
 fn root_start(region: &Region<Simulated>, term: Term, chain: u32) -> u64 {
-    let root = without_canary(|| region.goi_root(term.area, cell_of(chain)).found());
+    let root = without_canary(|| region.goi_root(term.area, topic_record_of(chain)).found());
     let root = root.filter(|root| (root.chain, root.epoch) == (chain, term.epoch));
     root.map_or(0, |root| root.start)
 }

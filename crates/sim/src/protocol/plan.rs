@@ -72,7 +72,7 @@ impl Plan {
             limits,
             lease_ns: random.between(20, 100) * STEP_NS,
             chains: (0..topics)
-                .map(|cell| (u32::from(cell), *random.pick(&[2, 5, 5])))
+                .map(|topic_record| (u32::from(topic_record), *random.pick(&[2, 5, 5])))
                 .collect(),
             publishers: random.between(1, 3),
             batches: if busy { 80 } else { random.between(5, 25) },

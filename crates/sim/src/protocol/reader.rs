@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::Region;
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_memory::{Power, Simulated};
 use embar_order::follower::Found;
 use embar_order::{Follower, Leadership};
@@ -89,10 +89,10 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
         foreign.invalidate();
         foreign.copy_to(0, &mut bytes);
         let rows = region.geometry().data_rows();
-        let windows = rows.filter_map(|row| region.window(row, cell_of(chain)).found());
+        let windows = rows.filter_map(|row| region.window(row, topic_record_of(chain)).found());
         let windows = windows.filter(|window| window.chain == chain);
         let first = windows.map(|window| window.first).max().unwrap_or(0);
-        let root = region.goi_root(term.area, cell_of(chain)).found();
+        let root = region.goi_root(term.area, topic_record_of(chain)).found();
         let first = root.map_or(first, |root| first.max(root.first));
         let gone = first > record.base || !env::exists(chain);
         assert!(

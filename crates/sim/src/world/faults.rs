@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// A topic is deleted, and another one takes its cell, maybe with its name.
+    /// A topic is deleted, and another one takes its topic record, maybe with its name.
     fn replace_topic(&mut self) {
         if self.topics.is_empty() {
             return;

@@ -126,7 +126,7 @@ impl World {
         let ordered = self.topics.iter().filter(|topic| topic.is_ordered());
         ordered.filter(|topic| !is_hurt(topic)).all(|topic| {
             let rows = raw.geometry().data_rows();
-            let windows = rows.filter_map(|row| raw.window(row, topic.cell()).found());
+            let windows = rows.filter_map(|row| raw.window(row, topic.record()).found());
             let windows = windows.filter(|window| window.chain == topic.id);
             let first = windows.map(|window| window.first).max().unwrap_or(0);
             let kept = |node: &&Arc<Node<Simulated>>| node.log().topic_stats(topic.id);

@@ -50,7 +50,7 @@ impl Life {
         let memories = devices.host(seed, &power);
         let region = memories.region();
         let claim: Arc<Claim> = Arc::new(region.claim_unlocked(ROW));
-        let topics = TopicTable::attach(&region, Some(region.cell_writer(&claim)));
+        let topics = TopicTable::attach(&region, Some(region.topic_record_writer(&claim)));
         let known: Vec<Topic> = topics.iter().cloned().collect();
         let marks = Watermarks {
             high_bytes: 1 << 20,

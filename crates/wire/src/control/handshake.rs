@@ -116,7 +116,7 @@ choice! {
         OffsetOutOfRange = 12,
         /// The broker is about to stop: go to another.
         Draining = 13,
-        /// No row, topic cell or memory is left.
+        /// No row, topic record or memory is left.
         ClusterFull = 14,
         /// The broker is at fault.
         Internal = 15,

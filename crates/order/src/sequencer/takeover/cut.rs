@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use embar_fabric::geometry::cell_of;
+use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, PageRef, Region, Seen};
 use embar_memory::Memory;
@@ -64,17 +64,19 @@ pub(super) fn cut<M: Memory>(
 ) -> Vec<ChainStart> {
     let pages = region.goi_reader(area);
     let (mut cuts, mut opened) = (Vec::new(), Opened::default());
-    for cell in 0..region.geometry().topics {
-        let cut = match region.goi_root(area, cell) {
+    for topic_record in 0..region.geometry().topics {
+        let cut = match region.goi_root(area, topic_record) {
             Seen::Nothing => continue,
             Seen::Damaged => {
-                let is_its_own = |chain| cell_of(chain) == cell && exists(chain);
-                let told = chain_in_windows(region, cell, is_its_own);
+                let is_its_own = |chain| topic_record_of(chain) == topic_record && exists(chain);
+                let told = chain_in_windows(region, topic_record, is_its_own);
                 let lost_chain = told.or_else(|| opened.chain(&pages, is_its_own, pulse));
                 lost_chain.map(lost)
             }
             Seen::Found(root) => {
-                let is_one = root.epoch > 0 && cell_of(root.chain) == cell && exists(root.chain);
+                let is_one = root.epoch > 0
+                    && topic_record_of(root.chain) == topic_record
+                    && exists(root.chain);
                 is_one.then(|| cut_chain((&pages, area), &root, &mut opened, core, pulse))
             }
         };
@@ -90,14 +92,14 @@ pub(super) fn cut<M: Memory>(
     cuts
 }
 
-/// The chain of a cell whose root is lost, as brokers know it.
+/// The chain of a topic record whose root is lost, as brokers know it.
 fn chain_in_windows<M: Memory>(
     region: &Region<M>,
-    cell: u16,
+    topic_record: u16,
     is_its_own: impl Fn(u32) -> bool,
 ) -> Option<u32> {
     let rows = region.geometry().data_rows();
-    let windows = rows.filter_map(|row| region.window(row, cell).found());
+    let windows = rows.filter_map(|row| region.window(row, topic_record).found());
     windows.map(|it| it.chain).find(|chain| is_its_own(*chain))
 }
 
