@@ -262,8 +262,8 @@ impl Sender {
         })
     }
 
-    /// Counts bytes that were written to the connection by somebody else than the core, so that it
-    /// knows how much was sent, and that no PING is due.
+    /// Counts bytes that were written to the connection without the core, so that it knows how much
+    /// was sent, and that no PING is due.
     pub fn wrote(&self, bytes: usize) {
         self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -71,7 +71,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             wait: reason != CloseReason::ReservationHeld,
             write_closed: false,
         });
-        // Wakes whoever waits for room: there will be none.
+        // Wakes all that wait for room: there will be none.
         self.ring().close();
         self.input.frame_began = None;
         self.input.skip = 0;

@@ -509,7 +509,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
     }
 
-    /// The peer is given its time from now on.
+    /// The peer has its time from now on.
     pub(super) fn restart_input_clocks(&mut self) {
         self.input.heard_at = self.clock;
         if let Some(began) = &mut self.input.frame_began {

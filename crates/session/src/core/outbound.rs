@@ -134,7 +134,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     }
 
     /// Holds the right to send, so that what is committed from now on goes out together: the next
-    /// [`SessionCore::poll`] uses it or gives it up. False if somebody else sends.
+    /// [`SessionCore::poll`] uses it or gives it up. False if another thread sends.
     pub fn cork(&mut self) -> bool {
         match self.output.right {
             Right::None if self.output.sending => false,
@@ -271,7 +271,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         let mut have = !matches!(self.output.right, Right::None) || self.cork();
         if !have {
             self.sender.set_wanted(true);
-            // Whoever had it may have ended between the attempt and the wish.
+            // The thread that had it may have finished between the attempt and the request.
             have = self.cork();
         }
         if have {

@@ -2,10 +2,10 @@
 //! `GET /sessions` for a look (JSON).
 //!
 //! Nothing listens unless an [`Admin`] is started. Without a token it listens on loopback addresses
-//! and Unix sockets (which only this user can open) and refuses all others. It is for tools that
-//! somebody trusts: connections are served one at a time, each within a deadline, by a thread that
-//! no session depends on. Whoever keeps it busy keeps other tools waiting, and nothing else. TLS is
-//! not spoken here: with a token on a public address, put a proxy with TLS in front.
+//! and Unix sockets (which only this user can open) and refuses all others. It is for trusted
+//! tools: one thread, on which no session depends, serves connections one at a time, each within a
+//! deadline. A client that keeps it busy keeps other tools waiting, and nothing else. It speaks no
+//! TLS: with a token on a public address, put a proxy with TLS in front.
 //!
 //! ```
 //! use embar_session::{Address, Admin, Flow, Handler, Message, Server, Session};
@@ -52,7 +52,7 @@ const TOKEN_MIN_BYTES: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
-    /// Everybody on the network could read them.
+    /// All peers on the network could read them.
     #[error(
         "{address} is not a loopback address, and no token is set: set one of at least {TOKEN_MIN_BYTES} characters, or listen on 127.0.0.1 or on a Unix socket"
     )]
@@ -92,7 +92,7 @@ pub struct AdminBuilder {
 }
 
 impl AdminBuilder {
-    /// Asks everybody for this token: `Authorization: Bearer TOKEN`.
+    /// Asks each client for this token: `Authorization: Bearer TOKEN`.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self

@@ -1,4 +1,4 @@
-//! A connect on its way, and how its outcome gets from the worker to whoever waits for it.
+//! A connect on its way, and how its outcome gets from the worker to its caller.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use super::panics::catch_panic;
 use super::session::Session;
 use crate::{CloseReason, Closed, Side};
 
-/// How a connect ended; whoever wants to know waits here.
+/// How a connect ended; its caller waits here.
 #[derive(Default)]
 pub(super) struct ConnectOutcome {
     state: Mutex<OutcomeState>,
@@ -150,7 +150,7 @@ impl Future for Connecting {
     }
 }
 
-/// A connect that is given up when this is dropped before it is done: a session that opens
+/// A connect that is abandoned when this is dropped before it is done: a session that opens
 /// nevertheless is closed politely.
 pub(super) struct Cancellable(Option<Connecting>);
 

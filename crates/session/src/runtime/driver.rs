@@ -229,7 +229,7 @@ impl<P: Protocol> SessionDriver<P> {
             let Some(room) = self.core.waits_for_room() else {
                 return;
             };
-            // Whoever makes room on another thread marks the session then.
+            // A thread that makes room marks the session then.
             let mut context = Context::from_waker(&self.marker);
             let ready = self.core.ring().poll_room(room, &mut context);
             if ready.is_pending() {

@@ -66,7 +66,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// For the worker, after somebody woke it.
+    /// For the worker, after a thread woke it.
     pub(super) fn take(&self) -> Vec<Command> {
         std::mem::take(&mut self.inbox().commands)
     }

@@ -15,7 +15,7 @@ use super::session::Session;
 use super::shared::SessionId;
 use super::stats::Totals;
 
-/// How old the totals may be that a peer gets: to add them up, somebody looks at every session.
+/// How old the totals may be that a peer gets: adding them up looks at every session.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// Makes the handler of an accepted session.

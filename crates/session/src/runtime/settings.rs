@@ -122,7 +122,7 @@ impl StatusPolicy {
     }
 }
 
-/// Whether somebody is on this machine.
+/// Whether a peer is on this machine.
 fn is_local(peer: &Peer) -> bool {
     match peer {
         Peer::Unix => true,

@@ -3,7 +3,7 @@
 //! The ring knows who has the right to send; it is handed on like this:
 //! - While the worker has it (a span is out, or a handler runs), callers only append.
 //! - Otherwise a caller's commit comes back as the first. If the session was quiet, the caller
-//!   writes right away, so a lone message makes no hop. If somebody wrote just now, sends follow
+//!   writes right away, so a lone message makes no hop. If a thread wrote just now, sends follow
 //!   each other closely, and it pays to leave the writing to the worker and to append meanwhile.
 //! - A thread that gives the right back, and learns that more is there or that the core waited for
 //!   the right, marks the session. The worker looks at marked sessions, so no wake-up is lost.
@@ -88,7 +88,7 @@ pub(super) struct Shared {
     pub(super) merely_corked: AtomicBool,
     on_full: AtomicU8,
     full_wait_ns: AtomicU64,
-    /// When somebody wrote to the socket last.
+    /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
     bodies: Mutex<Vec<QueuedBody>>,
     queued_bodies: AtomicUsize,
@@ -225,7 +225,7 @@ impl Shared {
                 self.sender.wrote(count);
             }
             drop(span);
-            // Whatever is left, and whoever waited for the right.
+            // For what is left, and for the core if it waited for the right.
             self.mark();
         }
     }
@@ -266,7 +266,7 @@ impl Shared {
             }
         }
         let timeout = match self.on_full() {
-            // A worker that waited would hold up every other session, and perhaps whoever could
+            // A worker that waited would hold up every other session, and perhaps the one that could
             // make room.
             OnFull::Wait { .. } if is_worker() => return Err(SendError::Full),
             OnFull::Fail => return Err(SendError::Full),

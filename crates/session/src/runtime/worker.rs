@@ -1,6 +1,6 @@
 //! A worker thread: one reactor and the sessions that live on it.
 //!
-//! A round is: completions, commands if somebody woke the worker, deadlines, and what was marked.
+//! A round is: completions, commands if a thread woke the worker, deadlines, and what was marked.
 //! The clock is read once per round. A session is found by the index of its token; one whose token
 //! is stale but whose buffers are still with the reactor waits among the closing ones.
 

@@ -19,7 +19,7 @@ impl<P: Protocol> SessionDriver<P> {
         if shared.ended.get().is_none() {
             shared.group.counters.count_reason(why.reason);
         }
-        // Wakes whoever waits for room, too.
+        // Wakes all that wait for room, too.
         catch_panic(|| shared.end(why.clone()));
         if let Some(mut handler) = self.handler.take() {
             catch_panic(|| {
