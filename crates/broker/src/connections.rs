@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_takes_half_and_all_hosts_leave_places_for_the_clusters_own() {
+    fn one_host_gets_half_and_all_leave_places_for_the_cluster() {
         let mut connections = Connections::new(4096);
         let (count, full) = takes_all(&mut connections, PeerId::V4(1));
         assert_eq!((count, full), (2048, Full::Peer(2048)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_takes_no_place_of_others_and_leaves_some_to_be_told() {
+    fn refused_connections_take_no_places_and_most_get_a_reason() {
         let mut connections = Connections::new(8);
         let [a, b] = [1, 2].map(PeerId::V4);
         takes_all(&mut connections, a);

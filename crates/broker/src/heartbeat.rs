@@ -96,7 +96,7 @@ mod tests {
     use crate::test_region;
 
     #[test]
-    fn an_epoch_that_was_seen_is_told_by_the_next_incarnation_too() {
+    fn the_next_incarnation_announces_the_seen_epoch_too() {
         let region = test_region::region(&test_region::geometry());
         let claim = region.claim_unlocked(1);
         region.control_row_writer(&claim).store(&ControlRow {

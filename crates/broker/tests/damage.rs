@@ -269,7 +269,7 @@ fn a_window_that_is_lost_costs_nothing() {
 }
 
 #[test]
-fn a_window_that_is_lost_costs_nothing_that_was_kept_where_batches_were_evicted() {
+fn a_lost_window_costs_nothing_retained_after_evictions() {
     let left = Left::that_evicted();
     for window in left.windows() {
         let cluster = left.start_with(window, |row| row.fill(0xC3));

@@ -168,7 +168,7 @@ fn a_batch_for_which_there_can_be_no_room_takes_nothing() {
 }
 
 #[test]
-fn readers_that_stand_still_keep_no_more_than_a_share_from_being_used_again() {
+fn stalled_readers_pin_no_more_than_a_share_of_evicted_memory() {
     let config = BrokerConfig {
         send_buffer_bytes: Some(64 << 10),
         ..BrokerConfig::default()
@@ -249,7 +249,7 @@ fn a_gap_costs_other_topics_nothing_that_they_hold_less_of() {
 }
 
 #[test]
-fn a_gap_in_the_topic_that_pays_first_costs_others_no_more_than_its_share() {
+fn a_gap_in_the_largest_topic_costs_others_no_more_than_a_share() {
     let cluster = start(BrokerConfig::default());
     // Below its limit: it pays when nobody else can.
     create_topic(&cluster, "limited", 1 << 40);

@@ -80,8 +80,11 @@ fn who_is_served_notices_nothing_and_others_are_served_later() {
     taken.pop();
     let mut waits = TcpStream::connect(data(&cluster)).expect("the kernel answers");
     waits.write_all(&hello).expect("the kernel takes it");
-    witness.publish(BATCHES);
-    assert_eq!(sequencer(&mut asker), sequences, "nobody took over");
+    for _ in 0..BATCHES / 100 {
+        witness.publish(100);
+        // Often enough that the broker does not take the asker for dead.
+        assert_eq!(sequencer(&mut asker), sequences, "nobody took over");
+    }
     waits.set_nonblocking(true).expect("an option");
     let answer = waits.read(&mut [0]).expect_err("nobody has accepted it");
     assert_eq!(answer.kind(), ErrorKind::WouldBlock);

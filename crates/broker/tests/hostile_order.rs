@@ -152,7 +152,7 @@ fn numbers_behind_are_stored_and_those_too_far_ahead_are_refused() {
 }
 
 #[test]
-fn a_gap_that_outlives_its_lease_ends_the_epoch_and_the_next_one_goes_on() {
+fn a_gap_longer_than_its_lease_ends_the_epoch_and_the_next_goes_on() {
     let cluster = start(BrokerConfig {
         gap_lease: Duration::from_millis(200),
         ..BrokerConfig::default()
@@ -250,7 +250,7 @@ fn nobody_publishes_in_a_session_of_somebody_else() {
 }
 
 #[test]
-fn who_fills_the_table_of_held_batches_leaves_room_for_others_and_for_what_is_expected() {
+fn a_full_table_of_held_batches_has_room_for_others_and_expected_ones() {
     let cluster = start(BrokerConfig {
         held_batches: 8,
         ..BrokerConfig::default()
@@ -298,7 +298,7 @@ fn read_to_the_end(slow: &mut Peer) -> u64 {
 }
 
 #[test]
-fn a_subscriber_that_never_reads_holds_up_nobody_and_is_cut_when_it_is_overtaken() {
+fn a_subscriber_that_never_reads_delays_no_one_and_is_closed() {
     let cluster = start(BrokerConfig::default());
     create_topic_of_order(&cluster, "short", 5, 1 << 20);
     let value = vec![5; 200_000];

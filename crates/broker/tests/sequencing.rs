@@ -123,7 +123,7 @@ fn numbered(count: u64) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn candidates_die_and_come_back_and_the_order_goes_on_without_waiting_for_a_lease() {
+fn the_order_goes_on_at_once_when_candidates_die_and_come_back() {
     let (_parent, dir) = directory();
     let config = BrokerConfig {
         sequencer_lease: 10 * support::PATIENCE,
@@ -174,7 +174,7 @@ fn a_sequencer_that_sleeps_is_woken_and_wakes_who_waits_for_it() {
 }
 
 #[test]
-fn a_head_that_comes_back_is_found_where_it_was_and_owns_the_topics_again() {
+fn a_head_that_comes_back_has_its_address_and_its_topics_again() {
     let (_parent, dir) = directory();
     let mut cluster = start(&dir, 1);
     let standby = cluster.broker(STANDBY).expect("it runs").address();
@@ -385,7 +385,7 @@ fn a_head_that_is_alone_orders_what_it_takes() {
 }
 
 #[test]
-fn what_waits_for_its_place_is_answered_when_its_topic_is_deleted_though_it_is_the_last() {
+fn batches_that_wait_are_answered_when_the_last_topic_is_deleted() {
     let (_parent, dir) = directory();
     let cluster = start(&dir, 0);
     create_ordered(cluster.bootstrap());

@@ -67,7 +67,7 @@ fn next_at(candidate: &Candidacy<Simulated>, turn: &Turn, now: Now) -> Now {
 }
 
 #[test]
-fn a_standby_takes_over_from_a_head_that_died_and_the_head_that_wakes_up_watches() {
+fn a_standby_replaces_a_dead_head_and_a_head_that_wakes_up_stands_by() {
     let world = World::new();
     let (mut head, mut standby) = (
         world.candidate(HEAD, &config()),
@@ -95,7 +95,7 @@ fn a_standby_takes_over_from_a_head_that_died_and_the_head_that_wakes_up_watches
 }
 
 #[test]
-fn who_takes_its_turns_when_they_are_due_is_never_taken_for_one_that_stands_still() {
+fn a_candidate_that_takes_its_turns_in_time_is_not_deposed() {
     let world = World::new();
     let (mut head, mut standby) = (
         world.candidate(HEAD, &config()),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_leaves_half_to_the_others_whichever_of_its_addresses_it_uses() {
+    fn a_host_leaves_half_to_others_whichever_address_it_uses() {
         let mut admission = admission();
         let [a, b, c] = [
             (1, "2001:db8::1"),

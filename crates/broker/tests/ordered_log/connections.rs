@@ -74,7 +74,7 @@ impl Door {
 }
 
 #[test]
-fn one_host_that_takes_all_it_can_leaves_places_for_others_and_for_who_administers() {
+fn a_greedy_host_leaves_connections_to_others_and_administrators() {
     let mut door = Door::of_eight();
     assert_eq!(door.served(200, "192.0.2.1:1"), 4);
     assert_eq!(

@@ -7,7 +7,7 @@ use embar_wire::control::ErrorCode;
 use crate::world::{KEPT, LOOSE, STRICT, World};
 
 #[test]
-fn a_broker_comes_back_to_an_older_order_that_is_damaged_and_leaves_its_memory_alone() {
+fn a_broker_that_returns_to_a_damaged_older_order_keeps_its_memory() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut dies = world.broker(1, &mut sequencer);
@@ -43,7 +43,7 @@ fn a_broker_comes_back_to_an_older_order_that_is_damaged_and_leaves_its_memory_a
 }
 
 #[test]
-fn a_broker_that_finds_an_older_order_damaged_goes_to_the_next_sequencer() {
+fn a_broker_with_a_damaged_older_order_goes_to_the_next_sequencer() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut slow = world.broker(1, &mut sequencer);

@@ -30,7 +30,7 @@ fn dense(read: &[(u64, u64)]) {
 }
 
 #[test]
-fn a_broker_that_was_overtaken_with_batches_in_doubt_ends_and_its_next_life_goes_on() {
+fn an_overtaken_broker_ends_and_its_next_life_goes_on() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut slow = world.broker(1, &mut sequencer);
@@ -153,7 +153,7 @@ fn a_batch_that_was_refused_is_not_ordered_when_its_broker_has_died() {
 }
 
 #[test]
-fn what_got_no_place_and_was_not_told_lies_in_nobodys_way_lives_later() {
+fn an_unanswered_batch_without_position_blocks_no_later_life() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut dies = world.broker(1, &mut sequencer);
@@ -194,7 +194,7 @@ fn what_got_no_place_and_was_not_told_lies_in_nobodys_way_lives_later() {
 }
 
 #[test]
-fn batches_of_all_orders_are_counted_and_kept_when_a_broker_comes_back() {
+fn a_restarted_broker_counts_and_keeps_batches_of_all_orders() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut dies = world.broker(1, &mut sequencer);

@@ -8,7 +8,7 @@ use super::world::World;
 
 /// What waits is asked for when something is freed, and only then; and then all of it gets its room.
 #[test]
-fn who_waits_costs_nothing_until_there_is_room_and_gets_it_then() {
+fn a_paused_publisher_costs_nothing_until_it_gets_memory() {
     const WAITING: u32 = 100;
     let world = World::new();
     let mut sequencer = world.sequencer();

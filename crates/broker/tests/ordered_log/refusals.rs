@@ -35,7 +35,7 @@ fn publisher(world: &World) -> (Arc<Node<Simulated>>, Thread, Session) {
 
 /// Its last bytes were there before the kernel heard that nobody wants them any more.
 #[test]
-fn a_batch_that_is_whole_after_its_publisher_was_refused_is_not_stored() {
+fn a_batch_completed_after_its_publisher_was_refused_is_not_stored() {
     let world = World::new();
     let (node, mut thread, of) = publisher(&world);
     thread.hear(&sealed(&of, 0, 2000));

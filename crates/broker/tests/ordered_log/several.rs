@@ -91,7 +91,7 @@ fn of_two_topics_neither_takes_what_the_other_one_has() {
 }
 
 #[test]
-fn a_topic_whose_order_is_damaged_keeps_what_can_be_read_where_the_window_of_another_one_is_lost() {
+fn a_damaged_topic_stays_readable_when_another_loses_its_window() {
     for of in [KEPT, LOOSE] {
         let world = World::new();
         let mut sequencer = world.sequencer();
@@ -115,7 +115,7 @@ fn a_topic_whose_order_is_damaged_keeps_what_can_be_read_where_the_window_of_ano
 }
 
 #[test]
-fn a_topic_whose_block_went_to_another_one_as_the_clock_was_set_back_is_told() {
+fn a_topic_that_lost_a_block_when_the_clock_went_back_says_so() {
     for (of, by) in pairs() {
         let world = World::new();
         let mut sequencer = world.sequencer();
@@ -151,7 +151,7 @@ fn with_two_pages(world: &World) {
 }
 
 #[test]
-fn offsets_are_not_given_twice_where_a_window_and_the_end_of_its_index_are_lost() {
+fn no_offset_is_given_twice_after_window_and_index_end_are_lost() {
     // All of its last page, the header, all but the header, and the last record.
     for lines in [0..64, 0..1, 1..64, IN_LAST_PAGE..IN_LAST_PAGE + 1] {
         let world = World::new();
@@ -170,7 +170,7 @@ fn offsets_are_not_given_twice_where_a_window_and_the_end_of_its_index_are_lost(
 }
 
 #[test]
-fn what_lies_below_is_told_where_a_window_and_the_beginning_of_its_index_are_lost() {
+fn a_lost_window_and_first_index_page_are_reported_to_readers() {
     let world = World::new();
     with_two_pages(&world);
     world.lose_window(1, KEPT);

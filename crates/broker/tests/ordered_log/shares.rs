@@ -102,7 +102,7 @@ fn sessions_that_withhold_a_number_leave_slots_to_the_others() {
 }
 
 #[test]
-fn a_session_that_withholds_a_number_leaves_bytes_to_the_others() {
+fn a_session_that_withholds_a_number_leaves_bytes_to_others() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut broker = world.broker(1, &mut sequencer);
@@ -127,7 +127,7 @@ fn a_session_that_another_broker_opened_leaves_as_much() {
 }
 
 #[test]
-fn a_session_that_another_broker_opened_leaves_as_much_if_the_last_number_comes_first() {
+fn a_session_of_another_broker_leaves_as_much_in_reverse_order() {
     a_gap_of_a_session_that_another_broker_opened((1..40).rev());
 }
 
@@ -197,7 +197,7 @@ fn looking_for_originals_has_an_end() {
 }
 
 #[test]
-fn batches_that_are_refused_one_after_another_cost_nothing_that_was_kept() {
+fn refused_batches_cost_nothing_that_was_retained() {
     let world = World::new();
     let mut sequencer = world.sequencer();
     let mut broker = world.broker(1, &mut sequencer);

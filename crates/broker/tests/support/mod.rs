@@ -494,6 +494,21 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until `figure` stands still while the broker's network thread has many rounds, in each of which it does
+/// whatever it can.
+pub fn until_still(what: &str, cluster: &Cluster, mut figure: impl FnMut() -> u64) {
+    const ROUNDS: usize = 500;
+    let mut asker = Peer::greet(data(cluster));
+    let mut last = figure();
+    eventually(what, || {
+        for _ in 0..ROUNDS {
+            asker.ask(&Control::Status);
+        }
+        let now = figure();
+        std::mem::replace(&mut last, now) == now
+    });
+}
+
 /// The same batch over another payload, with right checksums.
 pub fn reseal(batch: &[u8], payload: &[u8]) -> Vec<u8> {
     let crc = embar_frame::crc32c(payload);
