@@ -1,8 +1,8 @@
-//! A candidate's life, turn by turn: it watches the one that sequences, takes over when that one is gone, and
-//! sequences until a successor has raised a higher epoch; then it watches again.
+//! A candidate, turn by turn: it watches the sequencer, takes over when the sequencer is gone, and sequences until
+//! a successor has raised a higher epoch. Then it watches again.
 //!
-//! The time and who is alive go in; what a turn came to, whose brokers are to be woken, and when the next turn
-//! is due come out. The thread of a candidate drives it, and so does the simulator.
+//! The time and who is alive go in. The outcome of a turn, the brokers to wake, and the time of the next turn come
+//! out. The thread of a candidate drives it, and so does the simulator.
 
 mod chains;
 #[cfg(all(test, not(loom)))]
@@ -21,21 +21,21 @@ use crate::config::BrokerConfig;
 use crate::log::is_intact;
 use chains::Chains;
 
-/// How often a watch looks whether the one that sequences lives, at least.
+/// How often a standby looks whether the sequencer lives, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often the sequencer says that it lives, at least.
+/// How often the sequencer stores its heartbeat, at least.
 const BEAT_EVERY: Duration = Duration::from_millis(100);
 /// Beats in the lease after which others take over.
 const BEATS_PER_LEASE: u32 = 10;
-/// How often chains whose topics were deleted are looked for.
+/// How often the sequencer looks for chains whose topics were deleted.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// Records in one step that show that more are on their way.
 const BUSY_RECORDS: usize = 2;
-/// How long a busy sequencer lets records gather before it looks again. It takes them with one step
-/// then, nobody has to wake it, and brokers are woken once for many.
+/// How long a busy sequencer lets records gather before it looks again. Then one step takes them all. No broker has
+/// to wake the sequencer, and it wakes brokers once for many records.
 const GATHER: Duration = Duration::from_micros(50);
 /// All rows' bits.
-const EVERYBODY: u128 = u128::MAX;
+const ALL_ROWS: u128 = u128::MAX;
 
 /// What a turn came to, and when the next one is due.
 #[derive(Debug)]
@@ -51,18 +51,18 @@ pub struct Turn {
 pub enum Outcome {
     /// Another one sequences.
     Watched,
-    /// It was to take over and could not. Nothing is wrong where another candidate was faster.
+    /// It tried to take over and failed. Nothing is wrong if another candidate was faster.
     Failed(TakeoverError),
     /// It sequences from now on.
     TookOver {
-        /// Bit by bit, the rows of data brokers that live.
+        /// The rows of data brokers that live, a bit each.
         living: u128,
     },
     /// It sequenced.
     Stepped {
         /// What came of it.
         step: Step,
-        /// Bit by bit, the rows of data brokers that live, if it was time to look.
+        /// The rows of data brokers that live, a bit each, if it was time to look.
         living: Option<u128>,
     },
     /// Another one sequences now, and this one watches.
@@ -77,34 +77,34 @@ pub enum Outcome {
 pub enum Due {
     /// At once.
     Now,
-    /// After that time: nobody rings before.
+    /// After that time. Nothing wakes the candidate before.
     After(Duration),
-    /// When somebody rings, or [`Candidacy::rest`] is over.
-    Rung,
+    /// When a broker wakes it, or [`Candidacy::rest`] is over.
+    OnWakeup,
 }
 
 impl Turn {
-    /// Rows (bit by bit) whose brokers have something to look at.
-    pub fn rings(&self) -> u128 {
+    /// The rows of the brokers to wake, a bit each.
+    pub fn to_wake(&self) -> u128 {
         match &self.outcome {
-            // Whoever waits for an answer of a predecessor is to submit again.
-            Outcome::TookOver { .. } => EVERYBODY,
-            Outcome::Stepped { step, .. } => rings(step),
+            // Brokers that wait for an answer of a predecessor have to submit again.
+            Outcome::TookOver { .. } => ALL_ROWS,
+            Outcome::Stepped { step, .. } => to_wake(step),
             Outcome::Watched | Outcome::Failed(_) | Outcome::Deposed { .. } => 0,
         }
     }
 }
 
-/// What was ordered is news for all who export it.
-fn rings(step: &Step) -> u128 {
+/// All rows if something was ordered, because every broker may have subscribers for it.
+fn to_wake(step: &Step) -> u128 {
     if step.ordered > 0 {
-        EVERYBODY
+        ALL_ROWS
     } else {
         step.notified
     }
 }
 
-/// See the module.
+/// One candidate: a watch over the sequencer, or the sequencer.
 pub struct Candidacy<M: Memory> {
     region: Region<M>,
     claim: Arc<Claim>,
@@ -122,7 +122,7 @@ enum State<M: Memory> {
 
 struct Watch {
     leader_watch: LeaderWatch,
-    /// A takeover failed: it is not tried again before.
+    /// After a takeover that failed: when it may try again.
     not_before: Now,
 }
 
@@ -134,7 +134,7 @@ struct Leader<M: Memory> {
 }
 
 impl<M: Memory> Candidacy<M> {
-    /// The claimed candidate's, which watches from now on.
+    /// Of the claimed candidate, which watches from now on.
     pub fn new(region: &Region<M>, claim: &Arc<Claim>, config: &BrokerConfig, now: Now) -> Self {
         let lease = config.sequencer_lease;
         let watch = Watch::new(lease, now);
@@ -158,12 +158,12 @@ impl<M: Memory> Candidacy<M> {
         }
     }
 
-    /// The name of the topic that a chain is, as far as it is known.
+    /// The name of a chain's topic, if the topic table has it.
     pub fn topic_name(&self, chain: u32) -> Option<String> {
         self.chains.name(chain)
     }
 
-    /// Does what is due. `alive` tells of a row whether its process lives.
+    /// Does what is due. `alive` says whether a row's process lives.
     pub fn turn(&mut self, now: Now, alive: &dyn Fn(u16) -> bool) -> Turn {
         match &mut self.state {
             State::Leads(leader) => {
@@ -174,7 +174,7 @@ impl<M: Memory> Candidacy<M> {
                 turn
             }
             State::Watches(watch) => {
-                // A row of our own that shows the highest epoch is that of an incarnation before us.
+                // If this candidate's own row shows the highest epoch, it is that of an earlier incarnation.
                 let others = |row| row != self.claim.row() && alive(row);
                 let due = now >= watch.not_before
                     && watch
@@ -189,7 +189,7 @@ impl<M: Memory> Candidacy<M> {
         }
     }
 
-    /// Takes over from whoever sequences. [`Candidacy::turn`] does so when it is time.
+    /// Takes over from the sequencer. [`Candidacy::turn`] does so when it is time.
     pub fn take_over(&mut self, now: Now, alive: &dyn Fn(u16) -> bool) -> Turn {
         let sequencer = match self.depose() {
             Ok(sequencer) => sequencer,
@@ -221,7 +221,7 @@ impl<M: Memory> Candidacy<M> {
         let intact = Box::new(move |row, record: &_| is_intact(&region, row, record));
         let mut sequencer =
             Sequencer::take_over(&self.region, &self.claim, &self.limits, &exists, intact)?;
-        // Also what nobody has opened since it was deleted; later only what goes is looked after.
+        // Chains whose topics were deleted before, too. Later, sweeps find those that go.
         drop(self.chains.refresh());
         sequencer.retain_chains(&exists);
         Ok(sequencer)
@@ -234,8 +234,7 @@ impl<M: Memory> Candidacy<M> {
         }
     }
 
-    /// How long it rests if nobody rings: until a lease of the core's ends, or it is to say again that it
-    /// lives.
+    /// How long it rests if no broker wakes it: until a lease in its core ends, or its next heartbeat is due.
     pub fn rest(&self, now: Now) -> Duration {
         match &self.state {
             State::Leads(leader) => leader.rest(now),
@@ -293,10 +292,10 @@ impl<M: Memory> Leader<M> {
     fn due_after(&self, step: &Step) -> Due {
         if step.taken >= BUSY_RECORDS {
             Due::After(GATHER)
-        } else if step.taken > 0 || rings(step) != 0 || self.sequencer.is_closing() {
+        } else if step.taken > 0 || to_wake(step) != 0 || self.sequencer.is_closing() {
             Due::Now
         } else {
-            Due::Rung
+            Due::OnWakeup
         }
     }
 
@@ -307,7 +306,7 @@ impl<M: Memory> Leader<M> {
     }
 }
 
-/// Bit by bit, the rows of data brokers that live. To ask takes a look at a lock, so it is done once.
+/// The rows of data brokers that live, a bit each. Each answer costs a look at a lock, so this asks once.
 fn living<M: Memory>(region: &Region<M>, alive: &dyn Fn(u16) -> bool) -> u128 {
     let rows = region.geometry().data_rows();
     let living = rows.filter(|row| alive(*row));

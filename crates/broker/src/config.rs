@@ -18,28 +18,28 @@ pub struct BrokerConfig {
     pub network_threads: u16,
     /// Largest batch, and so the largest message, in bytes with its header.
     pub max_batch_bytes: u32,
-    /// Batches on their way, in the log and beside it, hold at most this much before no further one is
-    /// admitted: percent of the log's size.
+    /// The broker admits no batch while those in flight, in the log and in staging memory, hold more than
+    /// this: percent of the log's size.
     pub high_watermark_percent: u8,
-    /// Percent below which batches are admitted again.
+    /// Percent below which the broker admits batches again.
     pub low_watermark_percent: u8,
-    /// How long a publisher may be held above the high watermark, or without
-    /// free space, before it is told `Backpressure` and closed.
+    /// How long a publisher may wait above the high watermark, or for free space, before the broker refuses it
+    /// with `Backpressure`.
     pub backpressure_timeout: Duration,
     /// How long one frame may take from its first to its last byte.
     pub frame_timeout: Duration,
     /// How long a new connection may take to say hello.
     pub hello_timeout: Duration,
-    /// How long a peer may be silent before it is taken for dead; zero: for ever. A peer that lives
-    /// is never silent for so long: both ends send heartbeats. No peer is given less than a second. Also how long an answer may wait for
-    /// a peer that does not read.
+    /// How long a peer may be silent before the broker takes it for dead; zero: for ever. A peer that lives is
+    /// never silent for so long: both ends send heartbeats. Every peer has at least a second. Also how long an
+    /// answer may wait for a peer that does not read.
     pub idle_timeout: Duration,
-    /// After how long without sending anything a heartbeat is sent, at the latest; zero: never.
+    /// The broker sends a heartbeat after it has sent nothing for this long; zero: never.
     pub keep_alive: Duration,
-    /// Connections at once; one more is told so and closed. Of them no host, this machine aside, gets more
-    /// than half of what the others leave, and the last few are for the machines of the cluster. Many
-    /// clients behind one address (a router, containers on one machine) count as one host: allow twice as
-    /// many connections as they make.
+    /// Connections at once. The broker refuses one more, and says why. No host but this machine gets more than
+    /// half of what the others leave, and the last few are for the machines of the cluster. Many clients behind
+    /// one address (a router, containers on one machine) count as one host: allow twice as many connections as
+    /// they make.
     pub max_connections: usize,
     /// `SO_RCVBUF` for publishers in bytes; `None` leaves the kernel's autotuning on.
     pub recv_buffer_bytes: Option<u32>,
@@ -49,8 +49,8 @@ pub struct BrokerConfig {
     pub metering: bool,
     /// How often the profile goes to the log while there is traffic.
     pub profile_interval: Duration,
-    /// How long the active sequencer may stand still before a standby takes over. One that died is
-    /// succeeded at once.
+    /// How long the active sequencer may stand still before a standby takes over. A standby replaces a dead one at
+    /// once.
     pub sequencer_lease: Duration,
     /// How long the batches of a session wait for a missing one before the session's epoch ends.
     pub gap_lease: Duration,
@@ -67,7 +67,7 @@ pub struct BrokerConfig {
 pub const MAX_NETWORK_THREADS: u16 = 8;
 /// Shorter leases would take a busy machine for a dead sequencer.
 const MIN_SEQUENCER_LEASE: Duration = Duration::from_millis(100);
-/// Largest batch a broker takes unless told otherwise: four default batches.
+/// Largest batch that a broker takes by default: four default batches.
 const DEFAULT_MAX_BATCH_BYTES: u32 = 8 << 20;
 
 impl Default for BrokerConfig {

@@ -1,21 +1,20 @@
-//! Who may connect.
+//! How many connections each peer may have.
 //!
 //! Invariants
-//! - No peer, this machine aside, has more than half of what the others leave of the limit, and the last
-//!   few places are for the machines of the cluster itself: whatever one host does, others get in, and
-//!   whoever administers the cluster does.
-//! - A connection that is refused takes a place for as long as it is told why, of its own kind. When
-//!   there is none left, it is closed without a word.
+//! - No peer but this machine has more than half of what the others leave of the limit. The last few places are
+//!   for the machines of the cluster. So whatever one host does, other hosts and administrators get in.
+//! - A refused connection takes a place of another kind while the broker sends it the reason. When these places
+//!   are full, the broker closes it without a reason.
 
 use embar_memory::canary::{Canary, injected};
 
 use crate::peers::{PeerId, Shares};
 
-/// Such a part of the limit is kept for the cluster's own machines...
+/// This part of the limit is for the cluster's own machines...
 const KEPT_PART: u64 = 8;
-/// ...and no more connections than this: who asks for the status, or joins, does so for a moment.
+/// ...but no more connections than this: to join, or to ask for the status, takes a moment.
 const KEPT_MAX: u64 = 16;
-/// Refused connections that are told why at the same time.
+/// Refused connections that get their reason at the same time, at most.
 const REFUSED_MAX: u64 = 64;
 
 /// As what a connection is counted.
@@ -23,7 +22,7 @@ const REFUSED_MAX: u64 = 64;
 pub enum Counted {
     /// It is served.
     Served,
-    /// It is told that it is not.
+    /// It gets the reason why it is not served.
     Refused,
 }
 
@@ -36,7 +35,7 @@ pub enum Full {
     All,
 }
 
-/// See the module.
+/// The connections of one broker, by kind and by peer.
 pub(crate) struct Connections {
     served: Held,
     refused: Held,
@@ -62,7 +61,7 @@ impl Connections {
         (self.served.count + self.refused.count) as usize
     }
 
-    /// A peer wants to be served. `is_ours` tells whether it is a machine of the cluster.
+    /// Counts a connection to serve. `is_ours` says whether its peer is a machine of the cluster.
     pub fn serve(&mut self, peer: PeerId, is_ours: impl FnOnce() -> bool) -> Result<(), Full> {
         let held = &self.served;
         if let Some(full) = held.full_for(peer) {
@@ -76,7 +75,7 @@ impl Connections {
         Ok(())
     }
 
-    /// A peer is to be told why it is not. False if too many are.
+    /// Counts a connection that gets the reason why it is refused. False if there are too many of these.
     pub fn refuse(&mut self, peer: PeerId) -> bool {
         let has_room = self.refused.full_for(peer).is_none();
         if has_room {
@@ -85,7 +84,7 @@ impl Connections {
         has_room
     }
 
-    /// A connection is over.
+    /// Counts out a connection that is over.
     pub fn leave(&mut self, peer: PeerId, counted: Counted) {
         match counted {
             Counted::Served => self.served.give_back(peer),

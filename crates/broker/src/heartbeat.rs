@@ -1,5 +1,5 @@
-//! What keeps a broker in its cluster, beat by beat: it says that it lives, looks whether the one that
-//! sequences does, takes in which topics there are, and sees to its own end.
+//! What keeps a broker in its cluster. With each beat it publishes that it lives, looks whether the sequencer lives,
+//! refreshes its topic table, and takes a step of leaving if it leaves.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_millis(250);
 /// Time between two beats of a broker that leaves.
 const EVERY_LEAVING: Duration = Duration::from_millis(10);
 
-/// See the module.
+/// The heartbeat of one broker.
 pub struct Heartbeat<M: Memory> {
     control: RowWriter<M, ControlRow>,
     pid: u32,
@@ -34,12 +34,12 @@ pub struct Heartbeat<M: Memory> {
 pub enum Beat {
     /// The broker goes on, or leaves. The next beat is due after that time.
     GoesOn(DrainStep, Duration),
-    /// Others went on without it: it is to end, and to be started again.
+    /// The others went on without it: it has to end, and to start again.
     Overtaken,
 }
 
 impl<M: Memory> Heartbeat<M> {
-    /// That of the process `pid`, which says nothing yet.
+    /// Of the process `pid`. It has published nothing yet.
     pub fn new(region: &Region<M>, claim: &Claim, pid: u32) -> Self {
         Self {
             control: region.control_row_writer(claim),
@@ -53,12 +53,12 @@ impl<M: Memory> Heartbeat<M> {
         }
     }
 
-    /// Says that a broker lives that is about to start.
+    /// Publishes that a broker lives that is about to start.
     pub fn begin(&mut self, at: Timestamp) {
-        self.say(at);
+        self.publish(at);
     }
 
-    fn say(&mut self, at: Timestamp) {
+    fn publish(&mut self, at: Timestamp) {
         self.control.store(&ControlRow {
             pid: self.pid,
             incarnation: self.incarnation,
@@ -72,7 +72,7 @@ impl<M: Memory> Heartbeat<M> {
     pub fn beat(&mut self, node: &Node<M>, at: Timestamp, is_alone: bool) -> Beat {
         let epoch = node.term().map_or(0, |term| term.epoch);
         self.epoch_seen = self.epoch_seen.max(epoch.into());
-        self.say(at);
+        self.publish(at);
         node.watch_sequencer(at.now);
         node.refresh_topics();
         if node.is_overtaken() {

@@ -157,7 +157,7 @@ fn a_sequencer_that_sleeps_is_woken_and_wakes_who_waits_for_it() {
     let cluster = start(&dir, 0);
     create_ordered(cluster.bootstrap());
     let mut publisher = Publisher::open(data(&cluster));
-    // Without bells each would look again only every 100 ms: one would be lucky now and then, and
+    // Without wake-ups each would look again only every 100 ms: one would be lucky now and then, and
     // not so many in a row. With them any may be held up, and not all.
     let deadline = Instant::now() + support::PATIENCE;
     let mut in_a_row = 0;

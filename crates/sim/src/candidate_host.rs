@@ -86,7 +86,7 @@ impl CandidateHost {
         match due {
             Due::Now => (now, now),
             Due::After(wait) => (now.after(wait), now.after(wait)),
-            Due::Rung => (now.after(self.candidacy.rest(now)), now),
+            Due::OnWakeup => (now.after(self.candidacy.rest(now)), now),
         }
     }
 }

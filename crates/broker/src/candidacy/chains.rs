@@ -1,4 +1,4 @@
-//! Which chains there are: those of topics that exist.
+//! Which chains exist: those of topics that exist.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use embar_memory::Memory;
 
 use crate::topics::TopicTable;
 
-/// See the module.
+/// The topic table, as the sequencer asks it.
 pub(super) struct Chains<M: Memory> {
     topics: RefCell<TopicTable<M>>,
 }
@@ -19,8 +19,8 @@ impl<M: Memory> Chains<M> {
         }
     }
 
-    /// Whether the topic of a chain exists. One that is not known may have been created since the
-    /// table was read: only a look afterwards tells that it was deleted.
+    /// Whether the topic of a chain exists. A topic that the table lacks may be newer than the table's last refresh.
+    /// So only a refresh shows that it was deleted.
     pub fn exists(&self, chain: u32) -> bool {
         let mut topics = self.topics.borrow_mut();
         if topics.by_id(chain).is_none() {
@@ -34,7 +34,7 @@ impl<M: Memory> Chains<M> {
         topics.by_id(chain).map(|topic| topic.name.clone())
     }
 
-    /// The chains that went since the last call.
+    /// The chains whose topics were deleted since the last call.
     pub fn refresh(&self) -> Vec<u32> {
         let mut topics = self.topics.borrow_mut();
         topics.refresh();

@@ -57,12 +57,12 @@ fn config() -> BrokerConfig {
     }
 }
 
-/// The time of the turn after this one, when nobody rings.
+/// The time of the turn after this one, if no broker wakes the candidate.
 fn next_at(candidate: &Candidacy<Simulated>, turn: &Turn, now: Now) -> Now {
     match turn.due {
         Due::Now => now,
         Due::After(wait) => now.after(wait),
-        Due::Rung => now.after(candidate.rest(now)),
+        Due::OnWakeup => now.after(candidate.rest(now)),
     }
 }
 
@@ -78,7 +78,7 @@ fn a_standby_replaces_a_dead_head_and_a_head_that_wakes_up_stands_by() {
         matches!(turn.outcome, Outcome::TookOver { living } if living == 1 << 1),
         "{turn:?}: it takes data, and lives"
     );
-    assert_eq!(turn.rings(), u128::MAX, "all are to submit again");
+    assert_eq!(turn.to_wake(), u128::MAX, "all have to submit again");
     let turn = standby.turn(Now(1), &|_| true);
     assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
     let turn = standby.turn(Now(2), &|row| row != HEAD);

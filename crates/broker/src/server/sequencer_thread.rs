@@ -105,7 +105,7 @@ impl Thread {
                 // Whoever started the thread may have stopped to wait.
                 let _ = first.send(());
             }
-            if due != Due::Rung {
+            if due != Due::OnWakeup {
                 idle = 0;
                 if let Due::After(wait) = due {
                     self.sleep(wait);
@@ -150,7 +150,7 @@ impl Thread {
             }
             Outcome::Deposed { epoch } => tracing::warn!(epoch, "another one sequences now"),
         }
-        let rows = turn.rings();
+        let rows = turn.to_wake();
         if rows != 0 {
             self.brokers.notify(rows);
         }
@@ -195,7 +195,7 @@ impl Thread {
     fn rest(&mut self) {
         self.sleep_flag.set(true);
         // The last look: a broker that submits something after it sees that this thread sleeps.
-        if self.turn() == Due::Rung {
+        if self.turn() == Due::OnWakeup {
             self.sleep(self.candidacy.rest(self.now()));
         }
         self.sleep_flag.set(false);

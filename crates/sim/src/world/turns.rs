@@ -251,8 +251,8 @@ pub(super) fn candidate(row: u16) -> Check {
             host.busy -= 1;
             host.candidate_wakes_after = hears;
             // Something may have woken it meanwhile.
-            let rung = (host.candidate_at > now).then_some(host.candidate_at.max(hears));
-            host.candidate_at = rung.map_or(next, |rung| next.min(rung));
+            let woken = (host.candidate_at > now).then_some(host.candidate_at.max(hears));
+            host.candidate_at = woken.map_or(next, |woken| next.min(woken));
             host.candidate = Some(candidate);
         }
         world.look_at_order()
@@ -418,7 +418,7 @@ impl World {
                 }
             }
         }
-        self.wake_brokers(turn.rings());
+        self.wake_brokers(turn.to_wake());
         Ok(())
     }
 
