@@ -5,8 +5,8 @@ mod support;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
+use embar_broker::places::HEAD;
 use embar_broker::{BrokerConfig, Cluster, Entry, RegionSpec, Role, Server};
 use embar_fabric::region::Region;
 use embar_memory::{Coherence, Mapped};
@@ -157,20 +157,27 @@ fn a_sequencer_that_sleeps_is_woken_and_wakes_who_waits_for_it() {
     let cluster = start(&dir, 0);
     create_ordered(cluster.bootstrap());
     let mut publisher = Publisher::open(data(&cluster));
-    // Without wake-ups each would look again only every 100 ms: one would be lucky now and then, and
-    // not so many in a row. With them any may be held up, and not all.
-    let deadline = Instant::now() + support::PATIENCE;
-    let mut in_a_row = 0;
-    while in_a_row < 12 {
-        // Longer than anybody stays awake, and no whole part of how often anybody looks.
-        std::thread::sleep(Duration::from_millis(37));
-        let sent = Instant::now();
-        publisher.publish(b"x");
-        let took = sent.elapsed();
-        let is_short = took < Duration::from_millis(40);
-        in_a_row = if is_short { in_a_row + 1 } else { 0 };
-        assert!(Instant::now() < deadline, "the last one took {took:?}");
-    }
+    let region = look_into(&dir);
+    let sleep_flag = region.sleep_flag(HEAD, region.sequencer_thread());
+    let term = Leadership::observe(&region)
+        .term
+        .expect("the head sequences");
+    let beat = || {
+        region
+            .sequencer_row(term.area)
+            .found()
+            .map_or(0, |row| row.beat)
+    };
+    // Without wake-ups each of them looks about once for each beat of the sequencer, so twelve batches take more
+    // than eight beats. With them any batch may be held up, and not all.
+    eventually("few beats see many batches", || {
+        let before = beat();
+        for _ in 0..12 {
+            eventually("the sequencer sleeps", || sleep_flag.is_asleep());
+            publisher.publish(b"x");
+        }
+        beat() - before < 6
+    });
 }
 
 #[test]
