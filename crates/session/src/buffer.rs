@@ -1,7 +1,12 @@
 //! The memory that a [`SessionCore`](crate::SessionCore) lends to its owner and takes back, for
 //! programs that drive sessions with I/O of their own.
 
-pub use embar_memory::{Mapped, Memory, Reservation, Span};
+pub use embar_memory::{
+    Coherence, Damage, FileId, Foreign, Mapped, Memory, Reservation, ShowsCopies, Span,
+};
 pub use embar_transport::buffer::Head;
-pub use embar_transport::ring::{RecvSpace, RingPool, SendRing, SendSpan};
+pub use embar_transport::ring::{
+    RecvSpace, Reservation as RingReservation, ReserveError, RingPool, SendRing, SendSpan,
+    WaitError,
+};
 pub use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Store};

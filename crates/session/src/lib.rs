@@ -15,6 +15,7 @@ pub mod buffer;
 pub use buffa;
 pub use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
 pub use embar_transport::ring::{Commit, Kept};
+pub use embar_transport::socket::AddressError;
 pub use embar_transport::{Address, Peer, SocketError, SocketOptions};
 
 pub use self::config::{

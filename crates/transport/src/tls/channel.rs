@@ -38,10 +38,11 @@ impl TlsTarget {
         Ok(Self { config, name })
     }
 
-    /// The connecting end of a connection to it.
+    /// The connecting end of a connection to it, for the crates that put it before a reactor.
     ///
     /// # Errors
     /// When the configuration is of no use.
+    #[doc(hidden)]
     pub fn connect(&self) -> Result<Channel, TlsError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         Ok(TlsChannel::new(
