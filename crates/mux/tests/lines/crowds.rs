@@ -1,14 +1,11 @@
 //! Many callers at once, and what one of them may do to the others.
 
-use std::future::poll_fn;
 use std::io::Write;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use embar_mux::{CloseReason, Connection, ConnectionLimits, Mux, MuxSettings};
-use tokio::runtime::{Builder, Runtime};
+use embar_mux::{CloseReason, ConnectionLimits};
 
 use super::support::{Lines, ask, echo, mux, open, patient, server, wait_until};
 
@@ -79,62 +76,6 @@ fn only_room_wakes_callers_that_wait_for_it() {
                 looked = true;
             }
         }
-    }
-}
-
-/// With two threads.
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().unwrap()
-}
-
-async fn asked(conn: &Connection, text: &str) -> String {
-    let line = format!("{text}\n");
-    let call = poll_fn(|cx| {
-        let fill = &mut |to: &mut [u8]| to.copy_from_slice(line.as_bytes());
-        conn.poll_submit(cx, line.len(), 1, 0, None, fill)
-    });
-    let mut call = call.await.unwrap();
-    let reply =
-        poll_fn(|cx| call.poll_reply(cx, |reply| String::from_utf8(reply.clone()).unwrap()));
-    pin!(reply).await.unwrap()
-}
-
-#[test]
-fn a_task_that_keeps_its_thread_does_not_hold_up_the_others() {
-    const CALLERS: usize = 16;
-    let (runtime, address) = (runtime(), server(echo));
-    let mux = Mux::on_tokio(&MuxSettings::default(), runtime.handle()).unwrap();
-    let conn = open(&mux, address);
-    // Replies to the others, who go on until the first one is done.
-    let (replies, over) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let tasks: Vec<_> = (0..CALLERS)
-        .map(|caller| {
-            let (conn, replies, over) = (conn.clone(), Arc::clone(&replies), Arc::clone(&over));
-            runtime.spawn(async move {
-                let mut turn = 0;
-                while !over.load(Ordering::Relaxed) {
-                    let text = format!("{caller}-{turn}");
-                    assert_eq!(asked(&conn, &text).await, format!("re:{text}\n"));
-                    turn += 1;
-                    if caller != 0 {
-                        replies.fetch_add(1, Ordering::Relaxed);
-                    } else if turn % 100 == 50 {
-                        // Just woken, together with others, by the driver on this very thread,
-                        // which it keeps until others were given replies meanwhile.
-                        let seen = replies.load(Ordering::Relaxed);
-                        wait_until(|| replies.load(Ordering::Relaxed) > seen + 2 * CALLERS);
-                        over.store(turn == 450, Ordering::Relaxed);
-                    }
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        runtime.block_on(task).unwrap();
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 mod crowds;
 mod support;
+#[cfg(feature = "tokio")]
+mod tasks;
 
 use embar_mux::{
     Call, CallError, CloseReason, Connection, ConnectionLimits, ConnectionState, Mux, MuxSettings,
@@ -224,32 +226,6 @@ fn of_several_commands_in_one_that_are_cut_the_first_may_have_been_done() {
         let unknown = matches!(error, CallError::Unknown(_));
         assert_eq!(unknown, may_be_done, "{error}");
     }
-}
-
-#[cfg(feature = "tokio")]
-#[test]
-fn nobody_waits_for_a_driver_that_went_with_its_runtime() {
-    let address = server(|stream| {
-        for line in BufReader::new(stream).lines() {
-            drop(line);
-        }
-    });
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let mux = Mux::on_tokio(&MuxSettings::default(), runtime.handle()).unwrap();
-    let conn = open(&mux, address);
-    let fill = |to: &mut [u8]| to.copy_from_slice(b"a\n");
-    let call = conn.submit(2, 1, 0, None, None, fill).unwrap();
-    wait_until(|| conn.stats().bytes_sent == 2);
-    let waiting = thread::spawn(move || call.wait(|_| ()));
-    drop(runtime);
-    let error = waiting.join().unwrap().unwrap_err();
-    assert_eq!(error, CallError::Unknown(CloseReason::Closed));
-    let refused = conn.submit(2, 1, 0, None, None, fill).unwrap_err();
-    assert_eq!(refused, SubmitError::Closed(CloseReason::Closed));
 }
 
 #[test]
