@@ -297,6 +297,7 @@ fn hostile_requests_do_no_harm() {
     drop(TcpStream::connect(tcp(admin.address())).unwrap());
     let mut deaf = TcpStream::connect(tcp(admin.address())).unwrap();
     deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let started = Instant::now();
     let cut = std::thread::spawn(move || {
         let deadline = Instant::now() + LONG;
         while slow.write_all(b"G").is_ok() {
@@ -305,6 +306,7 @@ fn hostile_requests_do_no_harm() {
         }
     });
     assert!(get(&admin, "/metrics").contains("# EOF"));
+    assert!(started.elapsed() >= patience, "they were waited for");
     // One after the other, in the order in which they came: so they are over.
     silent.set_nonblocking(true).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it is cut off");
