@@ -188,9 +188,9 @@ impl ClientError {
         }
     }
 
-    /// Whether messages that were on their way may be stored, although the publisher that this ended cannot tell.
-    #[must_use]
-    pub fn may_be_stored(&self) -> bool {
+    /// Whether a message that a call or a receipt reports this for may be stored. Says nothing of others that were on
+    /// their way: so only [`PublishError`] answers that to users.
+    fn may_be_stored(&self) -> bool {
         matches!(
             self,
             Self::SessionTaken { .. }
