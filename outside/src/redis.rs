@@ -31,7 +31,10 @@ pub fn run(silent: &str) -> Result<(), String> {
         Ok(_) => Err(format!("something answers at {silent}")),
         Err(error) => {
             let executed = error.may_have_executed();
-            println!("redis: {error} ({:?}); executed: {executed}", error.source());
+            println!(
+                "redis: {error} ({:?}); executed: {executed}",
+                error.source()
+            );
             Ok(())
         }
     }

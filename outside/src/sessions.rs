@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::messages::{Line, LineView};
 use embar_session::{
     Address, Client, CloseReason, Closed, Flow, Handler, Message, OnFull, Packet, Peer, Plain,
-    SendError, Server, ServerBuilder, Session, SessionConfig, SessionId, SessionStats, Settings, Side, StartError,
-    Totals,
+    SendError, Server, ServerBuilder, Session, SessionConfig, SessionId, SessionStats, Settings,
+    Side, StartError, Totals,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,11 +56,15 @@ struct Answers(Sender<Heard>);
 impl Handler for Answers {
     fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
         let text = match message.id() {
-            LINE => message.decode().map(|line: LineView<'_>| format!("{} of {}", line.text, line.count)),
+            LINE => message
+                .decode()
+                .map(|line: LineView<'_>| format!("{} of {}", line.text, line.count)),
             _ => Ok(String::from_utf8_lossy(message.payload()).into_owned()),
         };
         // Whoever asked may be gone.
-        let _ = self.0.send(text.map_or_else(|error| Heard::Unreadable(error.to_string()), Heard::Text));
+        let _ = self
+            .0
+            .send(text.map_or_else(|error| Heard::Unreadable(error.to_string()), Heard::Text));
         Flow::Continue
     }
 

@@ -21,6 +21,9 @@ const TESTED_FEATURES: [&str; 2] = [
     "embar-session/admin,embar-session/tls,embar-redis/tls,embar-redis/prometheus",
 ];
 
+/// Folders with a workspace of their own.
+const OTHER_WORKSPACES: [&str; 2] = ["outside", "benches/peers"];
+
 /// `cargo xtask test`
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -142,7 +145,13 @@ impl Step {
     /// What it starts; nothing for what this program does itself.
     fn calls(self, workspace: &Workspace) -> anyhow::Result<Vec<Call>> {
         let call = match self {
-            Self::Format => Call::cargo("fmt --all --check"),
+            Self::Format => {
+                let others = OTHER_WORKSPACES.map(|folder| {
+                    Call::cargo("fmt --check --manifest-path").arg(format!("{folder}/Cargo.toml"))
+                });
+                let calls = std::iter::once(Call::cargo("fmt --all --check")).chain(others);
+                return Ok(calls.collect());
+            }
             Self::Lint | Self::Api | Self::Outside => return Ok(Vec::new()),
             Self::Clippy => {
                 Call::cargo("clippy --locked --workspace --all-targets --all-features --")

@@ -5,8 +5,8 @@
 
 use super::Client;
 use anyhow::Context;
-use embar_redis::prelude::*;
 use embar_redis::pipeline::Pipeline;
+use embar_redis::prelude::*;
 
 /// See `crates/redis`.
 #[derive(Clone)]
