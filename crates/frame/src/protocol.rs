@@ -35,7 +35,7 @@ pub trait Protocol {
     /// Both ends must have the same.
     const VERSION: u32;
     /// Whether frames of [`Shape::Whole`], and those of the layer that carries them, end with a
-    /// checksum, which that layer verifies before anybody sees them:
+    /// checksum, which that layer verifies before it shows them:
     /// [`verify_checksum`](crate::verify_checksum). A frame with a body has none; its protocol knows how
     /// to check it. Both ends must have the same.
     const CHECKED: bool = false;

@@ -49,9 +49,9 @@ canaries! {
     WindowRaise,
     /// The window of orders 2 and 5, before memory below it is used again.
     OrderedWindowRaise,
-    /// The fence between places in the order and what is told of them.
+    /// The fence between places in the order and what brokers learn of them.
     GoiFence,
-    /// Telling brokers of the chains that have grown.
+    /// The news of chains that have grown.
     OrderNews,
     /// The session's row before the notice that speaks of it.
     SessionRowFirst,
@@ -85,9 +85,9 @@ canaries! {
     NextInstance,
     /// The look whether a batch is placed already.
     Dedupe,
-    /// Session rows before the records that they cover are given up.
+    /// Session rows before the release of the records that they cover.
     CoverBeforeRelease,
-    /// The look at the secret of whoever opens a session again.
+    /// The look at the secret of a publisher that opens a session again.
     SessionSecret,
     /// The look at the epoch that a new instance takes a session over from.
     TakeOverEpoch,
@@ -95,7 +95,7 @@ canaries! {
     BitRepair,
     /// The second copy of a row.
     SecondCopy,
-    /// Telling a broker of a record in its lane that nobody can read.
+    /// The report to a broker of a record in its lane that cannot be read.
     UnreadableTold,
     /// Storing a record again that a lane lost whole.
     LostRestored,
@@ -103,15 +103,15 @@ canaries! {
     NewestRestored,
     /// The count of notices, by which a broker knows of one that was lost whole.
     NoticeCount,
-    /// The end of a broker that cannot read what it was told.
+    /// The end of a broker that cannot read its notices.
     DoubtEnds,
-    /// Telling readers that messages were lost with a record of the index.
+    /// The report to readers of messages that were lost with a record of the index.
     LossTold,
     /// The end of an order at what is damaged of it.
     DamageEnds,
     /// The age of an extent by the youngest batch in it.
     ExtentAge,
-    /// Telling others of a window that was raised.
+    /// The news of a window that was raised.
     WindowNews,
     /// The checksum of a frame that is no batch.
     FrameChecksum,
@@ -121,7 +121,7 @@ canaries! {
     ConnectionShare,
     /// Taking the place of a session from the peer that has most.
     IdlePeer,
-    /// Taking whoever holds a lock that cannot be looked at for alive.
+    /// Taking the holder of a lock that cannot be looked at for alive.
     UnlookedLives,
     /// Giving up a batch that hardly comes while others wait for what it holds.
     SlowGivenUp,

@@ -81,7 +81,7 @@ pub trait Memory: Send + Sync + 'static {
 
 /// Memory whose methods show copies of its bytes, never the bytes themselves.
 ///
-/// Its owner may therefore store into it while somebody else holds a view of the same bytes.
+/// Its owner may therefore store into it while others hold a view of the same bytes.
 ///
 /// # Safety
 ///

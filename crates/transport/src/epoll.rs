@@ -392,7 +392,7 @@ impl Reactor<Mapped> for Epoll {
     }
 
     fn close(&mut self, token: Token) {
-        // Descriptors that somebody cloned would keep a registration alive, so it is taken back
+        // Descriptors that were cloned would keep a registration alive, so it is taken back
         // explicitly. It can only fail if it is gone already.
         match self.entries.remove(token) {
             None => {}

@@ -18,7 +18,8 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// Always the same one: waiting again allocates nothing, and is not taken for somebody else.
+    /// Always the same one: waiting again allocates nothing, and nothing takes it
+    /// for the waker of another thread.
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 

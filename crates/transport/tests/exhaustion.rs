@@ -89,7 +89,7 @@ fn accepting_without_descriptors_is_reported_rests_and_goes_on() {
     driver.epoll.close(served);
     let _second = accepted(driver.next());
 
-    // A descriptor that somebody else freed is found after a rest, with no new peer's help.
+    // A descriptor that others freed is found after a rest, with no new peer's help.
     taken.truncate(taken.len() - 8);
     let third = loop {
         match driver.next() {

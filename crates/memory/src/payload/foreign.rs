@@ -86,7 +86,7 @@ impl Foreign<Mapped> {
     /// For system calls that read memory, such as `sendmsg`, and for nothing else: the owner may
     /// write these bytes at any moment, so a slice of them, or a plain load, would be a data race.
     pub fn as_ptr(&self) -> *const u8 {
-        // SAFETY: a slice without bytes has none that anybody could write. The range was found to
+        // SAFETY: a slice without bytes has none that could be written. The range was found to
         // be inside the mapping when `self` was made.
         unsafe { self.memory.slice(self.at, 0) }.as_ptr()
     }

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 
 /// The exclusive right to write a range of payload memory.
 ///
-/// Dropped without [`Reservation::commit`], it leaves nothing that anybody can see.
+/// Dropped without [`Reservation::commit`], it leaves nothing that others can see.
 pub struct Reservation<M: Memory> {
     block: Arc<Block<M>>,
     at: u64,

@@ -200,7 +200,7 @@ impl Connection {
                 counters.send_bytes += count as u64;
                 pending.buf.advance(count);
                 if pending.buf.remaining() > 0 {
-                    // The socket is full, and the kernel has noted that somebody waits for room.
+                    // The socket is full, and the kernel has noted that this one waits for room.
                     counters.send_partial += 1;
                     self.may_write = false;
                     if !pending.buf.goes_in_steps() {

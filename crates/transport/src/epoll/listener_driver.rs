@@ -26,7 +26,7 @@ impl ListenerDriver {
     pub(super) fn new(listener: socket::Listener) -> Self {
         Self {
             listener,
-            // Registering raises an edge if somebody waits already.
+            // Registering raises an edge if a peer waits already.
             may_accept: false,
             resting_until: None,
             queued: false,

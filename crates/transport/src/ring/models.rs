@@ -248,7 +248,7 @@ fn an_undone_reservation_wakes_who_waits() {
     });
 }
 
-/// While somebody corks, commits of others are left to him, and he sees them when he uncorks.
+/// While a thread holds a cork, others leave their commits to it, and it sees them when it uncorks.
 #[test]
 fn a_cork_gathers_and_loses_nothing() {
     model(|| {

@@ -19,7 +19,7 @@ use super::sync::{AtomicU32, AtomicU64, CacheLine, Mutex, Ordering};
 const SENDING: u64 = 1;
 /// The right is held without a span.
 const CORKED: u64 = 2;
-/// Somebody waits for room.
+/// A task or thread waits for room.
 const ROOM: u64 = 4;
 /// No further reservations.
 const CLOSED: u64 = 8;

@@ -116,7 +116,7 @@ impl SendRing {
     }
 
     /// The longest contiguous run of committed bytes, with the right to send it. `None` when there
-    /// is none, or when somebody else has the right.
+    /// is none, or when another thread has the right.
     pub fn span(&self) -> Option<SendSpan> {
         self.0.queue.take().map(|run| self.to_span(run))
     }

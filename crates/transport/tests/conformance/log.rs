@@ -1,4 +1,4 @@
-//! An extent of payload, and payload of somebody else's, for tests that receive into the one or send
+//! An extent of payload, and payload of another owner, for tests that receive into the one or send
 //! from either.
 
 use std::cell::{Cell, RefCell};

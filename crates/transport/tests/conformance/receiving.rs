@@ -156,7 +156,7 @@ pub fn a_receive_into_the_log_lands_in_place<K: Kind>() {
     reservation.write(0, &[7; 64]);
     let writer = thread::spawn(move || peer.write_all(&pattern(LEN - 64)).map(|()| peer));
 
-    // The first bytes are somebody else's: only the range given is filled.
+    // The first bytes have another owner: only the range given is filled.
     let buf = driver.fill(token, RecvBuf::reserved(reservation, 64..LEN));
     writer.join().unwrap().unwrap();
     buf.with_filled(64..LEN, |bytes| {
