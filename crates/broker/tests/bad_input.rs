@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_frame::{FrameHeader, write_checksum};
@@ -303,8 +303,10 @@ fn those_who_never_finish_are_cut() {
     let cluster = start(config);
     let mut witness = Witness::new(&cluster);
 
+    let silent = Instant::now();
     let mut peer = Peer::connect(data(&cluster));
     assert_eq!(peer.expect_refusal().code, ErrorCode::Timeout);
+    assert!(silent.elapsed() >= Duration::from_secs(1));
 
     // One byte at a time, each well before the last one would time out.
     let (mut loris, topic) = publisher(&cluster);

@@ -6,7 +6,7 @@ mod support;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_frame::{FrameHeader, write_checksum};
@@ -56,9 +56,11 @@ fn outlive_a_silent_peer(address: SocketAddr) {
 #[test]
 fn a_peer_that_is_silent_is_taken_for_dead() {
     let cluster = start(impatient());
+    let began = Instant::now();
     // It answers no PING, because it does not read.
     let mut peer = Peer::greet(data(&cluster));
     eventually("only whoever asks is there", || connections(&cluster) == 1);
+    assert!(began.elapsed() >= impatient().idle_timeout);
     match peer.receive() {
         Some(Frame::Closed(closed)) => assert_eq!(closed.reason, CloseReason::Idle),
         other => panic!("{other:?}"),
