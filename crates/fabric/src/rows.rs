@@ -47,6 +47,17 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
         );
     }
 
+    /// Stores the row again if memory has lost one of its slots, or both. `record` is what was stored last. True if
+    /// something was lost: a row that seldom changes would lose the second slot some day, too.
+    pub fn restore(&mut self, record: &T) -> bool {
+        let body = record.to_body();
+        let is_lost = slot::is_row_lost(&*self.memory, self.at, self.nonce, &body);
+        if is_lost {
+            self.store(record);
+        }
+        is_lost
+    }
+
     /// What the row holds; nothing before it is first stored.
     pub(crate) fn read(&self) -> Seen<T> {
         read(&*self.memory, self.at, self.nonce)

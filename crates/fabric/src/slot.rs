@@ -266,6 +266,13 @@ pub(crate) fn rewrite_both<M: Memory>(
     second
 }
 
+/// Whether a slot of a row does not hold `body`, which its writer stored last in both.
+pub(crate) fn is_row_lost<M: Memory>(memory: &M, at: u64, nonce: u32, body: &Body) -> bool {
+    [at, at + SLOT_BYTES]
+        .into_iter()
+        .any(|slot| !matches!(look(memory, slot, nonce), Look::Found(_, its) if its == *body))
+}
+
 /// The version to store first, where the place of the one stored last shows `last`: the next one, or
 /// the one after it, whose place is the same, if nothing can be read there.
 pub(crate) fn after<T>(version: u32, last: &Look<T>) -> u32 {

@@ -46,10 +46,16 @@ impl World {
 
     /// Overwrites an entry of a table.
     fn destroy(&self, table: TableId, entry: u64) {
+        self.fill(table, entry, 0xC3);
+    }
+
+    /// Overwrites an entry of a table with these bytes: zeros read as never written.
+    fn fill(&self, table: TableId, entry: u64, byte: u8) {
         let table = self.layout.tables()[table as usize];
         let at = table.offset + entry * table.entry_bytes;
+        let control = &self.devices.control;
         for line in (0..table.entry_bytes).step_by(LINE_BYTES as usize) {
-            self.lose(at + line);
+            control.damage(at + line, |line| line.fill(byte));
         }
     }
 
@@ -303,6 +309,23 @@ fn the_newest_record_of_the_order_is_stored_again_if_it_is_lost() {
         0,
         "brokers are woken"
     );
+}
+
+#[test]
+fn the_root_of_a_chain_is_stored_again() {
+    for filling in [0, 0xC3] {
+        let world = World::new();
+        let (mut sequencer, mut broker) = world.serve();
+        broker.open_chain(0, 0);
+        broker.submit(0, open(0), 0).expect("there is room");
+        sequencer.step(0, &|_| true);
+        let region = world.devices.host(4);
+        let root = region.goi_root(0, 0).found().expect("the chain was begun");
+        world.fill(TableId::GoiRoots, 0, filling);
+        assert_eq!(region.goi_root(0, 0).found(), None);
+        assert!(sequencer.beat(&|_| true));
+        assert_eq!(region.goi_root(0, 0).found(), Some(root));
+    }
 }
 
 /// The batches with these numbers, of the publisher of a chain, whose session is at that chain's place.

@@ -64,12 +64,12 @@ impl World {
         Self { devices }
     }
 
-    /// Overwrites the first bytes of a table.
-    fn destroy(&self, table: TableId, bytes: u64) {
+    /// Overwrites the first bytes of a table with `filling`.
+    fn destroy(&self, (table, bytes): (TableId, u64), filling: u8) {
         let table = Layout::new(&geometry()).tables()[table as usize];
         let control = &self.devices.control;
         for line in (0..bytes).step_by(LINE_BYTES as usize) {
-            control.damage(table.offset + line, |bytes| bytes.fill(0xC3));
+            control.damage(table.offset + line, |bytes| bytes.fill(filling));
         }
     }
 
@@ -97,17 +97,20 @@ fn a_chain_that_ended_stays_so_wherever_its_successors_die() {
     // The page that holds the records, the root that leads to it, and the rest of what names the chain.
     let (header, root) = ((TableId::GoiPages, 64), (TableId::GoiRoots, 128));
     let windows = (TableId::Windows, 256);
+    // Zeros read as never written.
     let losses = [
-        (Outage::Process, vec![header]),
-        (Outage::Host, vec![root]),
-        (Outage::Process, vec![root, windows]),
+        (Outage::Process, 0xC3, vec![header]),
+        (Outage::Host, 0xC3, vec![root]),
+        (Outage::Process, 0xC3, vec![root, windows]),
+        (Outage::Host, 0, vec![root]),
+        (Outage::Process, 0, vec![root, windows]),
     ];
-    for (outage, lost) in losses {
+    for (outage, filling, lost) in losses {
         let mut accesses = 0;
         loop {
             let world = World::new();
-            for (table, bytes) in &lost {
-                world.destroy(*table, *bytes);
+            for entry in &lost {
+                world.destroy(*entry, filling);
             }
             let power = Power::default();
             let (control, region) = world.host(2 * accesses + 1, &power);

@@ -1,5 +1,6 @@
-//! The newest record of each chain. Where memory loses it, nothing behind it shows that there was one, so
-//! readers that follow the order wait for it. Its writer knows, and still has it.
+//! The newest record of each chain, and its root. Where memory loses the record, nothing behind it shows that
+//! there was one, so readers that follow the order wait for it. Where memory loses the root, readers that begin to follow
+//! wait for that. Their writer knows, and still has both.
 
 use std::ops::Bound;
 
@@ -10,9 +11,9 @@ use super::GoiWriter;
 use crate::slot::Seen;
 
 impl<M: Memory> GoiWriter<M> {
-    /// Reads the newest records of the next few chains back, and stores again what memory has lost; each call
-    /// goes on behind the chains of the one before. Returns the chains whose record was lost: every later
-    /// reader sees it. Nothing that was appended is to wait for a fence.
+    /// Reads the newest records and the roots of the next few chains back, and stores again what memory has lost;
+    /// each call goes on behind the chains of the one before. Returns the chains of which something was lost: every
+    /// later reader sees it. Nothing that was appended is to wait for a fence.
     pub fn restore_newest(&mut self, most: usize) -> Vec<u32> {
         let mut restored = Vec::new();
         for _ in 0..most.min(self.chains.len()) {
@@ -22,11 +23,18 @@ impl<M: Memory> GoiWriter<M> {
                 break;
             };
             self.looked_at = chain;
-            if self.restore(chain) {
+            let was_root_lost = self.restore_root(chain);
+            if self.restore(chain) || was_root_lost {
                 restored.push(chain);
             }
         }
         restored
+    }
+
+    /// Whether the root of a chain was lost, and is there again.
+    fn restore_root(&mut self, chain: u32) -> bool {
+        let known = self.chains.get_mut(&chain);
+        known.is_some_and(|known| known.row.restore(&known.root))
     }
 
     /// Whether the newest record of a chain was lost, and is there again.

@@ -1,9 +1,10 @@
 //! Where the chains of a predecessor end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
+use embar_fabric::records::Window;
 use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, PageRef, Region, Seen};
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
@@ -11,45 +12,37 @@ use embar_memory::canary::{Canary, injected};
 use super::Pulse;
 use crate::core::Core;
 
-/// The pages in use, by chain, epoch and first position. They are read when the first of them is looked for.
+/// The pages in use.
 #[derive(Default)]
-struct Opened(Option<HashMap<(u32, u32, u64), u32>>);
+struct Opened {
+    /// By chain, epoch and first position.
+    pages: HashMap<(u32, u32, u64), u32>,
+    /// The chains that have any, by topic record.
+    chains: HashMap<u16, BTreeSet<u32>>,
+}
 
 impl Opened {
-    fn all<M: Memory>(
-        &mut self,
-        pages: &GoiReader<M>,
-        pulse: &mut Pulse<M>,
-    ) -> &HashMap<(u32, u32, u64), u32> {
-        self.0.get_or_insert_with(|| {
-            let in_use = (0..pages.pages()).filter_map(|page| {
-                pulse.step();
-                let (_, header) = pages.page(page).found()?;
+    fn read<M: Memory>(pages: &GoiReader<M>, pulse: &mut Pulse<M>) -> Self {
+        let mut opened = Self::default();
+        for page in 0..pages.pages() {
+            pulse.step();
+            let Seen::Found((_, header)) = pages.page(page) else {
+                continue;
+            };
+            if header.in_use == 1 {
                 let beginning = (header.chain, header.epoch, header.start);
-                (header.in_use == 1).then_some((beginning, page))
-            });
-            in_use.collect()
-        })
+                opened.pages.insert(beginning, page);
+                let of_record = opened.chains.entry(topic_record_of(header.chain));
+                of_record.or_default().insert(header.chain);
+            }
+        }
+        opened
     }
 
-    fn find<M: Memory>(
-        &mut self,
-        pages: &GoiReader<M>,
-        beginning: (u32, u32, u64),
-        pulse: &mut Pulse<M>,
-    ) -> Option<u32> {
-        self.all(pages, pulse).get(&beginning).copied()
-    }
-
-    /// A chain that has pages.
-    fn chain<M: Memory>(
-        &mut self,
-        pages: &GoiReader<M>,
-        is_wanted: impl Fn(u32) -> bool,
-        pulse: &mut Pulse<M>,
-    ) -> Option<u32> {
-        let mut chains = self.all(pages, pulse).keys().map(|(chain, ..)| *chain);
-        chains.find(|chain| is_wanted(*chain))
+    /// A chain of a topic record that has pages.
+    fn chain(&self, topic_record: u16, exists: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let mut chains = self.chains.get(&topic_record)?.iter().copied();
+        chains.find(|chain| exists(*chain))
     }
 }
 
@@ -63,21 +56,28 @@ pub(super) fn cut<M: Memory>(
     pulse: &mut Pulse<M>,
 ) -> Vec<ChainStart> {
     let pages = region.goi_reader(area);
-    let (mut cuts, mut opened) = (Vec::new(), Opened::default());
+    let opened = Opened::read(&pages, pulse);
+    let mut cuts = Vec::new();
     for topic_record in 0..region.geometry().topics {
+        pulse.step();
         let cut = match region.goi_root(area, topic_record) {
-            Seen::Nothing => continue,
+            // A root is stored before the chain's first page and record: where either is known, it is lost.
+            Seen::Nothing => {
+                let told =
+                    chain_in_windows(region, topic_record, |it| it.next > 0 && exists(it.chain));
+                told.or_else(|| opened.chain(topic_record, exists))
+                    .map(lost)
+            }
             Seen::Damaged => {
-                let is_its_own = |chain| topic_record_of(chain) == topic_record && exists(chain);
-                let told = chain_in_windows(region, topic_record, is_its_own);
-                let lost_chain = told.or_else(|| opened.chain(&pages, is_its_own, pulse));
-                lost_chain.map(lost)
+                let told = chain_in_windows(region, topic_record, |it| exists(it.chain));
+                told.or_else(|| opened.chain(topic_record, exists))
+                    .map(lost)
             }
             Seen::Found(root) => {
                 let is_one = root.epoch > 0
                     && topic_record_of(root.chain) == topic_record
                     && exists(root.chain);
-                is_one.then(|| cut_chain((&pages, area), &root, &mut opened, core, pulse))
+                is_one.then(|| cut_chain((&pages, area), &root, &opened, core, pulse))
             }
         };
         cuts.extend(cut);
@@ -96,11 +96,12 @@ pub(super) fn cut<M: Memory>(
 fn chain_in_windows<M: Memory>(
     region: &Region<M>,
     topic_record: u16,
-    is_its_own: impl Fn(u32) -> bool,
+    counts: impl Fn(&Window) -> bool,
 ) -> Option<u32> {
     let rows = region.geometry().data_rows();
-    let windows = rows.filter_map(|row| region.window(row, topic_record).found());
-    windows.map(|it| it.chain).find(|chain| is_its_own(*chain))
+    let mut windows = rows.filter_map(|row| region.window(row, topic_record).found());
+    let its_own = windows.find(|it| topic_record_of(it.chain) == topic_record && counts(it))?;
+    Some(its_own.chain)
 }
 
 /// A chain of which nothing is known.
@@ -132,7 +133,7 @@ fn at_root(root: &GoiRoot) -> ChainStart {
 fn cut_chain<M: Memory>(
     (pages, area): (&GoiReader<M>, u16),
     root: &GoiRoot,
-    opened: &mut Opened,
+    opened: &Opened,
     core: &mut Core,
     pulse: &mut Pulse<M>,
 ) -> ChainStart {
@@ -170,7 +171,8 @@ fn cut_chain<M: Memory>(
             Seen::Found(next) => Some(next),
             // Perhaps the link is lost: then there is a page that it led to.
             Seen::Nothing | Seen::Damaged => {
-                opened.find(pages, (root.chain, root.epoch, cut.start), pulse)
+                let beginning = (root.chain, root.epoch, cut.start);
+                opened.pages.get(&beginning).copied()
             }
         };
         cut.is_damaged = link.is_damaged() && at.is_none();
