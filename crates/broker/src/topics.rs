@@ -135,7 +135,26 @@ impl<M: Memory> TopicTable<M> {
             records,
         };
         table.refresh();
+        table.lose_blank(region);
         table
+    }
+
+    /// Finds topic records that read as never written, and of whose topics brokers have windows. A broker stores a
+    /// window after it has seen the topic's record. So the record is lost, and another topic in its place would get
+    /// the lost one's id.
+    fn lose_blank(&mut self, region: &Region<M>) {
+        let blank = |record: &u16| self.versions[usize::from(*record)] == 0;
+        for record in (0..self.records.count())
+            .filter(blank)
+            .collect::<Vec<u16>>()
+        {
+            let mut rows = region.geometry().data_rows();
+            let was_used = rows.any(|row| region.window(row, record) != Seen::Nothing);
+            // Only now: it may have been stored meanwhile.
+            if was_used && self.records.version(record) == Some(0) {
+                self.lose(record);
+            }
+        }
     }
 
     /// Takes in what the head changed since the last call: it loads the topic records that the head announced,

@@ -183,3 +183,27 @@ fn no_id_is_given_twice() {
     assert_eq!(next_id(2 * last, 3), None);
     assert_eq!(next_id(u32::MAX, 3), None);
 }
+
+#[test]
+fn a_topic_record_that_reads_as_never_written_is_lost_if_a_broker_knows_its_topic() {
+    let world = World::new();
+    let topic = create(&mut world.head(), "lost");
+    let broker = world.host(4);
+    let claim = broker.claim_unlocked(1);
+    let mut window = broker.window_writer(&claim, topic.record());
+    window.reset(topic.id, 0, 0);
+    let records = world.layout.tables()[TableId::TopicRecords as usize];
+    let first = records.offset + u64::from(topic.record()) * records.entry_bytes;
+    for line in (0..records.entry_bytes).step_by(64) {
+        world.control.damage(first + line, |line| line.fill(0));
+    }
+    let mut head = world.head();
+    assert_eq!(names(&head), [""; 0]);
+    for table in [&head, &world.follower()] {
+        let missing = table.missing("lost");
+        assert!(matches!(missing, TopicError::Damaged { damaged: 1, .. }));
+    }
+    let other = create(&mut head, "other");
+    assert_ne!(other.id, topic.id);
+    assert_ne!(other.record(), topic.record());
+}
