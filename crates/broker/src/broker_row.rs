@@ -35,6 +35,13 @@ impl<M: Memory> BrokerRowPublisher<M> {
         }
     }
 
+    /// Publishes the row again where memory has lost it: without it, no client would look for this broker.
+    pub fn restore(&mut self) {
+        if self.writer.restore(&self.row) {
+            tracing::warn!("memory had lost this broker's row: it is stored again");
+        }
+    }
+
     /// As [`BrokerRowPublisher::set_state`], for a caller that looks at other rows afterwards: of two brokers
     /// that publish and then look at each other's rows, at least one sees what the other published.
     pub fn set_state_before_look(&mut self, state: BrokerState) {

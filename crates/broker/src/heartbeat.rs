@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use embar_fabric::owner::Claim;
 use embar_fabric::records::ControlRow;
-use embar_fabric::region::Region;
+use embar_fabric::region::{IncarnationWriter, Region};
 use embar_fabric::rows::RowWriter;
 use embar_memory::Memory;
 
@@ -23,6 +23,7 @@ pub struct Heartbeat<M: Memory> {
     control: RowWriter<M, ControlRow>,
     pid: u32,
     incarnation: u32,
+    kept_incarnation: IncarnationWriter<M>,
     /// The highest epoch that any incarnation of this row has seen: where a sequencer's own row is lost, no
     /// successor takes a lower one.
     epoch_seen: u64,
@@ -45,6 +46,7 @@ impl<M: Memory> Heartbeat<M> {
             control: region.control_row_writer(claim),
             pid,
             incarnation: claim.incarnation(),
+            kept_incarnation: region.incarnation_writer(claim),
             epoch_seen: region
                 .control_row(claim.row())
                 .found()
@@ -73,6 +75,10 @@ impl<M: Memory> Heartbeat<M> {
         let epoch = node.term().map_or(0, |term| term.epoch);
         self.epoch_seen = self.epoch_seen.max(epoch.into());
         self.publish(at);
+        if self.kept_incarnation.restore() {
+            tracing::warn!("memory had lost this broker's incarnation: it is stored again");
+        }
+        node.restore_row();
         node.watch_sequencer(at.now);
         node.refresh_topics();
         if node.is_overtaken() {

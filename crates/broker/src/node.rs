@@ -176,6 +176,11 @@ impl<M: Memory> Node<M> {
         self.row().set_state(state);
     }
 
+    /// Publishes this broker's row again where memory has lost it. To be called every so often.
+    pub fn restore_row(&self) {
+        self.row().restore();
+    }
+
     fn row(&self) -> MutexGuard<'_, BrokerRowPublisher<M>> {
         self.row.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,13 +9,15 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use embar_broker::Cluster;
+use embar_fabric::layout::TableId;
 use embar_fabric::{Layout, Region};
 use embar_memory::Coherence;
-use embar_wire::control::{Control, StartAt, Subscribe};
-use support::{Frame, Peer, batch_of, create_topic_of_order, data, small};
+use embar_wire::control::{Control, Metadata, StartAt, Subscribe};
+use support::{Frame, Peer, batch_of, create_topic_of_order, data, eventually, small};
 
 /// Topics by order level.
 const TOPICS: [(&str, u32); 3] = [("kept", 0), ("loose", 2), ("strict", 5)];
@@ -284,5 +286,45 @@ fn a_lost_window_costs_nothing_retained_after_evictions() {
             assert_eq!(left.look(&cluster, topic, kept), Ok(()), "{topic}");
         }
         assert!(refused <= 1, "{refused}");
+    }
+}
+
+#[test]
+fn a_broker_whose_row_is_lost_while_it_serves_is_never_left_out() {
+    let parent = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let dir = parent.path().join("region");
+    let cluster = small().region_dir(&dir).start().expect("it starts");
+    let region = Region::open(&dir, Coherence::Coherent).expect("the head made it");
+    let rows = region.layout().tables()[TableId::Brokers as usize];
+    let owners = region.layout().tables()[TableId::Owners as usize];
+    let stored = region.broker_row(1).found().expect("it serves");
+    let control = fs::OpenOptions::new().write(true).open(dir.join("control"));
+    let control = control.expect("it is there");
+    // Zeros read as never written.
+    for filling in [0, 0xC3] {
+        let lost = vec![filling; rows.entry_bytes as usize];
+        let at = rows.offset + rows.entry_bytes;
+        control.write_all_at(&lost, at).expect("it is written");
+        let asked = Peer::greet(cluster.bootstrap()).ask(&Control::Metadata(Metadata::default()));
+        let Control::ClusterMetadata(found) = asked else {
+            panic!("{asked:?} in place of the brokers");
+        };
+        let data: Vec<u32> = found
+            .brokers
+            .iter()
+            .filter(|it| it.takes_data)
+            .map(|it| it.id)
+            .collect();
+        assert_eq!(data, [1]);
+        let at = owners.offset + owners.entry_bytes;
+        let lost = vec![filling; owners.entry_bytes as usize];
+        control.write_all_at(&lost, at).expect("it is written");
+        assert!(region.owner_alive(1).expect("its lock is there"));
+        eventually("the broker stores its incarnation again", || {
+            region.incarnation(1) == stored.incarnation
+        });
+        eventually("the broker stores its row again", || {
+            region.broker_row(1).found() == Some(stored)
+        });
     }
 }

@@ -7,6 +7,7 @@ mod payload;
 mod wakeups;
 
 pub use files::Probe;
+pub use incarnation::IncarnationWriter;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -154,21 +154,28 @@ pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Contro
         node.topics().by_name(name).map(|topic| topic.order)
     });
     let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
-        let row = node.region.broker_row(id).found()?;
-        let state = match row.broker_state()? {
-            RowState::Free => return None,
-            RowState::Left => BrokerState::Left,
-            _ if !node.alive(id) => BrokerState::Gone,
-            RowState::Starting => BrokerState::Starting,
-            RowState::Ready => BrokerState::Ready,
-            RowState::Draining => BrokerState::Draining,
-            RowState::Gone => BrokerState::Gone,
+        let found = node.region.broker_row(id).found();
+        let state = match found.map(|row| row.broker_state()) {
+            Some(state) => match state? {
+                RowState::Free => return None,
+                RowState::Left => BrokerState::Left,
+                _ if !node.alive(id) => BrokerState::Gone,
+                RowState::Starting => BrokerState::Starting,
+                RowState::Ready => BrokerState::Ready,
+                RowState::Draining => BrokerState::Draining,
+                RowState::Gone => BrokerState::Gone,
+            },
+            // A row that was claimed, and that memory has lost. Whoever reads all brokers is to miss it.
+            None if node.region.incarnation(id) == 0 => return None,
+            None if node.alive(id) => BrokerState::Starting,
+            None => BrokerState::Gone,
         };
+        let row = found.unwrap_or_default();
         Some(BrokerInfo {
             id: id.into(),
             state,
             address: row.address().map_or_else(String::new, |a| a.to_string()),
-            incarnation: row.incarnation,
+            incarnation: found.map_or_else(|| node.region.incarnation(id), |row| row.incarnation),
             role: if id == HEAD {
                 BrokerRole::Head
             } else {

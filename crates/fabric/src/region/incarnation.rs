@@ -4,10 +4,13 @@
 //! dies on the way leaves the old number or the new one; where one word is damaged, the other counts. Where
 //! both are, the rows that its owners stored show which incarnation was theirs.
 
+use std::sync::Arc;
+
 use embar_memory::{Damage, LINE_BYTES, Memory};
 
 use super::Region;
 use crate::crc::crc32c;
+use crate::owner::Claim;
 use crate::slot::Seen;
 
 /// Where the words lie in the entry of a row.
@@ -24,9 +27,22 @@ impl<M: Memory> Region<M> {
         }
     }
 
-    /// Whether a row ever had an owner, as far as can be known.
+    /// Whether a row ever had an owner, as far as can be known. Where its incarnation reads as never stored, what the
+    /// owner says of itself counts: a broker that serves must not pass for dead.
     pub(super) fn was_claimed(&self, row: u16) -> bool {
         self.incarnation_kept(row) != Seen::Nothing
+            || self.broker_row(row) != Seen::Nothing
+            || self.control_row(row) != Seen::Nothing
+    }
+
+    /// Keeps the incarnation of a claimed row where everybody reads it.
+    pub fn incarnation_writer(&self, claim: &Claim) -> IncarnationWriter<M> {
+        IncarnationWriter {
+            memory: Arc::clone(&self.parts.control),
+            at: self.parts.layout.owner(claim.row()),
+            nonce: self.parts.nonce,
+            incarnation: claim.incarnation(),
+        }
     }
 
     pub(super) fn raise_incarnation(&self, row: u16) -> u32 {
@@ -53,6 +69,33 @@ impl<M: Memory> Region<M> {
         let lanes = lanes.map(|start| start.map(|it| it.incarnation));
         let said = [broker, control, sequencer].into_iter().chain(lanes);
         said.flatten().max().unwrap_or(0)
+    }
+}
+
+/// Stores the incarnation of one row again; its owner has it.
+#[derive(Debug)]
+pub struct IncarnationWriter<M> {
+    memory: Arc<M>,
+    at: u64,
+    nonce: u32,
+    incarnation: u32,
+}
+
+impl<M: Memory> IncarnationWriter<M> {
+    /// Stores the number again if memory has lost one of its two words, or both. True if it had: a number that is
+    /// stored once in a process's life would lose the second word some day, too.
+    pub fn restore(&self) -> bool {
+        let (memory, nonce) = (&*self.memory, self.nonce);
+        let kept = WORDS.map(|word| {
+            let at = self.at + word;
+            memory.invalidate(at, LINE_BYTES);
+            look(memory.load(at), at, nonce).found()
+        });
+        let is_lost = kept.contains(&None);
+        if is_lost {
+            store(memory, self.at, nonce, self.incarnation);
+        }
+        is_lost
     }
 }
 
@@ -130,5 +173,23 @@ mod tests {
             memory.store(64 + word, 3 << 20);
         }
         assert_eq!(read(&memory, 64, 9), Seen::Damaged);
+    }
+
+    #[test]
+    fn its_owner_stores_a_number_again() {
+        let memory = Arc::new(Device::blank(4096).host(1));
+        let writer = IncarnationWriter {
+            memory: Arc::clone(&memory),
+            at: 64,
+            nonce: 9,
+            incarnation: 3,
+        };
+        assert!(writer.restore());
+        for (word, lost) in WORDS.into_iter().zip([0, 3 << 20]) {
+            assert!(!writer.restore());
+            memory.store(64 + word, lost);
+            assert!(writer.restore());
+            assert_eq!(memory.load(64 + word), word_of(3, 64 + word, 9));
+        }
     }
 }
