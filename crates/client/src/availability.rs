@@ -1,5 +1,7 @@
 //! Why no data broker does what a client wants.
 
+use embar_wire::control::ErrorCode;
+
 use crate::connection::ConnectionError;
 use crate::directory::Directory;
 use crate::error::ClientError;
@@ -12,6 +14,18 @@ pub(crate) fn why_unavailable<'a>(
 ) -> ClientError {
     if directory.cluster().is_none() {
         return directory.why_unknown();
+    }
+    // The others refuse a topic that they do not know, which says little when the head refuses it, or cannot be asked.
+    if let Some(head) = directory.awaited_head() {
+        return directory
+            .refused()
+            .unwrap_or_else(|| ClientError::Refused {
+                code: ErrorCode::UnknownTopic,
+                message: format!(
+                    "no broker that answers knows topic {:?}, and only the head creates topics, {head}: try again when the head serves",
+                    directory.topic()
+                ),
+            });
     }
     // A broker that answers with a refusal does answer.
     let refused = peers.clone().find_map(|peer| {

@@ -114,6 +114,11 @@ impl Directory {
         self.cluster.as_ref()
     }
 
+    /// The name of the topic.
+    pub(crate) fn topic(&self) -> &str {
+        &self.topic
+    }
+
     /// The order of the topic, as last heard of.
     pub(crate) fn topic_order(&self) -> Option<Order> {
         self.topic_order
@@ -173,6 +178,22 @@ impl Directory {
                 .clone()
                 .unwrap_or(ConnectionError::Unfinished(WaitReason::Answer)),
         }
+    }
+
+    /// The head, while it is to be asked for the topic, or to create it: nobody else can answer that.
+    pub(crate) fn awaited_head(&self) -> Option<Party> {
+        self.topic_request?;
+        let cluster = self.cluster.as_ref()?;
+        let mut brokers = cluster.brokers.iter();
+        let head = brokers.find(|broker| broker.id == cluster.head)?;
+        Some(Party {
+            broker: Some(head.id),
+            address: head.address.parse().ok(),
+            reason: match &self.last_error {
+                Some(cause) => WaitReason::NoAnswer(cause.to_string()),
+                None => WaitReason::Answer,
+            },
+        })
     }
 
     /// The brokers that may describe the cluster, as the client waits for them.

@@ -294,6 +294,26 @@ fn an_unknown_topic_is_created_at_the_head_and_the_lane_tries_again() {
 }
 
 #[test]
+fn a_publisher_that_needs_a_new_topic_waits_for_the_head_and_says_so() {
+    let mut script = Script::new(config());
+    script.tell_cluster(1);
+    script.connect(A);
+    script.feed(A, &welcome(1));
+    script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(A);
+    // The head does not answer.
+    script.lose(ChannelId::CONTROL);
+    let wait = script.core.waiting_for(script.now).expect("it is not open");
+    let brokers: Vec<_> = wait.parties.iter().map(|party| party.broker).collect();
+    assert_eq!(brokers, [Some(0)]);
+    let why = script.core.why_unavailable().to_string();
+    assert!(
+        why.contains("only the head creates topics, broker 0"),
+        "{why}"
+    );
+}
+
+#[test]
 fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
     let mut script = Script::new(PublisherConfig {
         auto_create: false,

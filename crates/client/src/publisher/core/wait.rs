@@ -93,6 +93,9 @@ impl PublisherCore {
 
     /// Who has no connection that can be used.
     fn absent(&self) -> Vec<Party> {
+        if let Some(head) = self.directory.awaited_head() {
+            return vec![head];
+        }
         if self.directory.cluster().is_none() {
             return self.directory.parties();
         }

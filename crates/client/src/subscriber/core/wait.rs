@@ -48,6 +48,9 @@ impl SubscriberCore {
 
     /// Who has no connection that can be used.
     fn absent(&self) -> Vec<Party> {
+        if let Some(head) = self.directory.awaited_head() {
+            return vec![head];
+        }
         let is_absent = |channel: &&SubscribeChannel| match channel.peer.phase {
             Phase::Done => false,
             // It answers, and cannot get at what comes next.
