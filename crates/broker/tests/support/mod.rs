@@ -26,9 +26,15 @@ use embar_wire::time::WallNs;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The smallest cluster: a head and one broker that takes data.
+/// The smallest cluster: a head and one broker that takes data. However slow the machine is, it takes no [`Peer`]
+/// that waits for its turn for dead.
 pub fn small() -> ClusterBuilder {
-    Cluster::builder().brokers(2).region_bytes(64 << 20)
+    let patient = BrokerConfig {
+        idle_timeout: Duration::ZERO,
+        ..BrokerConfig::default()
+    };
+    let cluster = Cluster::builder().brokers(2).region_bytes(64 << 20);
+    cluster.config(patient)
 }
 
 pub fn start(config: BrokerConfig) -> Cluster {
