@@ -21,7 +21,6 @@ pub const QUICK: &[Canary] = &[
     Canary::CommitWriteBack,
     Canary::CommitFence,
     Canary::ForeignInvalidate,
-    Canary::WindowRaise,
     Canary::OrderedWindowRaise,
     Canary::SessionRowFirst,
     Canary::FollowToStart,
