@@ -78,7 +78,7 @@ impl<M: Memory> Heartbeat<M> {
         if self.kept_incarnation.restore() {
             tracing::warn!("memory had lost this broker's incarnation: it is stored again");
         }
-        node.restore_row();
+        node.restore();
         node.watch_sequencer(at.now);
         node.refresh_topics();
         if node.is_overtaken() {

@@ -191,6 +191,8 @@ pub struct Log<M: Memory> {
     ordered: BTreeMap<u32, OrderedTopic<M>>,
     order: OrderState<M>,
     remote_windows: RemoteWindows<M>,
+    /// The topic whose window was read back last: see [`Log::restore_windows`].
+    window_read_back: Option<u32>,
     admission: Admission,
     sizes: Sizes,
     /// How many pages of the index each topic has.

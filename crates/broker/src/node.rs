@@ -176,9 +176,13 @@ impl<M: Memory> Node<M> {
         self.row().set_state(state);
     }
 
-    /// Publishes this broker's row again where memory has lost it. To be called every so often.
-    pub fn restore_row(&self) {
+    /// Publishes again what memory has lost of this broker's row and of its topics' windows. To be called every so
+    /// often: neither changes before something happens.
+    pub fn restore(&self) {
         self.row().restore();
+        if self.takes_data() {
+            self.log().restore_windows();
+        }
     }
 
     fn row(&self) -> MutexGuard<'_, BrokerRowPublisher<M>> {

@@ -328,3 +328,28 @@ fn a_broker_whose_row_is_lost_while_it_serves_is_never_left_out() {
         });
     }
 }
+
+#[test]
+fn a_window_that_is_lost_while_its_broker_serves_is_stored_again() {
+    let parent = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let dir = parent.path().join("region");
+    let cluster = small().region_dir(&dir).start().expect("it starts");
+    for (topic, order) in TOPICS {
+        create_topic_of_order(&cluster, topic, order, 0);
+        Peer::greet(data(&cluster)).open_publisher(topic, 1);
+    }
+    let region = Region::open(&dir, Coherence::Coherent).expect("the head made it");
+    let windows = region.layout().tables()[TableId::Windows as usize];
+    let row = u64::from(region.geometry().topics) * windows.entry_bytes;
+    let control = fs::OpenOptions::new().write(true).open(dir.join("control"));
+    let control = control.expect("it is there");
+    for cell in 0..TOPICS.len() as u16 {
+        let stored = region.window(1, cell).found().expect("it was opened");
+        let at = windows.offset + row + u64::from(cell) * windows.entry_bytes;
+        let lost = vec![0; windows.entry_bytes as usize];
+        control.write_all_at(&lost, at).expect("it is written");
+        eventually("the broker stores the window again", || {
+            region.window(1, cell).found() == Some(stored)
+        });
+    }
+}

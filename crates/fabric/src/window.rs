@@ -16,6 +16,8 @@ use crate::rows::RowWriter;
 pub struct WindowWriter<M> {
     row: RowWriter<M, Window>,
     window: Window,
+    /// Whether this writer has stored it.
+    is_stored: bool,
     news: Option<SharedNews<M>>,
 }
 
@@ -32,6 +34,7 @@ impl<M: Memory> WindowWriter<M> {
         Self {
             row,
             window,
+            is_stored: false,
             news: None,
         }
     }
@@ -64,7 +67,7 @@ impl<M: Memory> WindowWriter<M> {
             lost,
             ..self.window
         };
-        self.row.store(&self.window);
+        self.store();
         self.announce();
     }
 
@@ -76,7 +79,7 @@ impl<M: Memory> WindowWriter<M> {
             "offset {next} was readable already"
         );
         self.window.next = next;
-        self.row.store(&self.window);
+        self.store();
     }
 
     /// Raises the start: when this returns, no reader will start below `first`, and one that
@@ -89,8 +92,19 @@ impl<M: Memory> WindowWriter<M> {
             self.window.next
         );
         self.window.first = first;
-        self.row.store(&self.window);
+        self.store();
         self.announce();
+    }
+
+    fn store(&mut self) {
+        self.row.store(&self.window);
+        self.is_stored = true;
+    }
+
+    /// Stores the window again where memory has lost what this writer stored: whoever reads in this broker's memory
+    /// looks at it, and it may be long until it changes. True if something was lost.
+    pub fn restore(&mut self) -> bool {
+        self.is_stored && self.row.restore(&self.window)
     }
 
     fn announce(&self) {

@@ -2,6 +2,7 @@
 //! it stood still.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use embar_fabric::GoiRecord;
 use embar_memory::Memory;
@@ -12,7 +13,35 @@ use super::local_topic::LocalTopic;
 use super::order::{Answer, Submission};
 use super::ordered_topic::OrderedTopic;
 
+/// Windows that [`Log::restore_windows`] reads back.
+const WINDOWS_PER_CALL: usize = 128;
+
 impl<M: Memory> Log<M> {
+    /// Reads the windows of the next few topics back, and stores again what memory has lost. Each call goes on
+    /// behind the topics of the one before.
+    pub fn restore_windows(&mut self) {
+        for _ in 0..WINDOWS_PER_CALL.min(self.local.len() + self.ordered.len()) {
+            let behind = |id| (Bound::Excluded(id), Bound::Unbounded);
+            let range = self
+                .window_read_back
+                .map_or((Bound::Unbounded, Bound::Unbounded), behind);
+            let local = self.local.range(range).next().map(|(id, _)| *id);
+            let ordered = self.ordered.range(range).next().map(|(id, _)| *id);
+            self.window_read_back = local.into_iter().chain(ordered).min();
+            let Some(id) = self.window_read_back else {
+                continue;
+            };
+            let local = self.local.get_mut(&id).map(LocalTopic::restore_window);
+            let ordered = self.ordered.get_mut(&id).map(OrderedTopic::restore_window);
+            if local.or(ordered) == Some(true) {
+                tracing::warn!(
+                    topic = id,
+                    "memory had lost the window of a topic: it is stored again"
+                );
+            }
+        }
+    }
+
     /// Finds topics whose order ends where memory is damaged, and answers what was submitted to them, so that
     /// it holds up nothing else. True when there is a new one.
     pub(super) fn look_for_damage(&mut self) -> bool {

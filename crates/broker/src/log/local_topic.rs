@@ -68,6 +68,11 @@ impl<M: Memory> LocalTopic<M> {
         }
     }
 
+    /// See [`WindowWriter::restore`].
+    pub fn restore_window(&mut self) -> bool {
+        self.window.restore()
+    }
+
     /// Publishes where this topic begins and ends, and below which offset messages are lost. Before, the row
     /// may still describe a deleted topic.
     pub fn publish_window(&mut self, lost: u64) {

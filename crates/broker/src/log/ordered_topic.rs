@@ -120,6 +120,11 @@ impl<M: Memory> OrderedTopic<M> {
         topic
     }
 
+    /// See [`WindowWriter::restore`].
+    pub fn restore_window(&mut self) -> bool {
+        self.window.restore()
+    }
+
     fn publish_window(&mut self) {
         if !self.window_lost {
             self.window

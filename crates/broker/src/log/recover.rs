@@ -88,6 +88,7 @@ impl<M: Memory> Log<M> {
             ordered: BTreeMap::new(),
             order: OrderState::new(region, claim),
             remote_windows: RemoteWindows::new(region, claim),
+            window_read_back: None,
             admission: Admission::new(marks, total_bytes, places),
             sizes: Sizes::default(),
             pages: Ranks::default(),
