@@ -1,6 +1,6 @@
 //! The newest record of each chain, and its root. Where memory loses the record, nothing behind it shows that
-//! there was one, so readers that follow the order wait for it. Where memory loses the root, readers that begin to follow
-//! wait for that. Their writer knows, and still has both.
+//! there was one, so readers that follow the order wait for it. Where memory loses the root, readers that begin to
+//! follow wait for that. Their writer knows, and still has both.
 
 use std::ops::Bound;
 
