@@ -6,7 +6,7 @@ pub use embar_memory::{
 };
 pub use embar_transport::buffer::Head;
 pub use embar_transport::ring::{
-    RecvSpace, Reservation as RingReservation, ReserveError, RingPool, SendRing, SendSpan,
-    WaitError,
+    Closed as RingClosed, RecvSpace, Reservation as RingReservation, ReserveError, RingPool,
+    SendRing, SendSpan, WaitError,
 };
-pub use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Store};
+pub use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Store, Waker};
