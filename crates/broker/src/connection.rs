@@ -25,13 +25,13 @@ pub(crate) const REPLY_SHARE: usize = 4;
 
 /// What a connection receives at the moment.
 pub(crate) enum Input {
-    /// Frames: the link asks for them.
+    /// Frames: the session's core asks for them.
     Frames,
     /// A batch's payload, into the log or into staging memory. The reactor has the buffer.
     Payload(IncomingBatch),
     /// Nothing: the batch waits for more staging memory or, when it is whole, for space in the log.
     Held(HeldBatch),
-    /// Nothing: the log admits no batch at the moment. The link has given up this header already.
+    /// Nothing: the log admits no batch at the moment. The core has given up this header already.
     Paused { header: BatchHeader, since: Now },
 }
 
@@ -125,11 +125,11 @@ pub(crate) enum SessionRequest {
 /// How far a subscriber is.
 pub(crate) struct Cursor {
     pub topic: u32,
-    /// Offset after what the link got.
+    /// Offset after what the core got.
     pub next: u64,
-    /// First offset of what the link sends.
+    /// First offset of what the core sends.
     pub sending: Option<u64>,
-    /// Other brokers whose memory the link sends from: by row, the lowest position.
+    /// Other brokers whose memory the core sends from: by row, the lowest position.
     pub foreign: Vec<(u16, u64)>,
     /// Whether the sequencer orders the topic's batches.
     pub is_ordered: bool,
@@ -138,9 +138,9 @@ pub(crate) struct Cursor {
 }
 
 /// An answer that is too long for the send ring. This broker reads nothing more from the connection before the
-/// link has sent it.
+/// core has sent it.
 pub(crate) struct LongReply {
-    /// The answer, until the link takes it.
+    /// The answer, until the core takes it.
     frame: Option<Vec<u8>>,
     pub since: Now,
 }
@@ -164,7 +164,7 @@ pub(crate) struct Connection<M: Memory> {
     /// the log.
     pub credit_bytes: u64,
     pub peer: Peer,
-    pub link: SessionCore<LogProtocol, M>,
+    pub core: SessionCore<LogProtocol, M>,
     pub input: Input,
     /// Of the payload that is being received.
     pub crc: Crc,
@@ -190,7 +190,7 @@ impl<M: Memory> Connection<M> {
         token: Token,
         peer_address: Option<SocketAddr>,
         counted: Counted,
-        link: SessionCore<LogProtocol, M>,
+        core: SessionCore<LogProtocol, M>,
     ) -> Self {
         Self {
             token,
@@ -199,7 +199,7 @@ impl<M: Memory> Connection<M> {
             counted,
             credit_bytes: 0,
             peer: Peer::Client,
-            link,
+            core,
             input: Input::Frames,
             crc: Crc::new(),
             acks: AckQueue::default(),
@@ -215,20 +215,20 @@ impl<M: Memory> Connection<M> {
 
     /// Whether its session has ended, and all of its buffers are back.
     pub fn is_over(&self) -> bool {
-        self.link.is_over() && !matches!(self.input, Input::Payload(_))
+        self.core.is_over() && !matches!(self.input, Input::Payload(_))
     }
 
     /// Ends the session of a peer that said goodbye, once it has all answers.
     pub fn finish_if_done(&mut self, now: Now) {
         if self.said_goodbye && self.acks.is_empty() && self.pending.is_none() {
-            self.link.finish(now);
+            self.core.finish(now);
         }
     }
 
     /// Sends an answer through the ring, or beside it if it is too long for that.
     pub fn reply(&mut self, message: &Control, now: Now) -> Result<(), NotSent> {
         let len = control::body_len(message).map_err(NotSent::Encode)?;
-        if FRAME_HEADER_BYTES + len <= self.link.ring().capacity() / REPLY_SHARE {
+        if FRAME_HEADER_BYTES + len <= self.core.ring().capacity() / REPLY_SHARE {
             return self.reply_in_ring(message, len);
         }
         if let Some(max) = self
@@ -248,30 +248,30 @@ impl<M: Memory> Connection<M> {
 
     fn reply_in_ring(&mut self, message: &Control, len: usize) -> Result<(), NotSent> {
         let id = message.id() as u16;
-        let sent = self.link.send_with(id, len, |out| {
+        let sent = self.core.send_with(id, len, |out| {
             control::encode_body(message, out).expect("`len` is its length");
         });
         sent.map_err(NotSent::Session)
     }
 
-    /// What the peer accepts, if that is less than what the ring can hold: a link knows no more than
+    /// What the peer accepts, if that is less than what the ring can hold: a session's core knows no more than
     /// that. A peer that asks for lists accepts the longest control frame.
     fn longest_frame_of_peer(&self) -> Option<u32> {
-        let ring = self.link.ring().capacity() - FRAME_HEADER_BYTES - CHECKSUM_BYTES;
-        let max = self.link.limits()?.max_frame_bytes;
+        let ring = self.core.ring().capacity() - FRAME_HEADER_BYTES - CHECKSUM_BYTES;
+        let max = self.core.limits()?.max_frame_bytes;
         ((max as usize) < ring).then_some(max)
     }
 
-    /// Gives the long answer to the link as soon as the link takes it, and forgets it when it is sent.
+    /// Gives the long answer to the core as soon as the core takes it, and forgets it when it is sent.
     pub fn push_long_reply(&mut self) {
         let Some(reply) = &mut self.long_reply else {
             return;
         };
-        if !self.link.may_send_body() {
+        if !self.core.may_send_body() {
             return;
         }
         match reply.frame.take() {
-            Some(frame) => self.link.send_body(frame, Body::Empty),
+            Some(frame) => self.core.send_body(frame, Body::Empty),
             None => self.long_reply = None,
         }
     }
@@ -282,12 +282,12 @@ impl<M: Memory> Connection<M> {
             let ack = |out: &mut [u8]| write_ack(first, status, bases, out);
             let id = FrameId::Ack as u16;
             let count = bases.len();
-            match self.link.send_with(id, ack_len(count), ack) {
+            match self.core.send_with(id, ack_len(count), ack) {
                 Ok(()) => self.acks.sent(count),
                 Err(SendError::Full) => return false,
                 Err(error) => {
                     // The peer is gone, or accepts no acknowledgement.
-                    self.link
+                    self.core
                         .fail(CloseReason::TooLarge, &error.to_string(), now);
                     self.acks.sent(count);
                 }
@@ -306,10 +306,10 @@ impl<M: Memory> Connection<M> {
         let len = control::body_len(&error);
         let sent = all_acked && len.is_ok_and(|len| self.reply_in_ring(&error, len).is_ok());
         if sent {
-            self.link.finish(now);
+            self.core.finish(now);
         } else if let Control::Error(error) = error {
             // The session is not open, or its ring has no room: CLOSE needs none, and settles nothing.
-            self.link.refuse(code, &error.message, now);
+            self.core.refuse(code, &error.message, now);
         }
     }
 

@@ -11,7 +11,7 @@
 //! Invariants
 //! - At most one receive and one send per connection are outstanding. The shard
 //!   removes a connection only when both have come back. The receive is the
-//!   link's, or the payload's of a batch.
+//!   core's, or the payload's of a batch.
 //! - Exactly one of append, submit and abandon gives back the space in the log that a connection got.
 //! - Nothing that a peer sends can stop the thread or touch another connection.
 
@@ -92,7 +92,7 @@ pub enum Action<M: Memory> {
 
 /// The connections of one network thread, and what they share.
 pub struct Shard<M: Memory> {
-    link: SessionConfig,
+    session_config: SessionConfig,
     rings: RingPools,
     connections: BTreeMap<Token, Connection<M>>,
     /// Apart from the connections, so that its methods can take one of them.
@@ -111,7 +111,7 @@ impl<M: Memory> Shard<M> {
     pub fn new(node: Arc<Node<M>>, lane: u16) -> io::Result<Self> {
         let limits = Limits::new(MAX_REQUEST_BYTES, node.config.max_batch_bytes);
         Ok(Self {
-            link: link_config(&node.config, limits),
+            session_config: session_config(&node.config, limits),
             rings: RingPools::new(SEND_RING_BYTES, RECV_RING_BYTES, IDLE_RINGS)?,
             connections: BTreeMap::new(),
             state: ShardState::new(node, lane, limits),
@@ -154,8 +154,13 @@ impl<M: Memory> Shard<M> {
         let protocol = LogProtocol {
             limits: self.state.limits,
         };
-        let mut link = match SessionCore::accepting(protocol, &self.link, &self.rings, at.now) {
-            Ok(link) => link,
+        let mut core = match SessionCore::accepting(
+            protocol,
+            &self.session_config,
+            &self.rings,
+            at.now,
+        ) {
+            Ok(core) => core,
             Err(error) => {
                 tracing::warn!(
                     ?peer,
@@ -166,9 +171,9 @@ impl<M: Memory> Shard<M> {
             }
         };
         if let Some((code, text)) = refused {
-            link.refuse(code.number(), &text, at.now);
+            core.refuse(code.number(), &text, at.now);
         }
-        let connection = Connection::new(token, peer, counted, link);
+        let connection = Connection::new(token, peer, counted, core);
         self.connections.insert(token, connection);
         self.state.ready.push(token);
     }
@@ -213,7 +218,7 @@ impl<M: Memory> Shard<M> {
                 let meter = &self.state.meter;
                 meter.add_ticks(Stage::DrainHeader as usize, ticks, 1);
             }
-            connection.link.received(buf, result, at.now);
+            connection.core.received(buf, result, at.now);
         }
         self.state.ready.push(token);
     }
@@ -223,7 +228,7 @@ impl<M: Memory> Shard<M> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        connection.link.sent(buf, result, at.now);
+        connection.core.sent(buf, result, at.now);
         self.state.check_still_retained(connection);
         if result.is_err() {
             // The peer reads it no more. The shard still handles what the peer sent last.
@@ -261,7 +266,7 @@ impl<M: Memory> Shard<M> {
         news
     }
 
-    /// Handles the events of a connection's link, and passes its steps to the driver.
+    /// Handles the events of a connection's core, and passes its steps to the driver.
     fn exchange(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         if let Some(connection) = self.connections.get_mut(&token) {
             self.state.exchange(connection, at, out);
@@ -284,7 +289,7 @@ impl<M: Memory> Shard<M> {
 }
 
 /// How this broker configures its sessions.
-fn link_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
+fn session_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
     SessionConfig::default().with(|session| {
         session.max_frame_bytes = limits.max_control_bytes;
         session.max_body_bytes = limits.max_batch_bytes - FRAME_HEADER_BYTES as u32;

@@ -47,7 +47,7 @@ fn connections(cluster: &Cluster) -> u64 {
 /// Waits until the broker takes a peer for dead that connects now and then says nothing more.
 fn outlive_a_silent_peer(address: SocketAddr) {
     let mut silent = Peer::greet(address);
-    // Its link sees none of the bytes that come, so it answers no PING.
+    // Its core sees none of the bytes that come, so it answers no PING.
     if let Err(error) = std::io::copy(&mut silent.stream, &mut std::io::sink()) {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
@@ -73,7 +73,7 @@ fn a_peer_that_answers_heartbeats_stays() {
     create_topic(&cluster, "t", 0);
     let mut subscriber = Peer::greet(data(&cluster));
     subscriber.subscribe("t", StartAt::Earliest);
-    // It reads, and so its link answers, while nothing is published.
+    // It reads, and so its core answers, while nothing is published.
     let reads = std::thread::spawn(move || subscriber.read(1));
     outlive_a_silent_peer(data(&cluster));
     let mut publisher = Peer::greet(data(&cluster));

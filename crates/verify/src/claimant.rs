@@ -84,7 +84,7 @@ fn open(
         config.max_frame_bytes = MAX_CONTROL_BYTES;
         config.read_ahead = 0;
     });
-    let mut link = SessionCore::connecting(
+    let mut core = SessionCore::connecting(
         LogProtocol::default(),
         &config,
         rings,
@@ -92,7 +92,7 @@ fn open(
         Now(0),
     )?;
     loop {
-        while let Some(incoming) = link.next(Now(0)) {
+        while let Some(incoming) = core.next(Now(0)) {
             match incoming {
                 Incoming::Opened { .. } => {
                     let open = OpenPublisher {
@@ -118,7 +118,7 @@ fn open(
             }
         }
         let mut wanted = None;
-        while let Some(step) = link.poll() {
+        while let Some(step) = core.poll() {
             match step {
                 Step::Recv(buf) => wanted = Some(buf),
                 Step::Send(mut buf) => {
@@ -127,7 +127,7 @@ fn open(
                         stream.write_all(body)
                     })?;
                     buf.advance(buf.remaining());
-                    link.sent(buf, &Ok(()), Now(0));
+                    core.sent(buf, &Ok(()), Now(0));
                 }
                 Step::ShutdownWrite | Step::Close => bail!("the broker ended the session"),
             }
@@ -135,7 +135,7 @@ fn open(
         let mut buf = wanted.context("the session is over")?;
         let count = stream.read(buf.spaces().0)?;
         buf.advance(count);
-        link.received(buf, &Ok(count), Now(0));
+        core.received(buf, &Ok(count), Now(0));
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn request_place(
 /// A session with the head over a socket that blocks.
 struct HeadSession {
     stream: TcpStream,
-    link: SessionCore<LogProtocol>,
+    core: SessionCore<LogProtocol>,
     began: Instant,
 }
 
@@ -70,7 +70,7 @@ impl HeadSession {
             role: Role::Broker,
             name: "broker".into(),
         };
-        let link = SessionCore::connecting(
+        let core = SessionCore::connecting(
             LogProtocol::default(),
             &SessionConfig::default(),
             &RingPools::new(RING_BYTES, RING_BYTES, 0)?,
@@ -79,7 +79,7 @@ impl HeadSession {
         )?;
         Ok(Self {
             stream,
-            link,
+            core,
             began: Instant::now(),
         })
     }
@@ -93,12 +93,12 @@ impl HeadSession {
         let mut sent_request = false;
         loop {
             let now = self.now();
-            match self.link.next(now) {
+            match self.core.next(now) {
                 Some(Incoming::Opened { .. }) if !sent_request => {
                     sent_request = true;
                     let len = control::body_len(request).map_err(|e| e.to_string())?;
                     let id = request.id() as u16;
-                    let sent = self.link.send_with(id, len, |out| {
+                    let sent = self.core.send_with(id, len, |out| {
                         control::encode_body(request, out).expect("`body_len` said how long it is");
                     });
                     sent.map_err(|e| e.to_string())?;
@@ -120,12 +120,12 @@ impl HeadSession {
             return Err(NO_ANSWER.into());
         }
         let mut wanted = None;
-        while let Some(step) = self.link.poll() {
+        while let Some(step) = self.core.poll() {
             match step {
                 Step::Recv(buf) => wanted = Some(buf),
                 Step::Send(buf) => {
                     let (buf, result) = self.send(buf);
-                    self.link.sent(buf, &result, now);
+                    self.core.sent(buf, &result, now);
                     result.map_err(socket_error)?;
                 }
                 Step::ShutdownWrite | Step::Close => return Err("it closed the connection".into()),
@@ -133,7 +133,7 @@ impl HeadSession {
         }
         if let Some(buf) = wanted {
             let (buf, result) = self.receive(buf);
-            self.link.received(buf, &result, now);
+            self.core.received(buf, &result, now);
             result.map_err(socket_error)?;
         }
         Ok(())

@@ -24,7 +24,7 @@ impl<M: Memory> ShardState<M> {
         error: ErrorReply,
         at: Timestamp,
     ) {
-        if connection.link.is_ending() {
+        if connection.core.is_ending() {
             return;
         }
         tracing::info!(peer = connection.name(), code = ?error.code, "refused: {}", error.message);
@@ -52,10 +52,10 @@ impl<M: Memory> ShardState<M> {
         true
     }
 
-    /// When [`Shard::tick`] has to look at a connection: the deadline of its link, or its own.
+    /// When [`Shard::tick`] has to look at a connection: the deadline of its core, or its own.
     fn deadline_of(&self, connection: &Connection<M>) -> Option<Now> {
         let own = self.own_deadline_of(connection);
-        [connection.link.next_tick(), own]
+        [connection.core.next_tick(), own]
             .into_iter()
             .flatten()
             .min()
@@ -63,7 +63,7 @@ impl<M: Memory> ShardState<M> {
 
     fn own_deadline_of(&self, connection: &Connection<M>) -> Option<Now> {
         let config = &self.node.config;
-        if connection.link.is_ending() {
+        if connection.core.is_ending() {
             return None;
         }
         match &connection.input {
@@ -124,26 +124,26 @@ impl<M: Memory> ShardState<M> {
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        if !connection.link.is_open() {
+        if !connection.core.is_open() {
             let code = ErrorCode::Draining.number();
-            connection.link.refuse(code, STOPPING, at.now);
+            connection.core.refuse(code, STOPPING, at.now);
             self.run_steps(connection, at, out);
             return;
         }
-        connection.link.goodbye(STOPPING);
+        connection.core.goodbye(STOPPING);
         self.run_steps(connection, at, out);
         // A publisher closes its connection itself when its batches are acknowledged.
         let is_publisher = matches!(connection.peer, Peer::Publisher { .. });
         if !is_publisher && !connection.is_over() {
             let reason = CloseReason::Shutdown;
-            connection.link.fail(reason, STOPPING, at.now);
+            connection.core.fail(reason, STOPPING, at.now);
             self.run_steps(connection, at, out);
         }
     }
 }
 
 impl<M: Memory> Shard<M> {
-    /// Ends what has taken too long, lets links send their heartbeats, and sends streams the list of brokers when
+    /// Ends what has taken too long, lets cores send their heartbeats, and sends streams the list of brokers when
     /// it has changed. Restores submissions that the sequencer has not taken for long.
     pub fn tick(&mut self, at: Timestamp) {
         self.ticked = true;
@@ -156,7 +156,7 @@ impl<M: Memory> Shard<M> {
                 continue;
             }
             connection.send_acks(at.now);
-            connection.link.tick(at.now);
+            connection.core.tick(at.now);
             state.check_own_deadline(connection, at);
             // Its space in the log comes back with its buffer: at its next byte, or when the connection is
             // closed.
@@ -180,7 +180,7 @@ impl<M: Memory> Shard<M> {
     pub fn close_all(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         let state = &mut self.state;
         self.connections.retain(|_, connection| {
-            connection.link.close(CloseReason::Shutdown, STOPPING);
+            connection.core.close(CloseReason::Shutdown, STOPPING);
             state.run_steps(connection, at, out);
             !state.release_if_over(connection)
         });

@@ -1,4 +1,4 @@
-//! Between a connection's link and the rules of the log: handles the link's events, and turns the link's steps
+//! Between the core of a connection's session and the rules of the log: handles the core's events, and turns the core's steps
 //! into actions for the driver.
 
 use embar_frame::FRAME_HEADER_BYTES;
@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::connection::{Connection, Input, Peer};
 use crate::profile::Counter;
 
-/// An event of a link, which borrows nothing from it.
+/// An event of a session's core, which borrows nothing from it.
 enum LinkEvent {
     Hello(Result<Hello, DecodeError>),
     Request(Result<Control, DecodeError>),
@@ -47,7 +47,7 @@ fn request(message: &Message<'_>) -> Result<Control, DecodeError> {
     Ok(decode(id, message.payload())?)
 }
 
-/// A batch's header: the frame's header, and the head that the link read behind it.
+/// A batch's header: the frame's header, and the head that the core read behind it.
 fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeError> {
     debug_assert!(head.early().is_empty(), "the read-ahead ends at the head");
     let mut bytes = [0; BATCH_HEADER_BYTES];
@@ -58,7 +58,7 @@ fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeErr
 }
 
 impl<M: Memory> ShardState<M> {
-    /// Handles the events of a connection's link, and passes its steps to the driver.
+    /// Handles the events of a connection's core, and passes its steps to the driver.
     pub(super) fn exchange(
         &mut self,
         connection: &mut Connection<M>,
@@ -79,14 +79,14 @@ impl<M: Memory> ShardState<M> {
             connection.push_long_reply();
             // An event may end the session: the acknowledgements of what is stored go before that.
             connection.send_acks(at.now);
-            let Some(incoming) = connection.link.next(at.now) else {
+            let Some(incoming) = connection.core.next(at.now) else {
                 return;
             };
             let is_frame = matches!(incoming, Incoming::Message(_) | Incoming::Head(_));
             let answering = connection.long_reply.is_some() || connection.pending.is_some();
             if is_frame && answering {
                 // Answers go in the order of their requests.
-                connection.link.put_back();
+                connection.core.put_back();
                 return;
             }
             match LinkEvent::of(incoming, self.limits.max_batch_bytes) {
@@ -124,9 +124,9 @@ impl<M: Memory> ShardState<M> {
             Ok(_) => {
                 // A peer asks for the list of brokers before it connects.
                 connection.known_membership = self.node.membership();
-                if let Err(error) = connection.link.welcome(&welcome.to_greeting(), at.now) {
+                if let Err(error) = connection.core.welcome(&welcome.to_greeting(), at.now) {
                     let text = error.to_string();
-                    connection.link.fail(CloseReason::BadMessage, &text, at.now);
+                    connection.core.fail(CloseReason::BadMessage, &text, at.now);
                 }
             }
             Err(error) => self.refuse(
@@ -155,14 +155,14 @@ impl<M: Memory> ShardState<M> {
         }
     }
 
-    /// Passes the steps of a connection's link to the driver.
+    /// Passes the steps of a connection's core to the driver.
     pub(super) fn run_steps(
         &mut self,
         connection: &mut Connection<M>,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let ending = connection.link.is_ending();
+        let ending = connection.core.is_ending();
         if ending && let Input::Payload(batch) = &mut connection.input {
             // The session ends: the memory that the batch holds comes back at once.
             if !std::mem::replace(&mut batch.recalled, true) {
@@ -171,18 +171,18 @@ impl<M: Memory> ShardState<M> {
         } else if ending {
             self.discard_held(connection);
             connection.input = Input::Frames;
-            if connection.link.body_due() > 0 {
-                connection.link.discard_body(at.now);
+            if connection.core.body_due() > 0 {
+                connection.core.discard_body(at.now);
             }
         }
         connection.push_long_reply();
         if let Peer::Subscriber(cursor) = &mut connection.peer
-            && connection.link.may_send_body()
+            && connection.core.may_send_body()
         {
             cursor.sending = None;
         }
         let token = connection.token;
-        while let Some(step) = connection.link.poll() {
+        while let Some(step) = connection.core.poll() {
             out.push(match step {
                 Step::Recv(buf) => Action::Recv(token, buf),
                 Step::Send(buf) => Action::Send(token, buf),

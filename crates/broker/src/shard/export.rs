@@ -19,23 +19,23 @@ const RUN_BYTES: usize = 4 << 20;
 impl<M: Memory> ShardState<M> {
     /// Sends a subscriber what comes next, or adds it to the waiting ones.
     pub(super) fn send_next(&mut self, connection: &mut Connection<M>, at: Timestamp) {
-        if connection.long_reply.is_some() || !connection.link.may_send_body() {
+        if connection.long_reply.is_some() || !connection.core.may_send_body() {
             return;
         }
         let Peer::Subscriber(cursor) = &mut connection.peer else {
             return;
         };
         cursor.sending = None;
-        let link = &mut connection.link;
+        let core = &mut connection.core;
         let read = self
             .node
             .log()
-            .read(cursor.topic, cursor.next, RUN_BYTES, || link.pieces());
+            .read(cursor.topic, cursor.next, RUN_BYTES, || core.pieces());
         match read {
             Read::Batches { span, next } => {
                 cursor.sending = Some(cursor.next);
                 cursor.next = next;
-                connection.link.send_body(Vec::new(), Body::Span(span));
+                connection.core.send_body(Vec::new(), Body::Span(span));
             }
             Read::Pieces {
                 pieces,
@@ -45,7 +45,7 @@ impl<M: Memory> ShardState<M> {
                 cursor.sending = Some(cursor.next);
                 cursor.next = next;
                 cursor.foreign = foreign;
-                connection.link.send_body(Vec::new(), Body::Pieces(pieces));
+                connection.core.send_body(Vec::new(), Body::Pieces(pieces));
             }
             Read::Damaged => {
                 let what = format!(
@@ -96,7 +96,7 @@ impl<M: Memory> ShardState<M> {
             return;
         }
         let kept = self.node.log().was_kept(cursor.topic, &cursor.foreign);
-        if !connection.link.is_sending_body() {
+        if !connection.core.is_sending_body() {
             cursor.foreign.clear();
         }
         if !kept {
@@ -186,5 +186,5 @@ fn close_late<M: Memory>(connection: &mut Connection<M>) {
         peer = connection.name(),
         "subscriber too slow: what it was being sent is evicted; closed"
     );
-    connection.link.close(CloseReason::Full, OVERTAKEN);
+    connection.core.close(CloseReason::Full, OVERTAKEN);
 }

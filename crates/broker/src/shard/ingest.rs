@@ -67,7 +67,7 @@ impl<M: Memory> ShardState<M> {
             .log()
             .admit(header.topic(), header.frame_len(), &by);
         self.meter.stop(Stage::ReserveBLogSpace as usize, start);
-        let link = &mut connection.link;
+        let core = &mut connection.core;
         let whole = header.frame_len() as usize;
         let (destination, buf) = match admitted {
             Ok(Admitted::InLog(BatchSpace {
@@ -96,7 +96,7 @@ impl<M: Memory> ShardState<M> {
         };
         connection.crc = Crc::new();
         // The peer did not cause this wait.
-        link.hold(false, at.now);
+        core.hold(false, at.now);
         let batch = IncomingBatch {
             header,
             destination,
@@ -120,7 +120,7 @@ impl<M: Memory> ShardState<M> {
         // One system call takes the payload and the header of the next batch, and no byte of the next
         // payload.
         if buf.filled().end + buf.remaining() == batch.len() as usize
-            && let Some(space) = connection.link.lend_ahead(BATCH_HEADER_BYTES)
+            && let Some(space) = connection.core.lend_ahead(BATCH_HEADER_BYTES)
         {
             buf = buf.then(space);
         }
@@ -141,8 +141,8 @@ impl<M: Memory> ShardState<M> {
         let Input::Payload(batch) = &mut connection.input else {
             return;
         };
-        let link = &mut connection.link;
-        let ended = link.is_ending();
+        let core = &mut connection.core;
+        let ended = core.is_ending();
         let came = matches!(result, Ok(n) if *n > 0);
         let recalled = batch.recalled
             && matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted);
@@ -155,7 +155,7 @@ impl<M: Memory> ShardState<M> {
         let crc = &mut connection.crc;
         buf.with_filled(batch.checked..filled, |bytes| crc.update(bytes));
         self.meter.stop(Stage::VerifyPayload as usize, start);
-        link.body_received(filled - batch.checked, at.now);
+        core.body_received(filled - batch.checked, at.now);
         batch.checked = filled;
         let whole = batch.is_whole();
         let goes_on = (came || recalled) && !whole && !ended;
@@ -166,10 +166,10 @@ impl<M: Memory> ShardState<M> {
         let ahead = buf.overflow();
         let (store, space) = buf.into_parts();
         if let Some(space) = space {
-            link.ahead_received(space, ahead, at.now);
+            core.ahead_received(space, ahead, at.now);
         }
         if !recalled {
-            link.end_of_stream(result, at.now);
+            core.end_of_stream(result, at.now);
         }
         let input = std::mem::replace(&mut connection.input, Input::Frames);
         let Input::Payload(batch) = input else {

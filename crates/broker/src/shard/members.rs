@@ -28,7 +28,7 @@ impl<M: Memory> Shard<M> {
             let is_stream = !matches!(c.peer, Peer::Client);
             is_stream
                 && c.known_membership != membership
-                && c.link.is_open()
+                && c.core.is_open()
                 && c.long_reply.is_none()
         };
         let mut outdated = self

@@ -28,7 +28,7 @@ impl<M: Memory> ShardState<M> {
     /// Adds a connection that waits for memory.
     pub(super) fn pause(&mut self, connection: &mut Connection<M>, at: Timestamp) {
         let token = connection.token;
-        connection.link.hold(true, at.now);
+        connection.core.hold(true, at.now);
         match connection.input {
             Input::Held(_) => self.paused.held.push_back(token),
             _ => self.paused.waiting.push_back(token),

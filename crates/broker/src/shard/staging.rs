@@ -86,7 +86,7 @@ impl<M: Memory> ShardState<M> {
         batch.destination = Destination::Staging(has + more);
         batch.recalled = false;
         bytes.resize((has + more) as usize, 0);
-        connection.link.hold(false, at.now);
+        connection.core.hold(false, at.now);
         let rest = batch.checked..bytes.len();
         self.receive(connection, batch, RecvBuf::heap(bytes, rest), out);
         None
@@ -170,7 +170,7 @@ impl<M: Memory> ShardState<M> {
         space.reservation.write(BATCH_HEADER_BYTES, came);
         self.unstage(connection, &batch);
         self.update_credit(connection, &batch, at);
-        connection.link.hold(false, at.now);
+        connection.core.hold(false, at.now);
         self.store(connection, &batch.header, space, at);
         // The next batch may be here already, without another receive that would report it.
         self.ready.push(connection.token);

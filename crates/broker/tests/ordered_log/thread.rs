@@ -141,16 +141,16 @@ pub fn hello() -> Vec<u8> {
     };
     let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
     let (protocol, config) = (LogProtocol::default(), SessionConfig::default());
-    let link = SessionCore::<_, Simulated>::connecting(
+    let core = SessionCore::<_, Simulated>::connecting(
         protocol,
         &config,
         &rings,
         &hello.to_greeting(),
         START.now,
     );
-    let mut link = link.expect("memory for rings");
+    let mut core = core.expect("memory for rings");
     loop {
-        if let Step::Send(buf) = link.poll().expect("it says hello") {
+        if let Step::Send(buf) = core.poll().expect("it says hello") {
             return buf.with_unsent(|head, _| head.to_vec());
         }
     }

@@ -1,4 +1,4 @@
-//! A client as bare as can be: a blocking socket, a session's link to read with, and `embar-wire`.
+//! A client as bare as can be: a blocking socket, a session's core to read with, and `embar-wire`.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -64,11 +64,11 @@ pub enum Frame {
     Closed(Closed),
 }
 
-/// It reads through a session's link, which never reads past the frame at hand, and writes as it
+/// It reads through a session's core, which never reads past the frame at hand, and writes as it
 /// likes. It sends no heartbeats.
 pub struct Peer {
     pub stream: TcpStream,
-    link: SessionCore<LogProtocol>,
+    core: SessionCore<LogProtocol>,
     /// Until [`Peer::greet`] sends it.
     hello: Option<SendBuf>,
     silent: bool,
@@ -101,7 +101,7 @@ impl Peer {
             role: Role::Client,
             name: "test".into(),
         };
-        let link = SessionCore::connecting(
+        let core = SessionCore::connecting(
             LogProtocol::default(),
             &patient(),
             rings(),
@@ -110,7 +110,7 @@ impl Peer {
         );
         Self {
             stream,
-            link: link.expect("memory for rings"),
+            core: core.expect("memory for rings"),
             hello: None,
             silent: true,
             acked: 0,
@@ -164,7 +164,7 @@ impl Peer {
     /// The next frame; `None` once the broker closed the connection.
     pub fn receive(&mut self) -> Option<Frame> {
         loop {
-            let Some(incoming) = self.link.next(Now(0)) else {
+            let Some(incoming) = self.core.next(Now(0)) else {
                 if !self.exchange() {
                     return None;
                 }
@@ -191,11 +191,11 @@ impl Peer {
                     let header = head.header().to_bytes();
                     let header = BatchHeader::parse(&[&header, head.head()].concat(), u32::MAX);
                     let header = header.expect("a good header");
-                    let mut payload = vec![0; self.link.body_due()];
+                    let mut payload = vec![0; self.core.body_due()];
                     if !fill(&mut self.stream, &mut payload) {
                         panic!("half a frame");
                     }
-                    self.link.body_received(payload.len(), Now(0));
+                    self.core.body_received(payload.len(), Now(0));
                     header.check_payload(&payload).expect("a good payload");
                     Frame::Batch { header, payload }
                 }
@@ -209,10 +209,10 @@ impl Peer {
         }
     }
 
-    /// Sends what the link wants and receives once; false when all is over.
+    /// Sends what the core wants and receives once; false when all is over.
     fn exchange(&mut self) -> bool {
         let mut wanted = None;
-        while let Some(step) = self.link.poll() {
+        while let Some(step) = self.core.poll() {
             match step {
                 Step::Recv(buf) => wanted = Some(buf),
                 Step::Send(buf) if self.silent => self.hello = Some(buf),
@@ -221,7 +221,7 @@ impl Peer {
             }
         }
         let Some(mut buf) = wanted else {
-            return !self.link.is_over();
+            return !self.core.is_over();
         };
         let result = match self.stream.read(buf.spaces().0) {
             Err(e) if e.kind() == ErrorKind::ConnectionReset => Ok(0),
@@ -230,7 +230,7 @@ impl Peer {
         if let Ok(count) = result {
             buf.advance(count);
         }
-        self.link.received(buf, &result, Now(0));
+        self.core.received(buf, &result, Now(0));
         true
     }
 
@@ -241,7 +241,7 @@ impl Peer {
             self.stream.write_all(body)
         });
         buf.advance(buf.remaining());
-        self.link.sent(buf, &Ok(()), Now(0));
+        self.core.sent(buf, &Ok(()), Now(0));
     }
 
     /// The error that the broker sends before it closes, as the log's own or as the session's, and
@@ -426,16 +426,16 @@ pub fn hello_of(protocol: impl Protocol) -> Vec<u8> {
         role: Role::Client,
         name: "test".into(),
     };
-    let link = SessionCore::<_, Mapped>::connecting(
+    let core = SessionCore::<_, Mapped>::connecting(
         protocol,
         &patient(),
         rings(),
         &hello.to_greeting(),
         Now(0),
     );
-    let mut link = link.expect("memory for rings");
+    let mut core = core.expect("memory for rings");
     loop {
-        match link.poll().expect("it says hello") {
+        match core.poll().expect("it says hello") {
             Step::Send(buf) => return buf.with_unsent(|head, _| head.to_vec()),
             _ => continue,
         }

@@ -24,7 +24,7 @@ pub enum Heard {
 
 pub struct Conversation {
     stream: TcpStream,
-    link: SessionCore<LogProtocol>,
+    core: SessionCore<LogProtocol>,
     receiving: Option<RecvBuf>,
     /// How often something came.
     receipts: u64,
@@ -36,10 +36,10 @@ impl Conversation {
     pub fn new(stream: TcpStream, idle: Duration) -> Self {
         let rings = RingPools::new(64 << 10, 64 << 10, 0).expect("sizes");
         let config = SessionConfig::default().with(|config| config.idle_timeout = idle);
-        let link = SessionCore::accepting(LogProtocol::default(), &config, &rings, Now(0));
+        let core = SessionCore::accepting(LogProtocol::default(), &config, &rings, Now(0));
         Self {
             stream,
-            link: link.expect("memory"),
+            core: core.expect("memory"),
             receiving: None,
             receipts: 0,
             began: Instant::now(),
@@ -59,10 +59,10 @@ impl Conversation {
     pub fn hear(&mut self, patience: Option<Duration>) -> Heard {
         loop {
             let now = self.now();
-            match self.link.next(now) {
+            match self.core.next(now) {
                 Some(Incoming::Opened { greeting }) => {
                     Hello::from_greeting(greeting).expect("a good Hello");
-                    self.link
+                    self.core
                         .welcome(&welcome().to_greeting(), now)
                         .expect("decided now");
                     continue;
@@ -94,13 +94,13 @@ impl Conversation {
                 Ok(count) => {
                     buf.advance(count);
                     self.receipts += 1;
-                    self.link.received(buf, &Ok(count), self.now());
+                    self.core.received(buf, &Ok(count), self.now());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.receiving = Some(buf);
                     return Heard::Silence;
                 }
-                Err(error) => self.link.received(buf, &Err(error), self.now()),
+                Err(error) => self.core.received(buf, &Err(error), self.now()),
             }
         }
     }
@@ -115,13 +115,13 @@ impl Conversation {
         if whole.is_err() {
             return Heard::Gone;
         }
-        self.link.body_received(len - have, self.now());
+        self.core.body_received(len - have, self.now());
         Heard::Batch(frame)
     }
 
     /// Sends what the session has ready; false if it is over.
     fn flush(&mut self) -> bool {
-        while let Some(step) = self.link.poll() {
+        while let Some(step) = self.core.poll() {
             match step {
                 Step::Recv(buf) => self.receiving = Some(buf),
                 Step::Send(mut buf) => {
@@ -130,7 +130,7 @@ impl Conversation {
                         return false;
                     }
                     buf.advance(buf.remaining());
-                    self.link.sent(buf, &Ok(()), self.now());
+                    self.core.sent(buf, &Ok(()), self.now());
                 }
                 Step::ShutdownWrite | Step::Close => return false,
             }
@@ -140,7 +140,7 @@ impl Conversation {
 
     pub fn say(&mut self, message: &Control) {
         let len = control::body_len(message).expect("small");
-        let said = self.link.send_with(message.id() as u16, len, |out| {
+        let said = self.core.send_with(message.id() as u16, len, |out| {
             control::encode_body(message, out).expect("of that length");
         });
         // To a client that is gone nothing can be said.
@@ -149,7 +149,7 @@ impl Conversation {
 
     /// Ends the session, with a code of the log as the reason.
     pub fn refuse(mut self, code: ErrorCode, text: &str) {
-        self.link.refuse(code.number(), text, self.now());
+        self.core.refuse(code.number(), text, self.now());
         self.flush();
     }
 
@@ -161,14 +161,14 @@ impl Conversation {
             Err((code, mark)) => ack::encode_ack(number, Some(code), &[mark], &mut bytes),
         }
         let body = &bytes[FRAME_HEADER_BYTES..bytes.len() - CHECKSUM_BYTES];
-        let _ = self.link.send_with(FrameId::Ack as u16, body.len(), |out| {
+        let _ = self.core.send_with(FrameId::Ack as u16, body.len(), |out| {
             out.copy_from_slice(body);
         });
     }
 
     /// Ends the session in place of a welcome.
     pub fn turn_away(mut self, code: ErrorCode, text: &str) {
-        self.link.refuse(code.number(), text, self.now());
+        self.core.refuse(code.number(), text, self.now());
         self.flush();
         // What the client said is read, or the connection would be reset, and it might not hear why.
         let _ = self.stream.shutdown(Shutdown::Write);

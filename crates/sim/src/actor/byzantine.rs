@@ -250,7 +250,7 @@ impl ByzantineClient {
     }
 }
 
-/// What the link of a good client sends first.
+/// What the core of a good client sends first.
 pub(super) fn hello() -> Vec<u8> {
     let hello = Hello {
         role: Role::Client,
@@ -259,10 +259,10 @@ pub(super) fn hello() -> Vec<u8> {
     let rings = RingPools::new(4096, 4096, 0).expect("rings can be made here");
     let (log, config) = (LogProtocol::default(), SessionConfig::default());
     let greeting = hello.to_greeting();
-    let link = SessionCore::<_, Mapped>::connecting(log, &config, &rings, &greeting, Now(0));
-    let mut link = link.expect("rings can be made here");
+    let core = SessionCore::<_, Mapped>::connecting(log, &config, &rings, &greeting, Now(0));
+    let mut core = core.expect("rings can be made here");
     loop {
-        match link.poll().expect("it says hello") {
+        match core.poll().expect("it says hello") {
             Step::Send(buf) => return buf.with_unsent(|head, _| head.to_vec()),
             _ => continue,
         }
