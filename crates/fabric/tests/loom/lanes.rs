@@ -110,18 +110,18 @@ fn no_notice_is_overwritten_before_it_is_read() {
                 lane.publish(0, &record(n));
                 notices.publish(&notice(n));
             }
-            let mut notices = region.notice_reader(0, 1, 0, 0);
+            let mut unread = region.notice_reader(0, 1, 0, 0);
             let thread = spawn_roomy(move || {
                 assert_eq!(
-                    notices.peek(0).found(),
+                    unread.peek(0).found(),
                     Some(notice(0)),
                     "answered and not read yet"
                 );
-                notices.advance();
+                unread.advance();
                 lane.publish(2, &record(2));
-                assert_eq!(notices.peek(0).found(), Some(notice(1)));
-                notices.advance();
-                notices
+                assert_eq!(unread.peek(0).found(), Some(notice(1)));
+                unread.advance();
+                unread
             });
             let mut reader = region.lane_reader(1, 0);
             reader.seek(2);
@@ -132,12 +132,12 @@ fn no_notice_is_overwritten_before_it_is_read() {
                     answered += 1;
                 }
             }
-            let mut notices = thread.join().unwrap();
+            let mut unread = thread.join().unwrap();
             for n in 2..answered {
-                assert_eq!(notices.peek(0).found(), Some(notice(n)));
-                notices.advance();
+                assert_eq!(unread.peek(0).found(), Some(notice(n)));
+                unread.advance();
             }
-            assert_eq!(notices.peek(0).found(), None);
+            assert_eq!(unread.peek(0).found(), None);
         },
     );
 }
