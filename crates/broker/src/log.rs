@@ -183,7 +183,7 @@ pub struct TopicStats {
 pub struct Log<M: Memory> {
     region: Region<M>,
     claim: Arc<Claim>,
-    blog: PayloadFile<M>,
+    payload_file: PayloadFile<M>,
     index: IndexWriter<M>,
     /// Topics of orders 0 and 1.
     local: BTreeMap<u32, LocalTopic<M>>,
@@ -237,7 +237,10 @@ impl<M: Memory> Log<M> {
 
     /// Free and total bytes of the payload file.
     pub fn space(&self) -> (u64, u64) {
-        (self.blog.free_bytes(), self.blog.total_bytes())
+        (
+            self.payload_file.free_bytes(),
+            self.payload_file.total_bytes(),
+        )
     }
 
     /// Bytes of batches that are being received into the log, or wait for their place in the order.
@@ -257,7 +260,7 @@ impl<M: Memory> Log<M> {
         Freed {
             changes: self.admission.given_back() + self.evictions + self.order.events_seen(),
             unjudged: self.order.unjudged(),
-            free_bytes: self.blog.free_bytes(),
+            free_bytes: self.payload_file.free_bytes(),
         }
     }
 
@@ -384,7 +387,7 @@ impl<M: Memory> Log<M> {
 
     /// Whether a batch would outlive what was received beside it, in an extent that others could use.
     pub fn is_late(&mut self, location: &Location) -> bool {
-        let of_log = self.blog.total_bytes() / 16 * LATE_SIXTEENTHS;
+        let of_log = self.payload_file.total_bytes() / 16 * LATE_SIXTEENTHS;
         let Ok(extents) = self.extents_of(location.topic) else {
             return false;
         };
@@ -450,7 +453,7 @@ impl<M: Memory> Log<M> {
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
         let record = IndexRecord {
             base,
-            blog_at: at,
+            payload_at: at,
             producer: header.producer(),
             sequence: header.sequence(),
             append_time: wall.0,

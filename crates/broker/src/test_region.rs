@@ -13,7 +13,7 @@ pub(crate) fn geometry() -> Geometry {
         lanes: 1,
         lane_slots: 16,
         index_pages: 16,
-        blog_bytes: 64 << 10,
+        payload_bytes: 64 << 10,
         goi_pages: 4,
         sessions: 1,
         ..Geometry::default()
@@ -24,6 +24,6 @@ pub(crate) fn geometry() -> Geometry {
 pub(crate) fn region(geometry: &Geometry) -> Region<Simulated> {
     let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
     let control = file(Layout::new(geometry).control_bytes(), 1);
-    let blogs = vec![file(geometry.blog_bytes, 2)];
-    Region::format(control, blogs, geometry, 9, 1).expect("a good geometry")
+    let payload_files = vec![file(geometry.payload_bytes, 2)];
+    Region::format(control, payload_files, geometry, 9, 1).expect("a good geometry")
 }

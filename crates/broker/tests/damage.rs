@@ -86,7 +86,7 @@ impl Left {
         drop(cluster);
         let region = Region::open(&dir, Coherence::Coherent).expect("it was left in order");
         let layout = region.layout().clone();
-        let names = ["control", "blog-1"].map(|name| dir.join(name));
+        let names = ["control", "payload-1"].map(|name| dir.join(name));
         let files = names.map(|path| (path.clone(), fs::read(path).expect("it is there")));
         Self {
             _parent: parent,

@@ -39,7 +39,7 @@ fn the_table_takes_as_many_topics_as_it_has_records() {
         index_pages: 16,
         goi_pages: 16,
         sessions: 16,
-        blog_bytes: 1 << 20,
+        payload_bytes: 1 << 20,
         ..Geometry::default()
     };
     let dir = tmp.path().join("region");

@@ -211,14 +211,14 @@ fn a_damaged_batch_costs_only_what_lies_before_it() {
         publish(&cluster, "t", n.into(), &[&[n; 1000]]);
     }
     drop(cluster);
-    let blog = dir.join("blog-1");
-    let mut bytes = std::fs::read(&blog).expect("the payload");
+    let payload_file = dir.join("payload-1");
+    let mut bytes = std::fs::read(&payload_file).expect("the payload");
     let third = bytes
         .windows(1000)
         .position(|w| w.iter().all(|b| *b == 3))
         .expect("batch 3");
     bytes[third + 10] = 0;
-    std::fs::write(&blog, &bytes).expect("it is ours");
+    std::fs::write(&payload_file, &bytes).expect("it is ours");
     let again = small().region_dir(&dir).start().expect("it starts again");
     let mut reader = Peer::greet(data(&again));
     let all = Control::Subscribe(Subscribe {

@@ -323,10 +323,10 @@ fn with_leftovers(damage: impl FnOnce(&mut Vec<u8>)) -> Vec<(u64, Vec<u8>)> {
         lane.position() == 3
     });
     cluster.crash_broker(1);
-    let blog = dir.join("blog-1");
-    let mut bytes = std::fs::read(&blog).expect("the payload");
+    let payload_file = dir.join("payload-1");
+    let mut bytes = std::fs::read(&payload_file).expect("the payload");
     damage(&mut bytes);
-    std::fs::write(&blog, &bytes).expect("it is ours");
+    std::fs::write(&payload_file, &bytes).expect("it is ours");
 
     cluster.restart_broker(0).expect("the head comes back");
     cluster.restart_broker(1).expect("the broker comes back");

@@ -51,7 +51,10 @@ fn a_broker_joins_and_another_leaves_and_is_not_started_again() {
     let before = names(&space);
     let (mut joined, ready) = join(&up);
     assert!(ready.starts_with("ready id=3 "), "{ready}");
-    assert!(!before.contains(&"blog-3".to_owned()) && names(&space).contains(&"blog-3".to_owned()));
+    assert!(
+        !before.contains(&"payload-3".to_owned())
+            && names(&space).contains(&"payload-3".to_owned())
+    );
     assert_eq!(
         status(&up),
         states(&[(0, "ready"), (1, "ready"), (2, "ready"), (3, "ready")])
@@ -148,15 +151,15 @@ fn a_broker_that_finds_no_memory_to_join_with_says_so() {
     let space = Space::new();
     let up = Up::start(&space, &["--standbys", "0"]);
     // Where its payload would be made there is something that cannot be written to.
-    std::fs::create_dir(space.region().join("blog-3.new")).expect("the region is ours");
+    std::fs::create_dir(space.region().join("payload-3.new")).expect("the region is ours");
     let refused = run(&mut embar(&["broker", "--follower", up.bootstrap()]));
     assert!(!refused.status.success());
     assert!(
-        text(&refused.stderr).contains("blog-3.new"),
+        text(&refused.stderr).contains("payload-3.new"),
         "{}",
         text(&refused.stderr)
     );
-    std::fs::remove_dir(space.region().join("blog-3.new")).expect("ours");
+    std::fs::remove_dir(space.region().join("payload-3.new")).expect("ours");
     let (mut joined, ready) = join(&up);
     assert!(ready.starts_with("ready id=3 "), "{ready}");
     signal(joined.id(), "TERM");

@@ -43,8 +43,8 @@ fn free_and_total(broker: SocketAddr) -> (u64, u64) {
         panic!("a status")
     };
     (
-        status.brokers[0].blog_free_bytes,
-        status.brokers[0].blog_total_bytes,
+        status.brokers[0].payload_free_bytes,
+        status.brokers[0].payload_total_bytes,
     )
 }
 

@@ -30,7 +30,7 @@ pub const GOI_PAGES_MIN: u32 = 4;
 /// Most sessions that a sequencer knows.
 pub const SESSIONS_MAX: u32 = 1 << 20;
 /// Most payload bytes of a broker.
-pub const BLOG_BYTES_MAX: u64 = 1 << 44;
+pub const PAYLOAD_BYTES_MAX: u64 = 1 << 44;
 /// Bytes of an index page.
 pub const INDEX_PAGE_BYTES: u64 = 4096;
 
@@ -55,7 +55,7 @@ pub struct Geometry {
     /// Index pages of 4 KiB per data broker.
     pub index_pages: u32,
     /// Payload bytes per data broker: a multiple of 16 MiB, or, when smaller, of 64 KiB.
-    pub blog_bytes: u64,
+    pub payload_bytes: u64,
     /// Rows, the last ones, that take no data and sequence when the head cannot.
     pub standbys: u16,
     /// Data rows, the last of them, for brokers that join later: their payload files are made when
@@ -76,7 +76,7 @@ impl Default for Geometry {
             lanes: 8,
             lane_slots: 1024,
             index_pages: 4096,
-            blog_bytes: 1 << 30,
+            payload_bytes: 1 << 30,
             standbys: 0,
             spares: 0,
             goi_pages: 4096,
@@ -86,7 +86,7 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// Whether the process of this row takes data, that is, has a blog.
+    /// Whether the process of this row takes data, that is, has a payload file.
     pub fn takes_data(&self, row: u16) -> bool {
         self.data_range().contains(&row)
     }
@@ -156,7 +156,12 @@ impl Geometry {
             1,
             INDEX_PAGES_MAX.into(),
         )?;
-        within("blog_bytes", self.blog_bytes, UNIT_BYTES, BLOG_BYTES_MAX)?;
+        within(
+            "payload_bytes",
+            self.payload_bytes,
+            UNIT_BYTES,
+            PAYLOAD_BYTES_MAX,
+        )?;
         let most = STANDBYS_MAX.min(self.brokers - 1);
         within("standbys", self.standbys.into(), 0, most.into())?;
         self.check_spares()?;
@@ -173,15 +178,15 @@ impl Geometry {
                 self.lane_slots
             )));
         }
-        let step = if self.blog_bytes < BLOCK_BYTES_MAX {
+        let step = if self.payload_bytes < BLOCK_BYTES_MAX {
             UNIT_BYTES
         } else {
             BLOCK_BYTES_MAX
         };
-        if !self.blog_bytes.is_multiple_of(step) {
+        if !self.payload_bytes.is_multiple_of(step) {
             return Err(invalid(format!(
-                "blog_bytes is {}; it must be a multiple of {step}",
-                self.blog_bytes
+                "payload_bytes is {}; it must be a multiple of {step}",
+                self.payload_bytes
             )));
         }
         Ok(())
@@ -276,11 +281,11 @@ mod tests {
                 ..good.clone()
             },
             Geometry {
-                blog_bytes: 100,
+                payload_bytes: 100,
                 ..good.clone()
             },
             Geometry {
-                blog_bytes: (16 << 20) + (64 << 10),
+                payload_bytes: (16 << 20) + (64 << 10),
                 ..good.clone()
             },
         ] {

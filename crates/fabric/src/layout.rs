@@ -18,7 +18,7 @@ use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 use crate::topic_record::{TOPIC_RECORD_BYTES, TOPIC_RECORD_PAYLOAD_BYTES_MAX};
 
 /// Version of everything in the region. A change of any layout raises it.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Bytes set aside for the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -432,15 +432,15 @@ impl fmt::Display for Layout {
         let last = g.data_rows().last().unwrap_or(first);
         writeln!(
             f,
-            "\nblog-{first} to blog-{last}: {} bytes each, extents of {UNIT_BYTES} to {}",
-            g.blog_bytes,
+            "\npayload-{first} to payload-{last}: {} bytes each, extents of {UNIT_BYTES} to {}",
+            g.payload_bytes,
             UNIT_BYTES << ORDER_MAX
         )?;
         if g.spares > 0 {
             let spare = last + 1 - g.spares;
             writeln!(
                 f,
-                "blog-{spare} to blog-{last} are of spares: made, and these bytes taken, when a broker first joins there; the tables above have room for them"
+                "payload-{spare} to payload-{last} are of spares: made, and these bytes taken, when a broker first joins there; the tables above have room for them"
             )?;
         }
         writeln!(

@@ -20,11 +20,11 @@
 //!
 //! # let tmp = tempfile::tempdir()?;
 //! # let dir = tmp.path().join("region");
-//! let geometry = Geometry { blog_bytes: 1 << 20, index_pages: 16, ..Geometry::default() };
+//! let geometry = Geometry { payload_bytes: 1 << 20, index_pages: 16, ..Geometry::default() };
 //! let region = Region::create(&dir, &geometry, Coherence::Coherent)?;
 //! let claim = region.claim(1)?;
 //!
-//! let payload = region.blog(&claim);
+//! let payload = region.payload_file(&claim);
 //! let mut extent = payload.allocate(64 << 10).expect("all of it is free");
 //! let mut reservation = extent.reserve(5).expect("a fresh extent has room");
 //! reservation.write(0, b"hello");

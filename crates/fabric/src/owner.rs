@@ -16,7 +16,7 @@ use embar_memory::FileId;
 
 /// The right to write what belongs to one row, for one incarnation of its owner.
 ///
-/// Dropping it, and every blog made with it, gives the row up.
+/// Dropping it, and every [`PayloadFile`](embar_memory::PayloadFile) had with it, gives the row up.
 #[derive(Debug)]
 pub struct Claim {
     row: u16,

@@ -15,14 +15,14 @@ use crate::region::Region;
 const CHUNK_BYTES: u64 = 32 << 20;
 
 impl Region<Mapped> {
-    /// Makes the control file and, when the row takes data, its blog present and writable in this
+    /// Makes the control file and, when the row takes data, its payload file present and writable in this
     /// process, with up to `threads` threads at once.
     ///
     /// `progress(done, total)` counts bytes and is called from those threads after every 32 MiB.
     /// Fails when the kernel is out of memory.
     ///
     /// # Panics
-    /// While there is a blog of that payload: pages are touched, and only the blog may do that.
+    /// While there is a [`PayloadFile`](embar_memory::PayloadFile) of the row, which alone may touch its pages.
     pub fn prefault(
         &self,
         row: u16,

@@ -85,7 +85,7 @@ records! {
     PbrRecord {
         /// Offset of the batch in the payload file of the lane's broker. What a session asks for uses
         /// this field and others in ways of its own: `embar_order::request`.
-        0 blog_at: u64,
+        0 payload_at: u64,
         /// Identity of the publisher.
         8 producer: u64,
         /// The batch's number in its session.
@@ -113,12 +113,12 @@ records! {
         55 orders: u8,
     }
 
-    /// An appended batch: offsets `base..base + count` live at `blog_at..blog_at + len`.
+    /// An appended batch: offsets `base..base + count` live at `payload_at..payload_at + len`.
     IndexRecord {
         /// Offset of the first message.
         0 base: u64,
         /// Offset of the batch in the owner's payload file.
-        8 blog_at: u64,
+        8 payload_at: u64,
         /// Identity of the publisher.
         16 producer: u64,
         /// The publisher's number of the batch.
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn bytes_are_little_endian_at_their_offsets() {
         let record = PbrRecord {
-            blog_at: 0x0102,
+            payload_at: 0x0102,
             len: 0x0304,
             orders: 9,
             ..Default::default()

@@ -1,4 +1,4 @@
-//! A region: the control file and the blogs, and the way to everything in them.
+//! A region: the control file and the payload files, and the way to everything in them.
 
 mod files;
 mod incarnation;
@@ -62,19 +62,20 @@ struct Parts<M> {
 struct Home<M> {
     dir: PathBuf,
     /// Maps the payload file of a row that had none when the region was opened.
-    find_blog: FindBlog<M>,
+    map_payload: MapPayload<M>,
 }
 
 /// Memory like the control file's, of a file of so many bytes in the directory.
-type FindBlog<M> = fn(&M, &Path, u16, u64) -> Result<Arc<M>, RegionError>;
+type MapPayload<M> = fn(&M, &Path, u16, u64) -> Result<Arc<M>, RegionError>;
 
 impl<M: ShowsCopies> Region<M> {
-    /// Makes a region out of a control file of zeros, as a new one has, and blogs of any content: because
+    /// Makes a region out of a control file of zeros, as a new one has, and payload files of any content: because
     /// what is not zero and no record is damage. `nonce` is random and not zero; `created` is
-    /// in nanoseconds since the Unix epoch; `blogs` are those of the data rows, in order.
+    /// in nanoseconds since the Unix epoch; `payload_files` are those of the data rows, in order.
     ///
     /// For simulations and tests; [`Region::create`] makes one in a directory. The caller keeps
-    /// the memory, and may store into it: so it must not be a mapping, of which a blog shows slices.
+    /// the memory, and may store into it: so it must not be a mapping, of which a
+    /// [`PayloadFile`](embar_memory::PayloadFile) shows slices.
     ///
     /// ```compile_fail,E0277
     /// # use embar_fabric::{Coherence, Geometry, Mapped, Region};
@@ -84,18 +85,18 @@ impl<M: ShowsCopies> Region<M> {
     /// ```
     pub fn format(
         control: Arc<M>,
-        blogs: Vec<Arc<M>>,
+        payload_files: Vec<Arc<M>>,
         geometry: &Geometry,
         nonce: u32,
         created: u64,
     ) -> Result<Self, RegionError> {
         Self::write_tables(&*control, geometry, nonce, created)?;
-        Self::from_parts(control, blogs)
+        Self::from_parts(control, payload_files)
     }
 
     /// Opens a region whose memory is at hand: validates the superblock and every length.
-    pub fn from_parts(control: Arc<M>, blogs: Vec<Arc<M>>) -> Result<Self, RegionError> {
-        Self::attach(control, blogs.into_iter().map(Some), None)
+    pub fn from_parts(control: Arc<M>, payload_files: Vec<Arc<M>>) -> Result<Self, RegionError> {
+        Self::attach(control, payload_files.into_iter().map(Some), None)
     }
 }
 
@@ -131,28 +132,28 @@ impl<M: Memory> Region<M> {
     /// Payload files by data row, in order; only those of spares may be missing.
     fn attach(
         control: Arc<M>,
-        blogs: impl IntoIterator<Item = Option<Arc<M>>>,
+        payload_files: impl IntoIterator<Item = Option<Arc<M>>>,
         home: Option<Home<M>>,
     ) -> Result<Self, RegionError> {
         let named = home.as_ref().map_or(Path::new(""), |it| &it.dir);
         let block = Superblock::load(&*control).map_err(|e| invalid(named, e))?;
         let layout = Layout::new(&block.geometry);
         let geometry = &block.geometry;
-        let blogs: Vec<Option<Arc<M>>> = blogs.into_iter().collect();
-        let fits = |(row, blog): (u16, &Option<Arc<M>>)| match blog {
-            Some(blog) => blog.len() >= geometry.blog_bytes,
+        let payload_files: Vec<Option<Arc<M>>> = payload_files.into_iter().collect();
+        let fits = |(row, payload_file): (u16, &Option<Arc<M>>)| match payload_file {
+            Some(payload_file) => payload_file.len() >= geometry.payload_bytes,
             None => geometry.is_spare(row),
         };
         let lengths_fit = control.len() >= layout.control_bytes()
-            && blogs.len() == geometry.data_rows().count()
-            && geometry.data_rows().zip(&blogs).all(fits);
+            && payload_files.len() == geometry.data_rows().count()
+            && geometry.data_rows().zip(&payload_files).all(fits);
         if !lengths_fit {
             return Err(RegionError::damaged(
                 named,
                 "a file is missing or too short",
             ));
         }
-        let files = blogs.iter().flatten().chain([&control]);
+        let files = payload_files.iter().flatten().chain([&control]);
         if !payload::are_apart(files.map(|memory| &**memory)) {
             return Err(RegionError::damaged(named, "two of its files are the same"));
         }
@@ -160,7 +161,7 @@ impl<M: Memory> Region<M> {
         Ok(Self {
             parts: Arc::new(Parts {
                 control,
-                payloads: blogs.into_iter().map(Payload::new).collect(),
+                payloads: payload_files.into_iter().map(Payload::new).collect(),
                 layout,
                 nonce,
                 created,

@@ -4,15 +4,15 @@ use embar_memory::payload::{BLOCK_BYTES_MAX, UNIT_BYTES};
 
 use crate::error::RegionError;
 use crate::geometry::{
-    BLOG_BYTES_MAX, GOI_PAGES_MAX, Geometry, INDEX_PAGES_MAX, ROWS_MAX, STANDBYS_MAX, TOPICS_MAX,
-    invalid, within,
+    GOI_PAGES_MAX, Geometry, INDEX_PAGES_MAX, PAYLOAD_BYTES_MAX, ROWS_MAX, STANDBYS_MAX,
+    TOPICS_MAX, invalid, within,
 };
 use crate::layout::Layout;
 use crate::sessions::SESSION_BYTES;
 
 /// Payload bytes per index page that [`Geometry::for_cluster`] plans with: 63 batches of 4 KiB
 /// fill a page as fast as its share of the payload.
-const BLOG_BYTES_PER_INDEX_PAGE: u64 = 256 << 10;
+const PAYLOAD_BYTES_PER_INDEX_PAGE: u64 = 256 << 10;
 /// Index pages that even a small region gets.
 const INDEX_PAGES_MIN: u32 = 512;
 /// Bytes of a region for each topic that [`Geometry::for_cluster`] plans with, unless its caller says how many...
@@ -62,18 +62,19 @@ impl Geometry {
         geometry.sessions = room.clamp(1, SESSIONS.into()) as u32;
         geometry.check_spares()?;
         let sharers = u64::from(data_brokers.max(1));
-        let mut blocks = region_bytes.min(BLOG_BYTES_MAX) / sharers / BLOCK_BYTES_MAX;
+        let mut blocks = region_bytes.min(PAYLOAD_BYTES_MAX) / sharers / BLOCK_BYTES_MAX;
         // The index grows with the payload, so step down to what fits beside it.
         while blocks > 0 {
-            geometry.blog_bytes = blocks * BLOCK_BYTES_MAX;
-            let pages = geometry.blog_bytes / BLOG_BYTES_PER_INDEX_PAGE;
+            geometry.payload_bytes = blocks * BLOCK_BYTES_MAX;
+            let pages = geometry.payload_bytes / PAYLOAD_BYTES_PER_INDEX_PAGE;
             let pages = pages.clamp(INDEX_PAGES_MIN.into(), INDEX_PAGES_MAX.into());
             // Each topic that holds anything takes an extent, a page of the index, and one of the order.
-            let held =
-                |blogs| u64::from(geometry.topics).min(blogs * geometry.blog_bytes / UNIT_BYTES);
+            let held = |payload_files| {
+                u64::from(geometry.topics).min(payload_files * geometry.payload_bytes / UNIT_BYTES)
+            };
             // As many records as all brokers' indexes together, those that join included.
-            let blogs = sharers + u64::from(spares);
-            let goi_pages = (pages * blogs).max(held(blogs));
+            let payload_files = sharers + u64::from(spares);
+            let goi_pages = (pages * payload_files).max(held(payload_files));
             let index_pages = pages.max(held(1));
             geometry.index_pages = index_pages as u32;
             geometry.goi_pages = goi_pages.min(GOI_PAGES_MAX.into()) as u32;
@@ -91,8 +92,8 @@ impl Geometry {
 
     /// Bytes of all files that are made with the region.
     pub fn total_bytes(&self) -> u64 {
-        let blogs = self.data_rows().filter(|row| !self.is_spare(*row)).count() as u64;
-        Layout::new(self).control_bytes() + blogs * self.blog_bytes
+        let payload_files = self.data_rows().filter(|row| !self.is_spare(*row)).count() as u64;
+        Layout::new(self).control_bytes() + payload_files * self.payload_bytes
     }
 }
 
@@ -157,7 +158,7 @@ mod tests {
             let geometry = shape(bytes, most);
             geometry.validate().unwrap();
             assert!(geometry.total_bytes() <= bytes);
-            let extents = geometry.blog_bytes / UNIT_BYTES;
+            let extents = geometry.payload_bytes / UNIT_BYTES;
             let topics = u64::from(TOPICS_MAX);
             assert!(u64::from(geometry.index_pages) >= extents.min(topics));
             assert!(u64::from(geometry.goi_pages) >= (4 * extents).min(topics));
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(geometry.candidates().collect::<Vec<_>>(), [0, 6]);
         assert!(geometry.total_bytes() <= 1 << 30);
         let without = Geometry::for_cluster(1 << 30, 3, 1, 0, None).unwrap();
-        let lost = 1.0 - geometry.blog_bytes as f64 / without.blog_bytes as f64;
+        let lost = 1.0 - geometry.payload_bytes as f64 / without.payload_bytes as f64;
         assert!(
             lost < 0.16,
             "two spares cost the others {lost} of their payload"

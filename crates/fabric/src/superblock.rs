@@ -41,7 +41,7 @@ struct Raw {
     standbys: u16,
     lane_slots: u32,
     index_pages: u32,
-    blog_bytes: u64,
+    payload_bytes: u64,
     goi_pages: u32,
     sessions: u32,
     spares: u16,
@@ -55,7 +55,7 @@ const _: () = assert!(COPY_AT + RAW_BYTES as u64 <= SUPERBLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(Raw, version) == 8);
 const _: () = assert!(std::mem::offset_of!(Raw, crc) == 12);
 const _: () = assert!(std::mem::offset_of!(Raw, created) == 24);
-const _: () = assert!(std::mem::offset_of!(Raw, blog_bytes) == 48);
+const _: () = assert!(std::mem::offset_of!(Raw, payload_bytes) == 48);
 const _: () = assert!(SUPERBLOCK_BYTES.is_multiple_of(LINE_BYTES));
 
 /// What a region's superblock says.
@@ -88,7 +88,7 @@ impl Superblock {
         raw.lanes = g.lanes;
         raw.lane_slots = g.lane_slots;
         raw.index_pages = g.index_pages;
-        raw.blog_bytes = g.blog_bytes;
+        raw.payload_bytes = g.payload_bytes;
         raw.standbys = g.standbys;
         raw.goi_pages = g.goi_pages;
         raw.sessions = g.sessions;
@@ -121,7 +121,7 @@ impl Superblock {
             lanes: raw.lanes,
             lane_slots: raw.lane_slots,
             index_pages: raw.index_pages,
-            blog_bytes: raw.blog_bytes,
+            payload_bytes: raw.payload_bytes,
             standbys: raw.standbys,
             goi_pages: raw.goi_pages,
             sessions: raw.sessions,

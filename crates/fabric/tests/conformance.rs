@@ -1,8 +1,6 @@
 //! One suite for every memory: mapped and coherent, mapped and written back by hand, simulated.
 #![cfg(not(loom))]
 
-#[path = "conformance/blog.rs"]
-mod blog;
 mod common;
 #[path = "common/follow.rs"]
 mod follow;
@@ -20,6 +18,8 @@ mod memory;
 mod news;
 #[path = "conformance/notice.rs"]
 mod notice;
+#[path = "conformance/payload_file.rs"]
+mod payload_file;
 #[path = "conformance/sequencer.rs"]
 mod sequencer;
 #[path = "conformance/setup.rs"]
@@ -87,12 +87,12 @@ suite! {
     index::a_restart_continues,
     index::a_dropped_chain_is_gone,
     index::a_truncated_chain_ends_where_asked,
-    blog::what_is_committed_is_read_elsewhere,
-    blog::a_block_stays_until_nobody_holds_it,
-    blog::reservations_are_aligned_and_bounded,
-    blog::the_last_reservation_can_be_given_back,
-    blog::spans_slice_and_join,
-    blog::recovery_finds_the_bytes,
-    blog::wild_numbers_are_refused,
-    blog::a_second_blog_panics,
+    payload_file::what_is_committed_is_read_elsewhere,
+    payload_file::a_block_stays_until_nobody_holds_it,
+    payload_file::reservations_are_aligned_and_bounded,
+    payload_file::the_last_reservation_can_be_given_back,
+    payload_file::spans_slice_and_join,
+    payload_file::recovery_finds_the_bytes,
+    payload_file::wild_numbers_are_refused,
+    payload_file::a_second_payload_file_panics,
 }

@@ -45,12 +45,13 @@ fn payload(base: u64) -> Vec<u8> {
 
 /// A broker's life: recover, then append, acknowledge and release until it dies.
 fn live(host: &Host, promised: &mut Promised) {
-    let region = Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
+    let region =
+        Region::from_parts(Arc::clone(&host.control), host.payload_files.clone()).expect("whole");
     let claim = region.claim_unlocked(1);
-    let blog = region.blog(&claim);
+    let payload_file = region.payload_file(&claim);
     let mut window = region.window_writer(&claim, TOPIC);
     let mut index = region.index_writer(&claim);
-    let mut kept = recover(&region, &blog);
+    let mut kept = recover(&region, &payload_file);
     let mut next = index.next(CHAIN).unwrap_or(window.window().next);
     assert!(
         next >= promised.acked,
@@ -64,7 +65,7 @@ fn live(host: &Host, promised: &mut Promised) {
     let mut lane = region.lane_writer(&claim, 0);
     let mut reader = region.lane_reader(1, 0);
     reader.seek(lane.next());
-    let mut extent = blog
+    let mut extent = payload_file
         .allocate(64 << 10)
         .expect("recovered batches use two extents at most");
     loop {
@@ -75,7 +76,7 @@ fn live(host: &Host, promised: &mut Promised) {
         reservation.write(0, &payload(next));
         let span = reservation.commit();
         let record = PbrRecord {
-            blog_at: span.at(),
+            payload_at: span.at(),
             len: BATCH as u32,
             count: 1,
             chain: CHAIN,
@@ -90,7 +91,7 @@ fn live(host: &Host, promised: &mut Promised) {
         assert_eq!(found, record, "a record of this incarnation");
         let indexed = IndexRecord {
             base: next,
-            blog_at: found.blog_at,
+            payload_at: found.payload_at,
             len: found.len,
             count: 1,
             ..Default::default()
@@ -112,12 +113,12 @@ fn live(host: &Host, promised: &mut Promised) {
 /// Takes the memory of all retained batches and checks every byte of them.
 fn recover<M: Memory>(
     region: &Region<M>,
-    blog: &PayloadFile<M>,
+    payload_file: &PayloadFile<M>,
 ) -> Vec<(u64, embar_memory::Span<M>)> {
     let records = check(region);
     let mut extents = std::collections::BTreeMap::new();
     for record in &records {
-        let located = PayloadFile::<M>::locate(record.blog_at, record.len, record.extent_order);
+        let located = PayloadFile::<M>::locate(record.payload_at, record.len, record.extent_order);
         let (start, end) = located.expect("inside of a block");
         let cursor: &mut u32 = extents.entry(start).or_default();
         *cursor = end.max(*cursor);
@@ -125,7 +126,9 @@ fn recover<M: Memory>(
     let extents: Vec<_> = extents
         .into_iter()
         .map(|(start, cursor)| {
-            let mut extent = blog.allocate_at(start, 0).expect("no two extents overlap");
+            let mut extent = payload_file
+                .allocate_at(start, 0)
+                .expect("no two extents overlap");
             extent.set_cursor(cursor);
             extent
         })
@@ -135,7 +138,7 @@ fn recover<M: Memory>(
         .map(|record| {
             let span = extents
                 .iter()
-                .find_map(|e| e.span(record.blog_at, record.len));
+                .find_map(|e| e.span(record.payload_at, record.len));
             let span = span.expect("inside of its extent");
             span.with_bytes(|bytes| assert_eq!(bytes, payload(record.base), "I2: whole bytes"));
             (record.base, span)
@@ -192,9 +195,9 @@ fn lives(seed: u64, steps: u64, faults: Faults) -> Result<(), String> {
     // A last one that lives long enough to look.
     let host = Host::new(&cluster, seed, u64::MAX, Faults::default());
     let looked = catch_unwind(AssertUnwindSafe(|| {
-        let region =
-            Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
-        let kept = recover(&region, &region.blog(&region.claim_unlocked(1)));
+        let region = Region::from_parts(Arc::clone(&host.control), host.payload_files.clone())
+            .expect("whole");
+        let kept = recover(&region, &region.payload_file(&region.claim_unlocked(1)));
         let end = kept.last().map_or(promised.released, |(base, _)| base + 1);
         assert!(
             end >= promised.acked,
@@ -259,8 +262,8 @@ fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
     for steps in 0..200 {
         let cluster = Cluster::seeded(&geometry(), steps + 1);
         let host = Host::new(&cluster, steps, u64::MAX, Faults::default());
-        let region =
-            Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
+        let region = Region::from_parts(Arc::clone(&host.control), host.payload_files.clone())
+            .expect("whole");
         let mut records = region.topic_record_writer(&region.claim_unlocked(0));
         records.store(1, &[1; 300]).expect("it fits");
         rewrite(&*host.control, 8192, NONCE, 1, &[1; 56]);

@@ -66,7 +66,7 @@ fn a_killed_holder_is_dead() {
     let geometry = Geometry {
         brokers: 3,
         index_pages: 4,
-        blog_bytes: 256 << 10,
+        payload_bytes: 256 << 10,
         ..Geometry::default()
     };
     let region = Region::create(&dir, &geometry, Coherence::Coherent).expect("room");

@@ -19,7 +19,7 @@ fn small() -> Geometry {
         lanes: 1,
         lane_slots: 2,
         index_pages: 4,
-        blog_bytes: UNIT.into(),
+        payload_bytes: UNIT.into(),
         ..Geometry::default()
     }
 }
@@ -67,39 +67,39 @@ fn refusal<R>(call: impl FnOnce() -> R) -> String {
         .expect("a text")
 }
 
-fn extent(blog: &PayloadFile<Mapped>) -> Extent<Mapped> {
-    blog.allocate(UNIT).expect("all of it is free")
+fn extent(payload_file: &PayloadFile<Mapped>) -> Extent<Mapped> {
+    payload_file.allocate(UNIT).expect("all of it is free")
 }
 
 #[test]
-fn a_claim_gives_one_blog_however_often_its_region_is_opened() {
+fn a_claim_gives_one_payload_file_in_all_of_a_process() {
     let dir = Dir::new();
     let (region, again) = (dir.open(), dir.open());
     let claim = region.claim(1).expect("free");
-    let mut first = extent(&region.blog(&claim));
+    let mut first = extent(&region.payload_file(&claim));
     let mut reservation = first.reserve(8).expect("room");
     reservation.write(0, b"AAAAAAAA");
     let span = reservation.commit();
     for other in [&region, &again] {
-        let refused = refusal(|| other.blog(&claim));
+        let refused = refusal(|| other.payload_file(&claim));
         assert!(refused.contains("in use already"), "{refused}");
     }
     assert_eq!(span.as_slice(), b"AAAAAAAA");
     // Once no view of it is left, it may be had anew, through any of them.
     drop((first, span));
-    drop(again.blog(&claim));
-    drop(region.blog(&claim));
+    drop(again.payload_file(&claim));
+    drop(region.payload_file(&claim));
 }
 
 #[test]
-fn the_claim_of_another_region_gives_no_blog() {
+fn the_claim_of_another_region_gives_no_payload_file() {
     let dir = Dir::new();
     let copy = dir.copy();
     let (region, other) = (dir.open(), open(&copy));
     assert_eq!(region.nonce(), other.nonce());
-    let refused = refusal(|| other.blog(&region.claim(1).expect("free")));
+    let refused = refusal(|| other.payload_file(&region.claim(1).expect("free")));
     assert!(refused.contains("a claim made by that region"), "{refused}");
-    let refused = refusal(|| region.blog(&Claim::unlocked(1, 1)));
+    let refused = refusal(|| region.payload_file(&Claim::unlocked(1, 1)));
     assert!(refused.contains("a claim made by that region"), "{refused}");
 }
 
@@ -110,49 +110,49 @@ fn a_row_of_ones_own_is_not_foreign() {
     assert!(region.foreign(2, 0, 64).is_some());
     let claim = region.claim(1).expect("free");
     assert!(region.foreign(1, 0, 64).is_none(), "it is claimed");
-    let blog = region.blog(&claim);
+    let payload_file = region.payload_file(&claim);
     assert!(region.foreign(1, 0, 64).is_none(), "there are slices of it");
     assert!(region.clone().foreign(1, 0, 64).is_none());
     // Where it is mapped another time it is the memory of another, as in another process.
     assert!(other.foreign(1, 0, 64).is_some());
-    drop((blog, claim));
+    drop((payload_file, claim));
     assert!(region.foreign(1, 0, 64).is_none());
 }
 
 #[test]
-fn what_is_read_as_foreign_gives_no_blog_by_the_same_mapping() {
+fn what_is_read_as_foreign_gives_no_payload_file() {
     let dir = Dir::new();
     let (region, other) = (dir.open(), dir.open());
     let foreign = region.foreign(1, 0, 64).expect("there");
     let claim = region.claim(1).expect("free");
-    let refused = refusal(|| region.blog(&claim));
+    let refused = refusal(|| region.payload_file(&claim));
     assert!(refused.contains("open the region again"), "{refused}");
-    drop(other.blog(&claim));
+    drop(other.payload_file(&claim));
     drop(foreign);
 }
 
 #[test]
-fn memory_is_made_present_before_there_is_a_blog_of_it() {
+fn memory_is_made_present_before_its_payload_file_is_had() {
     let dir = Dir::new();
     let (region, other) = (dir.open(), dir.open());
     let claim = region.claim(1).expect("free");
     region.prefault(1, 1, &|_, _| {}).expect("memory");
-    let blog = region.blog(&claim);
+    let payload_file = region.payload_file(&claim);
     for region in [&region, &other] {
         let refused = refusal(|| region.prefault(1, 1, &|_, _| {}));
         assert!(refused.contains("in use already"), "{refused}");
     }
-    drop(blog);
+    drop(payload_file);
     region.prefault(1, 1, &|_, _| {}).expect("memory");
 }
 
 #[test]
 fn a_payload_file_is_not_another_file_of_the_region() {
     let dir = Dir::new();
-    for name in ["control", "blog-2"] {
-        let blog = dir.path.join("blog-1");
-        fs::remove_file(&blog).expect("ours");
-        fs::hard_link(dir.path.join(name), &blog).expect("ours");
+    for name in ["control", "payload-2"] {
+        let payload_file = dir.path.join("payload-1");
+        fs::remove_file(&payload_file).expect("ours");
+        fs::hard_link(dir.path.join(name), &payload_file).expect("ours");
         let refused = Region::<Mapped>::open(&dir.path, Coherence::Coherent);
         assert!(
             matches!(refused, Err(RegionError::Damaged { .. })),

@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// Says to a child where its region is.
 const REGION: &str = "EMBAR_TEST_REGION";
 /// Payload of one broker: more than the child may map, or write.
-const BLOG_BYTES: u64 = 32 << 20;
+const PAYLOAD_BYTES: u64 = 32 << 20;
 /// What it may, in the blocks of 512 or 1,024 bytes in which a shell counts files.
 const FILE_BLOCKS: &str = "8192";
 /// The row whose payload file is made when it is claimed first.
@@ -28,7 +28,7 @@ fn geometry() -> Geometry {
         lanes: 1,
         lane_slots: 4,
         index_pages: 4,
-        blog_bytes: BLOG_BYTES,
+        payload_bytes: PAYLOAD_BYTES,
         standbys: 0,
         spares: 1,
         goi_pages: 4,
@@ -136,7 +136,7 @@ fn a_lock_that_cannot_be_looked_at_is_an_error() {
 #[ignore = "run by another test"]
 fn child_that_cannot_map() {
     let Some(dir) = given() else { return };
-    let most = mapped_bytes() + BLOG_BYTES / 2;
+    let most = mapped_bytes() + PAYLOAD_BYTES / 2;
     let refused = short_of(Resource::As, most, || open(&dir));
     let refused = refused.map(drop).expect_err("it does not fit").to_string();
     assert!(refused.contains("mapping"), "{refused}");
@@ -159,8 +159,8 @@ fn child_without_room() {
         "{refused:?}"
     );
     assert!(!region.owner_alive(SPARE).expect("it can be looked at"));
-    let blog = dir.join(format!("blog-{SPARE}"));
-    assert!(!blog.exists() && !blog.with_extension("new").exists());
+    let payload_file = dir.join(format!("payload-{SPARE}"));
+    assert!(!payload_file.exists() && !payload_file.with_extension("new").exists());
     let elsewhere = dir.with_file_name("elsewhere");
     let refused = Region::create(&elsewhere, &geometry(), Coherence::Coherent);
     let refused = refused.map(drop).expect_err("no room");

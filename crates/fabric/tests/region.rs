@@ -17,7 +17,7 @@ fn small() -> Geometry {
         lanes: 2,
         lane_slots: 4,
         index_pages: 4,
-        blog_bytes: 256 << 10,
+        payload_bytes: 256 << 10,
         standbys: 0,
         spares: 0,
         goi_pages: 16,
@@ -72,7 +72,12 @@ fn what_one_process_creates_another_opens() {
     assert_eq!(
         listing(&dir),
         [
-            "blog-1", "blog-2", "control", "owner-0", "owner-1", "owner-2"
+            "control",
+            "owner-0",
+            "owner-1",
+            "owner-2",
+            "payload-1",
+            "payload-2"
         ]
     );
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
@@ -80,7 +85,7 @@ fn what_one_process_creates_another_opens() {
         (
             mode(&dir),
             mode(&dir.join("control")),
-            mode(&dir.join("blog-1"))
+            mode(&dir.join("payload-1"))
         ),
         (0o700, 0o600, 0o600)
     );
@@ -131,7 +136,7 @@ fn no_space_is_said_before_anything_is_left_behind() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
     let huge = Geometry {
-        blog_bytes: 1 << 44,
+        payload_bytes: 1 << 44,
         ..small()
     };
     let refused =
@@ -250,30 +255,31 @@ fn a_region_in_use_is_kept_and_its_holders_are_named() {
 }
 
 #[test]
-fn a_blog_holds_its_row_until_its_last_span_is_gone() {
+fn a_payload_file_holds_its_row_until_its_last_span_is_gone() {
     let tmp = scratch();
     let region = create(tmp.path());
     let claim = region.claim(1).expect("free");
-    let blog = region.blog(&claim);
-    let span = blog
+    let payload_file = region.payload_file(&claim);
+    let span = payload_file
         .allocate(1)
         .and_then(|mut extent| extent.reserve(64))
         .expect("free")
         .commit();
-    drop((claim, blog));
+    drop((claim, payload_file));
     assert!(matches!(region.claim(1), Err(RegionError::InUse { .. })));
     drop(span);
     assert_eq!(region.claim(1).expect("free").incarnation(), 2);
 }
 
 #[test]
-fn a_blog_in_a_directory_needs_a_lock_of_that_region() {
+fn a_payload_file_in_a_directory_needs_a_lock_of_that_region() {
     let (tmp, tmp2) = (scratch(), scratch());
     let (region, stranger) = (create(tmp.path()), create(tmp2.path()));
     let foreign = stranger.claim(1).expect("free");
     for claim in [embar_fabric::Claim::unlocked(1, 1), foreign] {
-        let blog = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| region.blog(&claim)));
-        assert!(blog.is_err());
+        let payload_file =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| region.payload_file(&claim)));
+        assert!(payload_file.is_err());
     }
 }
 
@@ -290,11 +296,11 @@ fn damage_is_told_from_another_version_and_from_absence() {
         ("instead of", |dir| {
             fs::File::options()
                 .write(true)
-                .open(dir.join("blog-2"))?
+                .open(dir.join("payload-2"))?
                 .set_len(4096)
         }),
-        ("blog-1 is missing", |dir| {
-            fs::remove_file(dir.join("blog-1"))
+        ("payload-1 is missing", |dir| {
+            fs::remove_file(dir.join("payload-1"))
         }),
         ("checksum", |dir| {
             let mut control = fs::read(dir.join("control"))?;
@@ -335,7 +341,7 @@ fn an_interrupted_creation_is_told_from_damage() {
         |dir| fs::write(dir.join("control"), [0; 100]),
         |dir| {
             fs::write(dir.join("control"), vec![0; 1 << 20])?;
-            fs::remove_file(dir.join("blog-2"))
+            fs::remove_file(dir.join("payload-2"))
         },
     ];
     for cut in cut {
@@ -382,6 +388,9 @@ fn another_version_is_refused_and_can_be_removed() {
     fs::write(dir.join("control"), control).expect("ours");
     fs::write(dir.join("takeover"), "").expect("as older versions have it");
     fs::write(dir.join("bell-1-0"), "").expect("as older versions have it");
+    for (now, before) in [("payload-1", "blog-1"), ("payload-2", "blog-2.new")] {
+        fs::rename(dir.join(now), dir.join(before)).expect("as older versions have it");
+    }
     let refused = open(&dir).expect_err("another version");
     assert!(
         matches!(refused, RegionError::OtherVersion { found: 99, .. }),
@@ -409,8 +418,8 @@ fn a_directory_with_other_files_is_never_removed() {
 fn prefault_reports_every_byte() {
     let tmp = scratch();
     let region = create(tmp.path());
-    for (row, blog) in [(0, 0), (1, small().blog_bytes)] {
-        let expected = region.layout().control_bytes() + blog;
+    for (row, payload_file) in [(0, 0), (1, small().payload_bytes)] {
+        let expected = region.layout().control_bytes() + payload_file;
         let seen = Mutex::new(Vec::new());
         let report = |done, total| seen.lock().expect("not poisoned").push((done, total));
         region.prefault(row, 4, &report).expect("room");
@@ -434,21 +443,21 @@ fn a_spare_gets_its_payload_file_when_it_is_first_claimed() {
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
     let other = open(&dir).expect("complete without it");
-    assert!(!listing(&dir).contains(&"blog-2".to_owned()));
+    assert!(!listing(&dir).contains(&"payload-2".to_owned()));
     assert!(!region.owner_alive(2).expect("ours"));
     assert!(
         other.foreign(2, 0, 64).is_none() && other.foreign(1, 0, 64).is_some(),
         "nothing can be read where there is no file"
     );
     // A process died while making it.
-    fs::write(dir.join("blog-2.new"), b"half").expect("ours");
+    fs::write(dir.join("payload-2.new"), b"half").expect("ours");
     let claim = region.claim(2).expect("free");
     assert_eq!((claim.incarnation(), region.incarnation(2)), (1, 1));
-    let file = fs::metadata(dir.join("blog-2")).expect("there");
-    assert_eq!(file.len(), with_a_spare().blog_bytes);
-    assert!(!listing(&dir).contains(&"blog-2.new".to_owned()));
+    let file = fs::metadata(dir.join("payload-2")).expect("there");
+    assert_eq!(file.len(), with_a_spare().payload_bytes);
+    assert!(!listing(&dir).contains(&"payload-2.new".to_owned()));
     let mut extent = region
-        .blog(&claim)
+        .payload_file(&claim)
         .allocate(64 << 10)
         .expect("all of it is free");
     let mut written = extent.reserve(64).expect("room");
@@ -477,12 +486,12 @@ fn a_payload_file_that_cannot_be_mapped_has_an_error_of_its_own() {
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
     let claim = open(&dir).expect("whole").claim(2).expect("free");
-    let (file, away) = (dir.join("blog-2"), tmp.path().join("away"));
+    let (file, away) = (dir.join("payload-2"), tmp.path().join("away"));
     fs::rename(&file, &away).expect("ours");
     fs::create_dir(&file).expect("ours");
     let refused = region.reach(2).expect_err("the kernel does not open it");
     assert!(matches!(refused, RegionError::Io { .. }), "{refused}");
-    assert!(refused.to_string().contains("blog-2"), "{refused}");
+    assert!(refused.to_string().contains("payload-2"), "{refused}");
     assert!(region.foreign(2, 0, 64).is_none());
     fs::remove_dir(&file).expect("empty");
     fs::rename(&away, &file).expect("ours");
@@ -503,17 +512,17 @@ fn a_spare_that_finds_no_space_stays_free() {
     let huge = Geometry {
         brokers: 2,
         spares: 1,
-        blog_bytes: 1 << 44,
+        payload_bytes: 1 << 44,
         ..small()
     };
     let refused = Region::create(&dir, &huge, Coherence::Coherent);
     assert!(refused.is_err(), "a spare without data brokers is refused");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
     // No name is left for a file that is to be made.
-    fs::create_dir(dir.join("blog-2.new")).expect("ours");
+    fs::create_dir(dir.join("payload-2.new")).expect("ours");
     assert!(matches!(region.claim(2), Err(RegionError::Io { .. })));
     assert_eq!(region.incarnation(2), 0);
-    fs::remove_dir(dir.join("blog-2.new")).expect("ours");
+    fs::remove_dir(dir.join("payload-2.new")).expect("ours");
     region.claim(2).expect("free as before");
 }
 
@@ -522,8 +531,8 @@ fn a_claim_gives_back_the_memory_of_unfinished_payload_files() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
-    let half = || fs::write(dir.join("blog-2.new"), b"half").expect("ours");
-    let is_there = || listing(&dir).contains(&"blog-2.new".to_owned());
+    let half = || fs::write(dir.join("payload-2.new"), b"half").expect("ours");
+    let is_there = || listing(&dir).contains(&"payload-2.new".to_owned());
     half();
     let other = region.claim(1).expect("free");
     assert!(!is_there(), "its maker is dead");
@@ -544,7 +553,7 @@ fn an_unfinished_payload_file_is_removed_with_its_region() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
     drop(Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room"));
-    fs::write(dir.join("blog-2.new"), b"half").expect("ours");
+    fs::write(dir.join("payload-2.new"), b"half").expect("ours");
     Region::remove(&dir).expect("it is free");
     assert!(!dir.exists());
 }

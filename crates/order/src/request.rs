@@ -64,7 +64,7 @@ impl Request {
         };
         let secret = u128::from_le_bytes(self.secret.0);
         PbrRecord {
-            blog_at: self.instance,
+            payload_at: self.instance,
             producer: self.producer,
             sequence: secret as u64,
             len: (secret >> 64) as u32,
@@ -96,7 +96,7 @@ impl Request {
             | u128::from(record.count) << 96;
         Some(Self {
             producer: record.producer,
-            instance: record.blog_at,
+            instance: record.payload_at,
             secret: Secret(secret.to_le_bytes()),
             peer: record.payload_crc,
             operation,

@@ -282,7 +282,7 @@ impl<M: Memory> Sequencer<M> {
         self.begin(chain, record.order_level().into());
         let ordered = GoiRecord {
             base,
-            blog_at: record.blog_at,
+            payload_at: record.payload_at,
             producer: record.producer,
             sequence: record.sequence,
             lane_number: source.number as u32,

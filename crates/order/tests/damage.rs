@@ -338,7 +338,7 @@ fn submit_batches(
         let batch = PbrRecord {
             kind: PbrKind::Batch as u8,
             sequence,
-            blog_at: (u64::from(chain) << 12) + (sequence << 6),
+            payload_at: (u64::from(chain) << 12) + (sequence << 6),
             len: 64,
             count: 1,
             session: chain,

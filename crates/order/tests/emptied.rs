@@ -26,7 +26,7 @@ fn take_over(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simula
 fn record(kind: PbrKind, sequence: u64, session_epoch: u32) -> PbrRecord {
     PbrRecord {
         producer: 7,
-        blog_at: 100,
+        payload_at: 100,
         sequence,
         chain: CHAIN,
         count: COUNT,

@@ -118,7 +118,7 @@ fn append(
         let record = GoiRecord {
             base,
             count: 1,
-            blog_at: BYTES_AT,
+            payload_at: BYTES_AT,
             ..GoiRecord::default()
         };
         goi.append(CHAIN, &record).expect("there are pages enough");

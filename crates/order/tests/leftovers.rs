@@ -19,7 +19,7 @@ fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simula
         sessions: 1,
         ..Limits::default()
     };
-    let intact = Box::new(|_: u16, record: &PbrRecord| record.blog_at == WHOLE);
+    let intact = Box::new(|_: u16, record: &PbrRecord| record.payload_at == WHOLE);
     Sequencer::take_over(region, claim, &limits, &|_| true, intact).expect("takes over")
 }
 
@@ -66,7 +66,7 @@ fn many_that_are_not_whole_do_not_hide_the_one_that_is() {
     assert!(matches!(told, Event::Answered { outcome, .. } if outcome.kind == NoticeKind::Opened));
     for number in 1..=LEFT {
         let batch = PbrRecord {
-            blog_at: if number == LEFT { WHOLE } else { 0 },
+            payload_at: if number == LEFT { WHOLE } else { 0 },
             ..record(PbrKind::Batch)
         };
         broker.submit(0, batch, number).expect("room");

@@ -30,7 +30,7 @@ fn with_sequencer<R>(f: impl FnOnce(&mut Sequencer<Simulated>) -> R) -> R {
 fn record(kind: PbrKind, sequence: u64, session_epoch: u32) -> PbrRecord {
     PbrRecord {
         producer: 7,
-        blog_at: 64 * sequence,
+        payload_at: 64 * sequence,
         len: 64,
         sequence,
         chain: CHAIN,

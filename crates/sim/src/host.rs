@@ -44,23 +44,23 @@ pub struct Devices {
     /// The control file.
     pub control: Device,
     /// The payload files, by row of those that take data.
-    pub blogs: Vec<Device>,
+    pub payload_files: Vec<Device>,
 }
 
 impl Devices {
     /// Devices full of garbage, with a fresh region on them.
     pub fn format(plan: &Plan, random: &mut Random) -> Self {
         let geometry = &plan.geometry;
-        let blog = |_| Device::new(geometry.blog_bytes, random.bits());
-        let blogs: Vec<Device> = geometry.data_rows().map(blog).collect();
+        let payload_file = |_| Device::new(geometry.payload_bytes, random.bits());
+        let payload_files: Vec<Device> = geometry.data_rows().map(payload_file).collect();
         let devices = Self {
             control: control_file(geometry),
-            blogs,
+            payload_files,
         };
         let control = Arc::new(devices.control.host(random.bits()));
-        let host = |blog: &Device| Arc::new(blog.host(random.bits()));
-        let blogs = devices.blogs.iter().map(host).collect();
-        let region = Region::format(Arc::clone(&control), blogs, geometry, NONCE, 1);
+        let host = |payload_file: &Device| Arc::new(payload_file.host(random.bits()));
+        let payload_files = devices.payload_files.iter().map(host).collect();
+        let region = Region::format(Arc::clone(&control), payload_files, geometry, NONCE, 1);
         region.expect("the plan's geometry is valid");
         if plan.lanes_begin_at > 0 {
             begin_lanes(&control, geometry, plan.lanes_begin_at);
@@ -70,15 +70,18 @@ impl Devices {
 
     /// The region as it is on the devices, without a cache between.
     pub fn raw(&self) -> Region<Simulated> {
-        let blogs = self.blogs.iter().map(|blog| Arc::new(blog.view()));
-        Region::from_parts(Arc::new(self.control.view()), blogs.collect())
+        let payload_files = self
+            .payload_files
+            .iter()
+            .map(|payload_file| Arc::new(payload_file.view()));
+        Region::from_parts(Arc::new(self.control.view()), payload_files.collect())
             .expect("the superblock was formatted")
     }
 
     /// The memories of a fresh host.
     pub fn host(&self, seed: u64, power: &Power) -> Memories {
         let mut random = Random::new(seed);
-        let files = std::iter::once(&self.control).chain(&self.blogs);
+        let files = std::iter::once(&self.control).chain(&self.payload_files);
         let memory =
             |file: &Device| Arc::new(file.host_on(random.bits(), Faults::default(), power));
         Memories(files.map(memory).collect())
@@ -202,7 +205,7 @@ impl Broker {
         let mut recovered = Recovered::default();
         let log = region.geometry().takes_data(row).then(|| {
             let known: Vec<Topic> = topics.iter().cloned().collect();
-            let marks = Watermarks::of(region.geometry().blog_bytes, &plan.config);
+            let marks = Watermarks::of(region.geometry().payload_bytes, &plan.config);
             let log = Log::open(&region, claim, marks, &known);
             recovered = log.recovered();
             log

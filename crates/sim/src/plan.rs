@@ -293,7 +293,7 @@ fn geometry(random: &mut Random, topics: u16) -> Geometry {
         lanes: random.between(1, 2) as u16,
         lane_slots: *random.pick(&[2, 4, 16]),
         index_pages: random.between(8, 24) as u32,
-        blog_bytes: random.between(5, 12) * (64 << 10),
+        payload_bytes: random.between(5, 12) * (64 << 10),
         standbys,
         spares,
         goi_pages: 4 * u32::from(topics) + random.below(8) as u32,

@@ -13,7 +13,7 @@ fn more_unfinished_batches_than_index_pages_evict_nothing() {
     let mut random = Random::new(1);
     let mut plan = alone(&mut random);
     plan.geometry.index_pages = 8;
-    plan.geometry.blog_bytes = 1 << 20;
+    plan.geometry.payload_bytes = 1 << 20;
     let devices = Devices::format(&plan, &mut random);
     let mut life = Life::begin(&devices, random.bits());
     let topic = life.create_topic();

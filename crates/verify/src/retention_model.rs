@@ -90,8 +90,8 @@ impl RetentionModel {
             _ => u64::from(geometry.goi_pages) * u64::from(goi::PAGE_RECORDS),
         };
         let kept = match plan.retention_bytes {
-            0 => geometry.blog_bytes,
-            limit => limit.min(geometry.blog_bytes),
+            0 => geometry.payload_bytes,
+            limit => limit.min(geometry.payload_bytes),
         };
         Self {
             kept_bytes: kept,

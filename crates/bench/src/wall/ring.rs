@@ -38,9 +38,9 @@ impl Ring {
             std::thread::available_parallelism().map_or(1, usize::from),
             &|_, _| {},
         )?;
-        let blog = region.blog(&claim);
+        let payload_file = region.payload_file(&claim);
         let mut blocks = Vec::new();
-        while let Some(mut extent) = blog.allocate(BLOCK_BYTES_MAX as u32) {
+        while let Some(mut extent) = payload_file.allocate(BLOCK_BYTES_MAX as u32) {
             blocks.extend(extent.reserve(BLOCK_BYTES_MAX as u32));
         }
         anyhow::ensure!(

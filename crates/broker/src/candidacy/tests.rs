@@ -20,19 +20,19 @@ impl World {
             lanes: 1,
             lane_slots: 256,
             index_pages: 16,
-            blog_bytes: 1 << 20,
+            payload_bytes: 1 << 20,
             goi_pages: 64,
             sessions: 16,
             ..Geometry::default()
         };
         let control = Device::blank(Layout::new(&geometry).control_bytes());
-        let blogs = vec![
-            Device::new(geometry.blog_bytes, 2),
-            Device::new(geometry.blog_bytes, 3),
+        let payload_files = vec![
+            Device::new(geometry.payload_bytes, 2),
+            Device::new(geometry.payload_bytes, 3),
         ];
-        let world = Self(control, blogs);
-        let (control, blogs) = world.memories(4);
-        let formatted = Region::format(control, blogs, &geometry, 9, 1);
+        let world = Self(control, payload_files);
+        let (control, payload_files) = world.memories(4);
+        let formatted = Region::format(control, payload_files, &geometry, 9, 1);
         drop(formatted.expect("a good geometry"));
         world
     }
@@ -43,8 +43,8 @@ impl World {
     }
 
     fn candidate(&self, row: u16, config: &BrokerConfig) -> Candidacy<Simulated> {
-        let (control, blogs) = self.memories(100 + u64::from(row));
-        let region = Region::from_parts(control, blogs).expect("it was formatted");
+        let (control, payload_files) = self.memories(100 + u64::from(row));
+        let region = Region::from_parts(control, payload_files).expect("it was formatted");
         let claim = Arc::new(region.claim_unlocked(row));
         Candidacy::new(&region, &claim, config, Now(0))
     }

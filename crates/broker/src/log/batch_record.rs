@@ -14,7 +14,7 @@ pub(super) struct BatchRecord {
     pub producer: u64,
     pub sequence: u64,
     /// Where it lies in the payload file, in bytes.
-    pub blog_at: u64,
+    pub payload_at: u64,
     /// Bytes, header included.
     pub len: u32,
     /// Order of its extent: 64 KiB << order.
@@ -30,7 +30,7 @@ impl From<&IndexRecord> for BatchRecord {
             count: record.count,
             producer: record.producer,
             sequence: record.sequence,
-            blog_at: record.blog_at,
+            payload_at: record.payload_at,
             len: record.len,
             extent_order: record.extent_order,
             is_stamped: true,

@@ -60,7 +60,7 @@ impl<M: Memory> Log<M> {
                 self.evict(topic, &victim);
             }
         }
-        self.blog.allocate(bytes).ok_or(AdmitError::Full)
+        self.payload_file.allocate(bytes).ok_or(AdmitError::Full)
     }
 
     /// Whether what the last search found still keeps every block from being cleared. Cheap where nothing
@@ -86,7 +86,7 @@ impl<M: Memory> Log<M> {
     fn release_counts(&self) -> ReleaseCounts {
         ReleaseCounts {
             settled: self.admission.given_back(),
-            blocks: self.blog.freed_blocks(),
+            blocks: self.payload_file.freed_blocks(),
         }
     }
 
@@ -108,7 +108,7 @@ impl<M: Memory> Log<M> {
             }
         }
         // The end of the log that is smaller than a block is never one.
-        let whole = self.blog.total_bytes() / size;
+        let whole = self.payload_file.total_bytes() / size;
         let mut cheapest: Option<Cheapest> = None;
         let mut staying = Vec::new();
         let mut staying_blocks = 0;
@@ -122,7 +122,7 @@ impl<M: Memory> Log<M> {
             let places = block * size..(block + 1) * size;
             let occupied: u64 = extents.iter().map(|(_, it)| u64::from(it.bytes)).sum();
             // Readers of what was evicted still send from the rest of it.
-            if occupied + self.blog.free_bytes_in(places.clone()) < size {
+            if occupied + self.payload_file.free_bytes_in(places.clone()) < size {
                 continue;
             }
             let found = Cheapest::of(places, &extents, &occupants);

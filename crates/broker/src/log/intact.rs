@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Whether the batch that `record` points to is whole in the payload file of `row`.
 pub fn is_intact<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) -> bool {
-    let Some(batch) = region.foreign(row, record.blog_at, record.len) else {
+    let Some(batch) = region.foreign(row, record.payload_at, record.len) else {
         return false;
     };
     batch.invalidate();

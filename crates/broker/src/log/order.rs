@@ -310,7 +310,7 @@ impl<M: Memory> Log<M> {
             ..
         } = space.location;
         PbrRecord {
-            blog_at: space.reservation.at(),
+            payload_at: space.reservation.at(),
             producer: header.producer(),
             sequence: header.sequence(),
             chain: topic,

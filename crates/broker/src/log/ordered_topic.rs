@@ -26,7 +26,7 @@ pub(super) struct OrderedBatch<M: Memory> {
     pub base: u64,
     pub producer: u64,
     pub sequence: u64,
-    pub blog_at: u64,
+    pub payload_at: u64,
     pub count: u32,
     /// Bytes, header included.
     pub len: u32,
@@ -44,7 +44,7 @@ impl<M: Memory> OrderedBatch<M> {
             base: record.base,
             producer: record.producer,
             sequence: record.sequence,
-            blog_at: record.blog_at,
+            payload_at: record.payload_at,
             count: record.count,
             len: record.len,
             row: record.row.into(),
@@ -70,7 +70,7 @@ impl<M: Memory> OrderedBatch<M> {
             count: self.count,
             producer: self.producer,
             sequence: self.sequence,
-            blog_at: self.blog_at,
+            payload_at: self.payload_at,
             len: self.len,
             extent_order: self.extent_order,
             is_stamped: false,
@@ -191,7 +191,7 @@ impl<M: Memory> OrderedTopic<M> {
             if batch.span.is_some() {
                 self.bytes -= u64::from(batch.len);
                 self.batches -= 1;
-                self.extents.mark_dead(batch.blog_at, batch.len.into());
+                self.extents.mark_dead(batch.payload_at, batch.len.into());
             }
         }
     }

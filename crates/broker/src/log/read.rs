@@ -137,10 +137,10 @@ impl<M: Memory> Log<M> {
             None => {
                 let len = batch.len.checked_sub(BATCH_HEADER_BYTES as u32)?;
                 let head = BATCH_HEADER_BYTES as u32;
-                let header = self.region.foreign(batch.row, batch.blog_at, head)?;
+                let header = self.region.foreign(batch.row, batch.payload_at, head)?;
                 header.invalidate();
                 header.copy_to(0, &mut bytes);
-                let at = batch.blog_at + u64::from(head);
+                let at = batch.payload_at + u64::from(head);
                 Payload::Foreign(self.region.foreign(batch.row, at, len)?)
             }
         };

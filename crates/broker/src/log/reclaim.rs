@@ -48,7 +48,7 @@ impl<M: Memory> Log<M> {
     pub(super) fn extend(&mut self, topic: u32, len: u32) -> Result<(), AdmitError> {
         let stats = self.topic_stats(topic).ok_or(AdmitError::UnknownTopic)?;
         let wanted = self.extents_of(topic)?.wanted_bytes(stats.bytes, len);
-        let extent = match self.blog.allocate(wanted) {
+        let extent = match self.payload_file.allocate(wanted) {
             Some(extent) => extent,
             None => self.reclaim(wanted, len)?,
         };
@@ -63,39 +63,39 @@ impl<M: Memory> Log<M> {
         let mut evicted = 0;
         while !self.lends_too_much() {
             let Some((topic, victim)) = self.next_victim(Short::Memory) else {
-                return self.blog.allocate(len).ok_or(AdmitError::Full);
+                return self.payload_file.allocate(len).ok_or(AdmitError::Full);
             };
             if victim.bytes < least {
-                return match self.blog.allocate(len) {
+                return match self.payload_file.allocate(len) {
                     Some(extent) => Ok(extent),
                     None => self.clear_block(least),
                 };
             }
             evicted += self.evict(topic, &victim);
-            if let Some(extent) = self.blog.allocate(wanted) {
+            if let Some(extent) = self.payload_file.allocate(wanted) {
                 return Ok(extent);
             }
             // The evicted extents may not be neighbours: then a smaller one fits where the wanted one does not.
             if evicted >= u64::from(wanted)
-                && let Some(extent) = self.blog.allocate(len)
+                && let Some(extent) = self.payload_file.allocate(len)
             {
                 return Ok(extent);
             }
         }
-        self.blog.allocate(len).ok_or(AdmitError::Full)
+        self.payload_file.allocate(len).ok_or(AdmitError::Full)
     }
 
     /// Whether readers still send from so much that was evicted that no more is evicted before they are cut.
     /// Pending batches of topics that were deleted count as well.
     pub fn lends_too_much(&self) -> bool {
-        let total = self.blog.total_bytes();
-        let lent = total - self.blog.free_bytes() - self.sizes.occupied_bytes();
+        let total = self.payload_file.total_bytes();
+        let lent = total - self.payload_file.free_bytes() - self.sizes.occupied_bytes();
         lent > total / LENT_PART
     }
 
     /// The next extent to evict, with its topic.
     fn next_victim(&mut self, short: Short) -> Option<(u32, Victim)> {
-        let beside_max = self.blog.total_bytes() / BESIDE_PART;
+        let beside_max = self.payload_file.total_bytes() / BESIDE_PART;
         let mut least: Option<(u32, Victim)> = None;
         let mut above = None;
         loop {

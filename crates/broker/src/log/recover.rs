@@ -75,14 +75,14 @@ impl<M: Memory> Log<M> {
         marks: Watermarks,
         unknown: BTreeSet<u32>,
     ) -> Self {
-        let blog = region.blog(claim);
-        let total_bytes = blog.total_bytes();
+        let payload_file = region.payload_file(claim);
+        let total_bytes = payload_file.total_bytes();
         let geometry = region.geometry();
         let places = geometry.index_pages.min(geometry.lane_slots);
         Self {
             region: region.clone(),
             claim: Arc::clone(claim),
-            blog,
+            payload_file,
             index: region.index_writer(claim),
             local: BTreeMap::new(),
             ordered: BTreeMap::new(),
@@ -134,7 +134,7 @@ impl<M: Memory> Log<M> {
     fn restore(&mut self, topic: &Topic, window: Window, records: &[IndexRecord]) {
         let retained = records.iter().filter(|r| r.base >= window.first);
         let mut recovery = TopicRecovery::new(topic.id, retained.map(BatchRecord::from)).dense();
-        recovery.take_newest(&self.blog);
+        recovery.take_newest(&self.payload_file);
         self.adopt_local(topic, Some(window), recovery);
     }
 
@@ -178,7 +178,7 @@ impl<M: Memory> Log<M> {
         let mut later: Vec<(u32, TopicRecovery<M>)> = Vec::new();
         for id in others {
             let mut recovery = self.recovery_of(id);
-            recovery.take_all(&self.blog);
+            recovery.take_all(&self.payload_file);
             match stale.contains_key(&id) {
                 true => later.push((id, recovery)),
                 false => self.adopt_topic(id, recovery),
@@ -189,7 +189,10 @@ impl<M: Memory> Log<M> {
         later.append(&mut self.recover_windowless(&windowless));
         // Last, as what may be stale batches must not, either.
         for (id, mut recovery) in later {
-            recovery.keep_stale(&self.blog, stale.get(&id).map_or(&[], Vec::as_slice));
+            recovery.keep_stale(
+                &self.payload_file,
+                stale.get(&id).map_or(&[], Vec::as_slice),
+            );
             self.adopt_topic(id, recovery);
         }
     }
@@ -204,7 +207,7 @@ impl<M: Memory> Log<M> {
         });
         let of_ordered = ordered.iter().map(|id| self.recovery_of(*id));
         let mut recoveries: Vec<TopicRecovery<M>> = of_local.chain(of_ordered).collect();
-        take_youngest_first(&self.blog, &mut recoveries);
+        take_youngest_first(&self.payload_file, &mut recoveries);
         let of_ordered = recoveries.split_off(local.len());
         for ((topic, _), recovery) in local.iter().zip(recoveries) {
             self.adopt_local(topic, None, recovery);

@@ -152,7 +152,7 @@ impl<M: Memory> Log<M> {
     /// Whether batches that came late, or still wait, keep more than this part of the log, and of the topic if
     /// what lies at this location waits, too.
     fn keeps_more_than(&self, part: u64, location: &Location) -> bool {
-        if self.sizes.stuck_bytes() <= self.blog.total_bytes() / part {
+        if self.sizes.stuck_bytes() <= self.payload_file.total_bytes() / part {
             return false;
         }
         let topic = self.ordered.get(&location.topic);

@@ -25,16 +25,16 @@ impl<M: Memory> Log<M> {
     pub(super) fn void_stale(&self) {
         let row = self.claim.row();
         let batches = self.ordered.values().flat_map(|topic| topic.own(row));
-        let placed = batches.map(|batch| (batch.blog_at, batch.len));
+        let placed = batches.map(|batch| (batch.payload_at, batch.len));
         let damaged = self.ordered.keys().filter(|id| self.is_damaged(**id));
         let unresolved = damaged.flat_map(|id| self.stale_batches_of(*id));
-        let unresolved = unresolved.map(|record| (record.blog_at, record.len));
+        let unresolved = unresolved.map(|record| (record.payload_at, record.len));
         let kept: BTreeMap<u64, u64> = placed
             .chain(unresolved)
             .map(|(at, len)| (at, at.saturating_add(len.into())))
             .collect();
         self.each_stale(|record| {
-            if !self.is_damaged(record.chain) && !overlaps(&kept, record.blog_at) {
+            if !self.is_damaged(record.chain) && !overlaps(&kept, record.payload_at) {
                 self.void_batch(record);
             }
         });
@@ -54,8 +54,11 @@ impl<M: Memory> Log<M> {
     /// Whether the header of the batch is there that `record` points to, in memory that is free. What
     /// lies in memory that is kept is known by other records.
     fn has_header(&self, record: &PbrRecord) -> bool {
-        let place = (record.blog_at, record.len, record.extent_order());
-        peek(&self.blog, place, |bytes| is_header_of(bytes, record)).unwrap_or(false)
+        let place = (record.payload_at, record.len, record.extent_order());
+        peek(&self.payload_file, place, |bytes| {
+            is_header_of(bytes, record)
+        })
+        .unwrap_or(false)
     }
 
     /// Calls `each` with every batch that is still in the lanes.
@@ -83,10 +86,10 @@ impl<M: Memory> Log<M> {
     fn void_batch(&self, record: &PbrRecord) {
         let order = record.extent_order();
         if self.has_header(record)
-            && let Some((start, _)) = PayloadFile::<M>::locate(record.blog_at, record.len, order)
-            && let Some(mut extent) = self.blog.allocate_at(start, order)
+            && let Some((start, _)) = PayloadFile::<M>::locate(record.payload_at, record.len, order)
+            && let Some(mut extent) = self.payload_file.allocate_at(start, order)
         {
-            extent.set_cursor((record.blog_at - start) as u32);
+            extent.set_cursor((record.payload_at - start) as u32);
             if let Some(mut header) = extent.reserve(BATCH_HEADER_BYTES as u32) {
                 void(&mut header);
             }

@@ -77,28 +77,28 @@ impl<M: Memory> TopicRecovery<M> {
     }
 
     /// Takes all that records describe, of a topic whose window is there: no other topic can have its memory.
-    pub fn take_all(&mut self, blog: &PayloadFile<M>) {
+    pub fn take_all(&mut self, payload_file: &PayloadFile<M>) {
         // From the newest on: a damaged record may point to where other batches lie.
         for batch in (0..self.records.len()).rev() {
-            self.spans[batch] = self.find_batch(blog, batch, Check::Header);
+            self.spans[batch] = self.find_batch(payload_file, batch, Check::Header);
         }
         self.drop_empty_extents();
     }
 
     /// Takes what is there and whole, of a topic whose window is there, from the newest on: what lies below a
     /// batch that is not whole is gone.
-    pub fn take_newest(&mut self, blog: &PayloadFile<M>) {
+    pub fn take_newest(&mut self, payload_file: &PayloadFile<M>) {
         for batch in (self.from..self.records.len()).rev() {
-            self.take(blog, batch);
+            self.take(payload_file, batch);
         }
     }
 
     /// Takes a batch, if it is there and whole; or it is gone, and so are all before it.
-    fn take(&mut self, blog: &PayloadFile<M>, batch: usize) {
+    fn take(&mut self, payload_file: &PayloadFile<M>, batch: usize) {
         if batch < self.from {
             return;
         }
-        self.spans[batch] = self.find_batch(blog, batch, Check::Payload);
+        self.spans[batch] = self.find_batch(payload_file, batch, Check::Payload);
         if self.spans[batch].is_none() {
             self.drop_before(batch + 1);
         }
@@ -115,10 +115,20 @@ impl<M: Memory> TopicRecovery<M> {
         self.extents.retain(|_, found| found.extent.pins() > 0);
     }
 
-    fn find_batch(&mut self, blog: &PayloadFile<M>, batch: usize, check: Check) -> Option<Span<M>> {
+    fn find_batch(
+        &mut self,
+        payload_file: &PayloadFile<M>,
+        batch: usize,
+        check: Check,
+    ) -> Option<Span<M>> {
         let (record, topic) = (self.records[batch], self.topic);
-        let found = self.find_extent(blog, record.blog_at, record.len, record.extent_order)?;
-        let span = found.extent.span(record.blog_at, record.len)?;
+        let found = self.find_extent(
+            payload_file,
+            record.payload_at,
+            record.len,
+            record.extent_order,
+        )?;
+        let span = found.extent.span(record.payload_at, record.len)?;
         let is_its_own = span.with_bytes(|bytes| {
             let header = record.header_in(bytes, topic);
             let payload = &bytes[BATCH_HEADER_BYTES.min(bytes.len())..];
@@ -131,7 +141,7 @@ impl<M: Memory> TopicRecovery<M> {
     /// another one is there.
     fn find_extent(
         &mut self,
-        blog: &PayloadFile<M>,
+        payload_file: &PayloadFile<M>,
         at: u64,
         len: u32,
         order: u8,
@@ -140,7 +150,7 @@ impl<M: Memory> TopicRecovery<M> {
         let found = match self.extents.entry(start) {
             Slot::Occupied(found) => found.into_mut(),
             Slot::Vacant(vacant) => vacant.insert(FoundExtent {
-                extent: blog.allocate_at(start, order)?,
+                extent: payload_file.allocate_at(start, order)?,
                 used: 0,
                 oldest: u64::MAX,
                 end: 0,
@@ -157,10 +167,12 @@ impl<M: Memory> TopicRecovery<M> {
     }
 
     /// Keeps the memory of what may be batches beyond those that can be read, if no other topic has it.
-    pub fn keep_stale(&mut self, blog: &PayloadFile<M>, stale: &[PbrRecord]) {
+    pub fn keep_stale(&mut self, payload_file: &PayloadFile<M>, stale: &[PbrRecord]) {
         for record in stale {
             let order = record.extent_order();
-            if let Some(found) = self.find_extent(blog, record.blog_at, record.len, order) {
+            if let Some(found) =
+                self.find_extent(payload_file, record.payload_at, record.len, order)
+            {
                 found.unknown = true;
             }
         }
@@ -190,12 +202,14 @@ impl<M: Memory> TopicRecovery<M> {
     }
 
     /// Each batch whose header is there, with its age; what lies below one whose header is not is gone.
-    fn dated(&mut self, blog: &PayloadFile<M>) -> Vec<(WallNs, usize)> {
+    fn dated(&mut self, payload_file: &PayloadFile<M>) -> Vec<(WallNs, usize)> {
         let mut dated = Vec::new();
         for batch in (self.from..self.records.len()).rev() {
             let record = self.records[batch];
-            let place = (record.blog_at, record.len, record.extent_order);
-            let header = peek(blog, place, |bytes| record.header_in(bytes, self.topic));
+            let place = (record.payload_at, record.len, record.extent_order);
+            let header = peek(payload_file, place, |bytes| {
+                record.header_in(bytes, self.topic)
+            });
             let Some(header) = header.flatten() else {
                 self.drop_before(batch + 1);
                 break;
@@ -209,28 +223,28 @@ impl<M: Memory> TopicRecovery<M> {
 /// Finds out what is there of topics whose records may be of batches that were evicted, as described at the
 /// head of this file.
 pub(super) fn take_youngest_first<M: Memory>(
-    blog: &PayloadFile<M>,
+    payload_file: &PayloadFile<M>,
     topics: &mut [TopicRecovery<M>],
 ) {
     let mut batches: Vec<(WallNs, usize, usize)> = Vec::new();
     for (topic, recovery) in topics.iter_mut().enumerate() {
-        let dated = recovery.dated(blog).into_iter();
+        let dated = recovery.dated(payload_file).into_iter();
         batches.extend(dated.map(|(time, batch)| (time, topic, batch)));
     }
     batches.sort_unstable();
     for (_, topic, batch) in batches.into_iter().rev() {
-        topics[topic].take(blog, batch);
+        topics[topic].take(payload_file, batch);
     }
 }
 
 /// Shows the header of what may be a batch, in memory that belongs to no topic.
 pub(super) fn peek<M: Memory, R>(
-    blog: &PayloadFile<M>,
+    payload_file: &PayloadFile<M>,
     (at, len, order): (u64, u32, u8),
     look: impl FnOnce(&[u8]) -> R,
 ) -> Option<R> {
     let (start, end) = locate::<M>(at, len, order)?;
-    let mut extent = blog.allocate_at(start, order)?;
+    let mut extent = payload_file.allocate_at(start, order)?;
     extent.set_cursor(end);
     let header = extent.span(at, BATCH_HEADER_BYTES as u32)?;
     Some(header.with_bytes(look))

@@ -32,7 +32,7 @@ impl<M: Memory> Log<M> {
         let local = self.local.values().map(|it| (it.bytes, &it.extents));
         let ordered = self.ordered.values().map(|it| (it.bytes, &it.extents));
         let mut usage = LogUsage {
-            total_bytes: self.blog.total_bytes(),
+            total_bytes: self.payload_file.total_bytes(),
             receiving_bytes: self.admission.receiving_bytes(),
             staged_bytes: self.admission.staged_bytes(),
             ..LogUsage::default()

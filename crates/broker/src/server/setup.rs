@@ -135,7 +135,7 @@ fn open_log(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Log<Mapped>, StartError> {
     let known: Vec<_> = topics.iter().cloned().collect();
-    let marks = Watermarks::of(region.geometry().blog_bytes, config);
+    let marks = Watermarks::of(region.geometry().payload_bytes, config);
     report_while(progress, || {
         let mut log = Log::open(region, claim, marks, &known);
         await_sequencer(&mut log).map(|()| log)

@@ -13,7 +13,7 @@ type Table = TopicTable<Simulated>;
 
 struct World {
     control: Device,
-    blog: Device,
+    payload_file: Device,
     layout: Layout,
 }
 
@@ -26,18 +26,24 @@ impl World {
         let layout = Layout::new(&geometry);
         let world = Self {
             control: Device::blank(layout.control_bytes()),
-            blog: Device::blank(geometry.blog_bytes),
+            payload_file: Device::blank(geometry.payload_bytes),
             layout,
         };
-        let (control, blog) = (world.control.host(1), world.blog.host(1));
-        Region::format(Arc::new(control), vec![Arc::new(blog)], &geometry, 9, 1)
-            .expect("a good geometry");
+        let (control, payload_file) = (world.control.host(1), world.payload_file.host(1));
+        Region::format(
+            Arc::new(control),
+            vec![Arc::new(payload_file)],
+            &geometry,
+            9,
+            1,
+        )
+        .expect("a good geometry");
         world
     }
 
     fn host(&self, seed: u64) -> Region<Simulated> {
-        let blogs = vec![Arc::new(self.blog.host(seed))];
-        let region = Region::from_parts(Arc::new(self.control.host(seed)), blogs);
+        let payload_files = vec![Arc::new(self.payload_file.host(seed))];
+        let region = Region::from_parts(Arc::new(self.control.host(seed)), payload_files);
         region.expect("it was formatted")
     }
 

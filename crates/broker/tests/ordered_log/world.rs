@@ -46,7 +46,7 @@ type Opened = (Region<Simulated>, Arc<Claim>, Log<Simulated>);
 pub struct World {
     layout: Layout,
     control: Device,
-    blogs: Vec<Device>,
+    payload_files: Vec<Device>,
     /// Processes begun so far.
     lives: std::cell::Cell<u64>,
 }
@@ -89,20 +89,20 @@ impl World {
             lanes: 1,
             lane_slots: 256,
             index_pages: 16,
-            blog_bytes: 1 << 20,
+            payload_bytes: 1 << 20,
             goi_pages: 64,
             sessions: 16,
             ..Geometry::default()
         };
         let layout = Layout::new(&geometry);
         let control = Device::blank(layout.control_bytes());
-        let blogs: Vec<Device> = (2..4)
-            .map(|seed| Device::new(geometry.blog_bytes, seed))
+        let payload_files: Vec<Device> = (2..4)
+            .map(|seed| Device::new(geometry.payload_bytes, seed))
             .collect();
         let host = |device: &Device| Arc::new(device.host(5));
         let formatted = Region::format(
             host(&control),
-            blogs.iter().map(host).collect(),
+            payload_files.iter().map(host).collect(),
             &geometry,
             NONCE,
             1,
@@ -111,7 +111,7 @@ impl World {
         Self {
             layout,
             control,
-            blogs,
+            payload_files,
             lives: 0.into(),
         }
     }
@@ -123,14 +123,14 @@ impl World {
             let host = device.host_on(100 + life, Faults::default(), power);
             Arc::new(host)
         };
-        let (control, blogs) = (host(&self.control), self.blogs.iter().map(host));
-        let blogs: Vec<_> = blogs.collect();
-        let memories = blogs
+        let (control, payload_files) = (host(&self.control), self.payload_files.iter().map(host));
+        let payload_files: Vec<_> = payload_files.collect();
+        let memories = payload_files
             .iter()
             .cloned()
             .chain([Arc::clone(&control)])
             .collect();
-        let region = Region::from_parts(control, blogs);
+        let region = Region::from_parts(control, payload_files);
         (region.expect("it was formatted"), memories)
     }
 
@@ -196,7 +196,7 @@ impl World {
 
     /// The middle of the first batch in a broker's memory.
     pub fn lose_payload(&self, row: u16) {
-        overwrite(&self.blogs[usize::from(row) - 1], 64..128, GARBAGE);
+        overwrite(&self.payload_files[usize::from(row) - 1], 64..128, GARBAGE);
     }
 
     fn fill(&self, table: &str, range: Range<u64>, word: u64) {

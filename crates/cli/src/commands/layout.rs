@@ -80,7 +80,7 @@ pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
         .collect();
     context.output.json(&Region {
         control_bytes: layout.control_bytes(),
-        blog_bytes: geometry.blog_bytes,
+        blog_bytes: geometry.payload_bytes,
         total_bytes: geometry.total_bytes(),
         spares: geometry.spares,
         tables,

@@ -76,8 +76,8 @@ impl From<&BrokerStatus> for Counters {
         Self {
             uptime_s: seconds(status.uptime_ns),
             connections: status.connections,
-            log_total_bytes: status.blog_total_bytes,
-            log_free_bytes: status.blog_free_bytes,
+            log_total_bytes: status.payload_total_bytes,
+            log_free_bytes: status.payload_free_bytes,
             batches: status.batches,
             messages: status.messages,
             bytes_in: status.bytes_in,

@@ -116,7 +116,7 @@ impl<M: Memory> GoiReader<M> {
     pub fn link(&self, page: u32, generation: u32) -> Seen<u32> {
         assert!(page < self.pages.pages);
         let link = match self.pages.slot::<GoiRecord>(page, LINK_SLOT, generation) {
-            Seen::Found(link) => u32::try_from(link.blog_at).ok(),
+            Seen::Found(link) => u32::try_from(link.payload_at).ok(),
             Seen::Nothing => return Seen::Nothing,
             Seen::Damaged => None,
         };

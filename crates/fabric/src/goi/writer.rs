@@ -299,7 +299,7 @@ impl<M: Memory> GoiWriter<M> {
     fn link(&self, from: u32, to: u32, base: u64) {
         let link = GoiRecord {
             base,
-            blog_at: to.into(),
+            payload_at: to.into(),
             ..Default::default()
         };
         let generation = self.generations[from as usize];

@@ -8,7 +8,7 @@ fn tables_are_aligned_and_do_not_overlap() {
         lanes: 1,
         lane_slots: 2,
         index_pages: 1,
-        blog_bytes: 65536,
+        payload_bytes: 65536,
         standbys: 0,
         spares: 0,
         goi_pages: 4,
@@ -102,11 +102,11 @@ fn last_entries_of_areas_lie_inside_their_tables() {
 }
 
 #[test]
-fn the_printout_names_the_blogs_that_there_are() {
+fn the_printout_names_the_payload_files_that_there_are() {
     let shapes = [
-        (1, 0, "blog-0 to blog-0"),
-        (4, 1, "blog-1 to blog-2"),
-        (2, 1, "blog-0 to blog-0"),
+        (1, 0, "payload-0 to payload-0"),
+        (4, 1, "payload-1 to payload-2"),
+        (2, 1, "payload-0 to payload-0"),
     ];
     for (brokers, standbys, expected) in shapes {
         let text = Layout::new(&Geometry {

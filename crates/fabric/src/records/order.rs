@@ -74,13 +74,13 @@ records! {
         28 reserved: [u8; 28],
     }
 
-    /// An ordered batch: positions `base..base + count` are the messages at `blog_at..blog_at + len`
+    /// An ordered batch: positions `base..base + count` are the messages at `payload_at..payload_at + len`
     /// of the payload file of `row`.
     GoiRecord {
         /// Position of the first message.
         0 base: u64,
         /// Offset of the batch in its broker's payload file.
-        8 blog_at: u64,
+        8 payload_at: u64,
         /// Identity of the publisher.
         16 producer: u64,
         /// The batch's number in its session.

@@ -1,6 +1,6 @@
 //! Regions as directories of mapped files.
 //!
-//! `control`: superblock and tables. `blog-<row>`: payload of one data broker; of a spare row it is
+//! `control`: superblock and tables. `payload-<row>`: payload of one data broker; of a spare row it is
 //! made by the first claim of the row. `owner-<row>`: the lock of a row. The superblock is stored
 //! last, so a creation that was interrupted leaves what is not taken for a region, and not for a damaged
 //! one either: see [`Probe::Unfinished`].
@@ -29,13 +29,13 @@ const CONTROL: &str = "control";
 /// A lock of older versions, whose regions can be removed.
 const TAKEOVER: &str = "takeover";
 
-fn blog_name(row: u16) -> String {
-    format!("blog-{row}")
+fn payload_name(row: u16) -> String {
+    format!("payload-{row}")
 }
 
 /// Of a payload file that is being made, and gets its name when it is whole.
-fn unfinished_blog_name(row: u16) -> String {
-    format!("blog-{row}.new")
+fn unfinished_payload_name(row: u16) -> String {
+    format!("payload-{row}.new")
 }
 
 /// How the names of all owner files begin.
@@ -50,13 +50,19 @@ fn earlier_wakeup_name(row: u16, number: u16) -> String {
     format!("bell-{row}-{number}")
 }
 
+/// Of payload files, whole and unfinished, in a region of a version before 10, which can only be removed.
+fn earlier_payload_names(row: u16) -> [String; 2] {
+    [format!("blog-{row}"), format!("blog-{row}.new")]
+}
+
 /// Every name that a region's directory may hold.
 fn known_names() -> impl Iterator<Item = String> {
     let rows = (0..ROWS_MAX).flat_map(|row| {
         let wakeups = (0..=LANES_MAX)
             .flat_map(move |number| [wakeup_name(row, number), earlier_wakeup_name(row, number)]);
-        let blogs = [blog_name(row), unfinished_blog_name(row)];
-        blogs.into_iter().chain([owner_name(row)]).chain(wakeups)
+        let payload_files = [payload_name(row), unfinished_payload_name(row)];
+        let names = payload_files.into_iter().chain(earlier_payload_names(row));
+        names.chain([owner_name(row)]).chain(wakeups)
     });
     [CONTROL, TAKEOVER]
         .map(str::to_owned)
@@ -159,17 +165,17 @@ impl Region<Mapped> {
             Layout::new(geometry).control_bytes(),
             coherence,
         )?;
-        let blogs = geometry
+        let payload_files = geometry
             .data_rows()
             .map(|row| {
-                let name = blog_name(row);
+                let name = payload_name(row);
                 if geometry.is_spare(row) && !dir.join(&name).exists() {
                     return Ok(None);
                 }
-                map_blog(dir, row, geometry.blog_bytes, coherence).map(Some)
+                map_payload_file(dir, row, geometry.payload_bytes, coherence).map(Some)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Self::attach(control, blogs, Some(Home::of(dir)))
+        Self::attach(control, payload_files, Some(Home::of(dir)))
     }
 
     /// Looks at what `dir` holds, without a lasting effect.
@@ -213,7 +219,7 @@ impl Region<Mapped> {
         let names = region_files(dir)?;
         // Held until the files are gone, so that no process claims a row half-way through.
         let mut locks = Vec::new();
-        for name in names.iter().filter(|name| !is_data(name)) {
+        for name in names.iter().filter(|name| is_lock(name)) {
             let file = open_file(dir, name)?;
             if !owner::try_lock(&file).map_err(|e| RegionError::io("locking", dir.join(name), e))? {
                 // Our own locks are not an answer to who holds it.
@@ -276,7 +282,7 @@ impl Region<Mapped> {
         let others = geometry.data_rows().filter(|it| *it != row);
         spare::remove_unfinished(dir, others.filter(|it| geometry.is_spare(*it)));
         if geometry.is_spare(row) {
-            spare::make_blog(dir, row, geometry.blog_bytes, &space::reserve)?;
+            spare::make_payload_file(dir, row, geometry.payload_bytes, &space::reserve)?;
         }
         self.take_as_own(row);
         Ok(Claim::locked(
@@ -299,9 +305,9 @@ impl Region<Mapped> {
     }
 }
 
-/// Whether a file is not there to be locked.
-fn is_data(name: &str) -> bool {
-    name.starts_with("blog-") || name.starts_with("wakeup-")
+/// Whether a file is there to be locked.
+fn is_lock(name: &str) -> bool {
+    name == CONTROL || name == TAKEOVER || name.starts_with(OWNER)
 }
 
 fn open_file(dir: &Path, name: &str) -> Result<File, RegionError> {
@@ -340,13 +346,13 @@ fn map(
     Ok(Arc::new(mapped.map_err(io)?))
 }
 
-fn map_blog(
+fn map_payload_file(
     dir: &Path,
     row: u16,
     len: u64,
     coherence: Coherence,
 ) -> Result<Arc<Mapped>, RegionError> {
-    let name = blog_name(row);
+    let name = payload_name(row);
     map(&open_file(dir, &name)?, dir, &name, len, coherence)
 }
 
@@ -354,7 +360,9 @@ impl Home<Mapped> {
     fn of(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
-            find_blog: |control, dir, row, len| map_blog(dir, row, len, control.coherence()),
+            map_payload: |control, dir, row, len| {
+                map_payload_file(dir, row, len, control.coherence())
+            },
         }
     }
 }

@@ -11,7 +11,7 @@
 //! - *The control file* is no payload file: [`Region::open`] refuses two names of one file. Its tables are
 //!   atomic words to however many mappings there are, so a region may be opened and cloned at will, and
 //!   claims may be made up.
-//! - *One payload file.* [`Region::blog`] asks for a claim on the very file that is mapped, not on a copy
+//! - *One payload file.* [`Region::payload_file`] asks for a claim on the very file that is mapped, not on a copy
 //!   of it, and hands the claim's lock on. [`Exclusive`] sees to it that there is one within this process.
 //! - *One way of seeing.* A region value shows a row either as its own or as foreign, for good.
 //! - *Presence.* [`Region::prefault`] holds the [`Exclusive`] for as long as it runs.
@@ -63,20 +63,20 @@ pub(super) fn are_apart<'a, M: Memory>(memories: impl Iterator<Item = &'a M>) ->
 }
 
 impl<M: Memory> Region<M> {
-    /// The payload memory of the claimed row, all of it free. Keeps the claim's lock until the
-    /// blog and everything allocated from it are dropped.
+    /// The payload memory of the claimed row, all of it free. Keeps the claim's lock until what
+    /// this returns and everything allocated from it are dropped.
     ///
     /// # Panics
     ///
-    /// When the row takes no data, when the blog's memory is in use by an earlier blog of this
+    /// When the row takes no data, when its memory is in use by an earlier [`PayloadFile`] of this
     /// process, even one that it has by opening the region another time, when the region lives in a
     /// directory and the claim is not one of its own, or when bytes of the row were had as
     /// [foreign](Region::foreign) from this value before it was claimed.
-    pub fn blog(&self, claim: &Claim) -> PayloadFile<M> {
+    pub fn payload_file(&self, claim: &Claim) -> PayloadFile<M> {
         let lock = claim.lock_of(self.parts.control.file());
         assert!(
             self.parts.home.is_none() || lock.is_some(),
-            "the blog of a region in a directory needs a claim made by that region"
+            "the payload file of a region in a directory needs a claim made by that region"
         );
         let memory = self.payload_memory(claim.row());
         let memory =
@@ -85,7 +85,7 @@ impl<M: Memory> Region<M> {
             self.take_as_own(claim.row()),
             "bytes of this row were had as another's: open the region again"
         );
-        let bytes = self.geometry().blog_bytes;
+        let bytes = self.geometry().payload_bytes;
         let memory = Exclusive::take(memory);
         // SAFETY: the memory shows copies, or is a mapping that only this region has. Of the latter, this
         // region value shows nothing as foreign, as of now; whatever else it does to the payload takes
@@ -138,8 +138,8 @@ impl<M: Memory> Region<M> {
             return Ok(None);
         };
         if let (None, Some(home)) = (payload.memory.get(), &self.parts.home) {
-            let bytes = self.geometry().blog_bytes;
-            let found = (home.find_blog)(&self.parts.control, &home.dir, row, bytes)?;
+            let bytes = self.geometry().payload_bytes;
+            let found = (home.map_payload)(&self.parts.control, &home.dir, row, bytes)?;
             let others = self.parts.payloads.iter();
             let others = others.filter(|other| !std::ptr::eq(*other, payload));
             let others = others.filter_map(|other| other.memory.get());

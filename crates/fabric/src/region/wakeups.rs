@@ -58,7 +58,7 @@ mod tests {
         let dir = tmp.path().join("region");
         let geometry = Geometry {
             index_pages: 1,
-            blog_bytes: 64 << 10,
+            payload_bytes: 64 << 10,
             ..Geometry::default()
         };
         let region = Region::create(&dir, &geometry, Coherence::Coherent).unwrap();

@@ -16,7 +16,7 @@ pub fn small() -> Geometry {
         lanes: 2,
         lane_slots: 2,
         index_pages: 4,
-        blog_bytes: 256 << 10,
+        payload_bytes: 256 << 10,
         standbys: 1,
         spares: 0,
         goi_pages: 16,
@@ -27,33 +27,36 @@ pub fn small() -> Geometry {
 /// Every host has a cache of its own.
 pub struct Cluster {
     pub control: Device,
-    pub blogs: Vec<Device>,
+    pub payload_files: Vec<Device>,
 }
 
 impl Cluster {
     pub fn seeded(geometry: &Geometry, seed: u64) -> Self {
         let control = Device::blank(Layout::new(geometry).control_bytes());
-        let blogs = geometry
+        let payload_files = geometry
             .data_rows()
-            .map(|row| Device::new(geometry.blog_bytes, seed ^ u64::from(row)));
+            .map(|row| Device::new(geometry.payload_bytes, seed ^ u64::from(row)));
         let cluster = Self {
             control,
-            blogs: blogs.collect(),
+            payload_files: payload_files.collect(),
         };
-        let blogs = cluster
-            .blogs
+        let payload_files = cluster
+            .payload_files
             .iter()
-            .map(|blog| Arc::new(blog.host(1)))
+            .map(|payload_file| Arc::new(payload_file.host(1)))
             .collect();
         let control = Arc::new(cluster.control.host(1));
-        Region::format(control, blogs, geometry, NONCE, 1).expect("a valid geometry");
+        Region::format(control, payload_files, geometry, NONCE, 1).expect("a valid geometry");
         cluster
     }
 
     /// The region as one more host sees it.
     pub fn host(&self, seed: u64) -> Region<Simulated> {
-        let blogs = self.blogs.iter().map(|blog| Arc::new(blog.host(seed)));
+        let payload_files = self
+            .payload_files
+            .iter()
+            .map(|payload_file| Arc::new(payload_file.host(seed)));
         let control = Arc::new(self.control.host(seed));
-        Region::from_parts(control, blogs.collect()).expect("formatted")
+        Region::from_parts(control, payload_files.collect()).expect("formatted")
     }
 }

@@ -18,7 +18,7 @@ pub const PER_PAGE: u64 = PAGE_RECORDS as u64;
 pub fn record(base: u64) -> GoiRecord {
     GoiRecord {
         base,
-        blog_at: base * 64,
+        payload_at: base * 64,
         sequence: base / 2,
         len: 128,
         count: 2,

@@ -11,7 +11,7 @@ fn record(base: u64, count: u32) -> IndexRecord {
     IndexRecord {
         base,
         count,
-        blog_at: base * 64,
+        payload_at: base * 64,
         len: 128,
         ..Default::default()
     }

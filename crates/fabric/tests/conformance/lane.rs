@@ -10,7 +10,7 @@ use crate::setup::Setup;
 fn record(n: u64) -> PbrRecord {
     PbrRecord {
         sequence: n,
-        blog_at: n * 64,
+        payload_at: n * 64,
         len: n as u32,
         incarnation: n as u32,
         ..Default::default()

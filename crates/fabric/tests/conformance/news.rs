@@ -84,10 +84,12 @@ pub fn who_changes_something_tells<S: Setup>() {
 fn a_line_that_is_missing_is_not_passed_over() {
     let cluster = Cluster::seeded(&small(), 7);
     let host = |seed| {
-        let blogs = cluster.blogs.iter();
-        let blogs = blogs.map(|blog| Arc::new(blog.host(seed))).collect();
+        let payload_files = cluster.payload_files.iter();
+        let payload_files = payload_files
+            .map(|payload_file| Arc::new(payload_file.host(seed)))
+            .collect();
         let control = Arc::new(cluster.control.host(seed));
-        let region = Region::from_parts(Arc::clone(&control), blogs).expect("formatted");
+        let region = Region::from_parts(Arc::clone(&control), payload_files).expect("formatted");
         (region, control)
     };
     let ((here, memory), (there, _)) = (host(1), host(2));

@@ -17,7 +17,7 @@ pub trait Setup {
     fn new(geometry: &Geometry) -> Self;
     /// The view of one more host.
     fn host(&self) -> Region<Self::M>;
-    /// A claim that a blog is had for.
+    /// A claim for which there is a payload file.
     fn claim(region: &Region<Self::M>, row: u16) -> Claim;
     /// One more host's view of `len` bytes of garbage of their own, twice.
     fn pair(len: u64) -> (Arc<Self::M>, Arc<Self::M>);
@@ -41,11 +41,11 @@ fn mapped(len: u64, coherence: Coherence) -> Arc<Mapped> {
 
 /// Nothing may rely on fresh payload memory being zero.
 fn fill_with_garbage(region: &Region<Mapped>, dir: &Path) {
-    let bytes = garbage(region.geometry().blog_bytes);
+    let bytes = garbage(region.geometry().payload_bytes);
     for row in region.geometry().data_rows() {
         let file = File::options()
             .write(true)
-            .open(dir.join(format!("blog-{row}")));
+            .open(dir.join(format!("payload-{row}")));
         let filled = file.expect("it was made").write_all_at(&bytes, 0);
         filled.expect("it is that long");
     }

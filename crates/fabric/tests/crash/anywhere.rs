@@ -42,7 +42,7 @@ pub fn geometry() -> Geometry {
         topics: 2,
         lanes: 1,
         index_pages: 1,
-        blog_bytes: 64 << 10,
+        payload_bytes: 64 << 10,
         goi_pages: 8,
         ..small()
     }
@@ -72,10 +72,12 @@ fn dies<P>(
     let power = Power::default();
     let on = |seed: u64, power: &Power| {
         let control = cluster.control.host_on(seed, Faults::default(), power);
-        let blogs = cluster.blogs.iter();
-        let blogs = blogs.map(|blog| Arc::new(blog.host(seed))).collect();
+        let payload_files = cluster.payload_files.iter();
+        let payload_files = payload_files
+            .map(|payload_file| Arc::new(payload_file.host(seed)))
+            .collect();
         let control = Arc::new(control);
-        let region = Region::from_parts(Arc::clone(&control), blogs).expect("formatted");
+        let region = Region::from_parts(Arc::clone(&control), payload_files).expect("formatted");
         (control, region)
     };
     let (control, region) = on(accesses * 2 + 1, &power);

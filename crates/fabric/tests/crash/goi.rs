@@ -16,7 +16,7 @@ const PAGES: u32 = 8;
 fn record(base: u64) -> GoiRecord {
     GoiRecord {
         base,
-        blog_at: base * 64,
+        payload_at: base * 64,
         sequence: base,
         count: 1,
         session: base as u32,

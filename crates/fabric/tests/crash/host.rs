@@ -88,7 +88,7 @@ impl Memory for Fused {
 /// One process of the broker: its memories, and how long it lives.
 pub struct Host {
     pub control: Arc<Fused>,
-    pub blogs: Vec<Arc<Fused>>,
+    pub payload_files: Vec<Arc<Fused>>,
 }
 
 impl Host {
@@ -103,12 +103,14 @@ impl Host {
         };
         Self {
             control: fused(&cluster.control),
-            blogs: cluster.blogs.iter().map(fused).collect(),
+            payload_files: cluster.payload_files.iter().map(fused).collect(),
         }
     }
 
     pub fn crash(&self) {
         self.control.memory.crash();
-        self.blogs.iter().for_each(|blog| blog.memory.crash());
+        self.payload_files
+            .iter()
+            .for_each(|payload_file| payload_file.memory.crash());
     }
 }

@@ -7,7 +7,7 @@ use crate::anywhere::die_anywhere;
 fn record(n: u64) -> PbrRecord {
     PbrRecord {
         sequence: n,
-        blog_at: n * 64,
+        payload_at: n * 64,
         ..Default::default()
     }
 }

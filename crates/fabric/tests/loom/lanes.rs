@@ -13,7 +13,7 @@ use crate::memory::{
 /// A record that shows when it is torn.
 fn record(n: u64) -> PbrRecord {
     PbrRecord {
-        blog_at: n + 1,
+        payload_at: n + 1,
         incarnation: n as u32 + 1,
         ..Default::default()
     }

@@ -168,7 +168,7 @@ fn tiny() -> Geometry {
         lanes: 1,
         lane_slots: 2,
         index_pages: 2,
-        blog_bytes: 64 << 10,
+        payload_bytes: 64 << 10,
         standbys: 1,
         spares: 0,
         goi_pages: 4,
@@ -200,9 +200,9 @@ pub fn explore_region_within<I: Iterator<Item = u64>>(
     let modelled: Vec<u64> = modelled(&layout).collect();
     // Made once: the threads of the model checker have small stacks.
     let control = Arc::new(Modelled::plain(layout.control_bytes()));
-    let blogs = vec![Arc::new(Modelled::plain(tiny().blog_bytes))];
-    let region =
-        Region::format(Arc::clone(&control), blogs, &tiny(), NONCE, 1).expect("a valid geometry");
+    let payload_files = vec![Arc::new(Modelled::plain(tiny().payload_bytes))];
+    let region = Region::format(Arc::clone(&control), payload_files, &tiny(), NONCE, 1)
+        .expect("a valid geometry");
     let fresh = lock(&control.plain).clone();
     let model = Arc::new(model);
     explore_within(preemptions, move || {

@@ -47,15 +47,15 @@ fn reused_bytes_are_never_taken_for_retained_ones() {
         |region| {
             let mut window = region.window_writer(&region.claim_unlocked(1), 0);
             window.reset(7, 0, 2);
-            let blog = Modelled::slots(1);
-            blog.write(0, &[1; 8]);
-            let owned = Arc::clone(&blog);
+            let payload_file = Modelled::slots(1);
+            payload_file.write(0, &[1; 8]);
+            let owned = Arc::clone(&payload_file);
             let thread = spawn_roomy(move || {
                 window.raise_first(1);
                 owned.write(0, &[2; 8]);
             });
             let mut copied = [0; 8];
-            blog.read(0, &mut copied);
+            payload_file.read(0, &mut copied);
             if region
                 .window(1, 0)
                 .found()

@@ -375,7 +375,7 @@ impl<M: Memory, T> Lane<M, T> {
     /// The submission that was ordered as `record`.
     pub fn place(&mut self, record: &GoiRecord) -> Option<T> {
         let is_it = |s: &Submission<T>| {
-            let same = (s.record.blog_at, s.record.len) == (record.blog_at, record.len);
+            let same = (s.record.payload_at, s.record.len) == (record.payload_at, record.len);
             same && s.record.kind == PbrKind::Batch as u8 && !s.is_settled()
         };
         // Nearly always under its number; under another one if an older sequencer ordered it.

@@ -49,7 +49,7 @@ impl Session {
     pub fn batch(&self, sequence: u64) -> PbrRecord {
         PbrRecord {
             sequence,
-            blog_at: sequence * 64,
+            payload_at: sequence * 64,
             producer: self.producer,
             chain: self.chain,
             count: 1,

@@ -16,7 +16,7 @@ pub fn small() -> Geometry {
         lanes: 1,
         lane_slots: 16,
         index_pages: 16,
-        blog_bytes: 64 << 10,
+        payload_bytes: 64 << 10,
         goi_pages: 64,
         sessions: 1,
         ..Geometry::default()
@@ -26,19 +26,19 @@ pub fn small() -> Geometry {
 /// The files of a region.
 pub struct Devices {
     pub control: Device,
-    pub blogs: Vec<Device>,
+    pub payload_files: Vec<Device>,
 }
 
 impl Devices {
     pub fn formatted(geometry: &Geometry) -> Self {
-        let blog = |_| Device::blank(geometry.blog_bytes);
+        let payload_file = |_| Device::blank(geometry.payload_bytes);
         let devices = Self {
             control: Device::blank(Layout::new(geometry).control_bytes()),
-            blogs: geometry.data_rows().map(blog).collect(),
+            payload_files: geometry.data_rows().map(payload_file).collect(),
         };
         let host = |device: &Device| Arc::new(device.host(1));
-        let blogs = devices.blogs.iter().map(host).collect();
-        let region = Region::format(host(&devices.control), blogs, geometry, NONCE, 1);
+        let payload_files = devices.payload_files.iter().map(host).collect();
+        let region = Region::format(host(&devices.control), payload_files, geometry, NONCE, 1);
         region.expect("a good geometry");
         devices
     }
@@ -50,8 +50,11 @@ impl Devices {
 
     /// As [`Devices::host`], with this view of the control file.
     pub fn with_control(&self, control: Arc<Simulated>, seed: u64) -> Region<Simulated> {
-        let blogs = self.blogs.iter().map(|blog| Arc::new(blog.host(seed)));
-        let region = Region::from_parts(control, blogs.collect());
+        let payload_files = self
+            .payload_files
+            .iter()
+            .map(|payload_file| Arc::new(payload_file.host(seed)));
+        let region = Region::from_parts(control, payload_files.collect());
         region.expect("it was formatted")
     }
 }

@@ -28,7 +28,7 @@ pub fn broker(broker: &Broker, plan: &Plan) -> Check {
     let log = broker.node.log();
     let max_batch = u64::from(plan.config.max_batch_bytes);
     let share = u64::from(plan.config.high_watermark_percent);
-    let limit = plan.geometry.blog_bytes / 100 * share + max_batch;
+    let limit = plan.geometry.payload_bytes / 100 * share + max_batch;
     let reserved = log.reserved_bytes();
     ensure(Invariant::I9, reserved <= limit, || {
         format!("{reserved} bytes are reserved, above {limit}")

@@ -8,17 +8,17 @@ use crate::host::Devices;
 use crate::oracle::{Name, Oracle};
 
 /// The payload files, by row of those that take data, without a cache between.
-pub struct Blogs {
+pub struct PayloadFiles {
     first_row: u16,
-    blogs: Vec<Simulated>,
+    payload_files: Vec<Simulated>,
 }
 
-impl Blogs {
+impl PayloadFiles {
     /// Those of these devices, of which `first_row` is the first that takes data.
     pub fn new(devices: &Devices, first_row: u16) -> Self {
         Self {
             first_row,
-            blogs: devices.blogs.iter().map(Device::view).collect(),
+            payload_files: devices.payload_files.iter().map(Device::view).collect(),
         }
     }
 
@@ -29,18 +29,18 @@ impl Blogs {
         len: u32,
         oracle: &Oracle,
     ) -> Result<(BatchHeader, Option<Name>), String> {
-        let blog = row
+        let payload_file = row
             .checked_sub(self.first_row)
-            .and_then(|index| self.blogs.get(usize::from(index)))
+            .and_then(|index| self.payload_files.get(usize::from(index)))
             .ok_or("a row without a payload file")?;
         let inside = at
             .checked_add(len.into())
-            .is_some_and(|end| end <= blog.len());
+            .is_some_and(|end| end <= payload_file.len());
         if !inside || !at.is_multiple_of(64) || len < BATCH_HEADER_BYTES as u32 {
             return Err("no place in the file".into());
         }
         let mut bytes = vec![0; len as usize];
-        blog.read(at, &mut bytes);
+        payload_file.read(at, &mut bytes);
         let (batch, rest) =
             Batch::split_first(&bytes, MAX_BATCH_BYTES).map_err(|e| e.to_string())?;
         if !rest.is_empty() {

@@ -7,7 +7,7 @@ use embar_broker::topics::Topic;
 use embar_fabric::{IndexRecord, Region, Window};
 use embar_memory::Simulated;
 
-use super::bytes::Blogs;
+use super::bytes::PayloadFiles;
 use crate::host::Devices;
 use crate::oracle::{History, Name, Oracle, Visible};
 use crate::violation::{Check, Invariant, Violation, ensure};
@@ -27,7 +27,7 @@ pub enum Moment {
 pub struct Inspector {
     row: u16,
     raw: Region<Simulated>,
-    blogs: Blogs,
+    payload_files: PayloadFiles,
     incarnation: u32,
     windows: BTreeMap<u32, Window>,
     /// Some incarnation has recovered.
@@ -41,7 +41,7 @@ impl Inspector {
         let first_row = raw.geometry().data_rows().next().unwrap_or(0);
         Self {
             row,
-            blogs: Blogs::new(devices, first_row),
+            payload_files: PayloadFiles::new(devices, first_row),
             incarnation: 0,
             windows: BTreeMap::new(),
             born: false,
@@ -235,8 +235,8 @@ impl Inspector {
         invariant: Invariant,
     ) -> Result<Option<Name>, Violation> {
         let found = self
-            .blogs
-            .batch((self.row, record.blog_at), record.len, oracle);
+            .payload_files
+            .batch((self.row, record.payload_at), record.len, oracle);
         let sound = found.as_ref().is_ok_and(|(h, name)| {
             h.topic() == chain
                 && h.base_offset() == record.base
@@ -259,7 +259,7 @@ impl Inspector {
             name: None,
             numbered: (record.producer, record.sequence),
             count: record.count,
-            place: (self.row, record.blog_at),
+            place: (self.row, record.payload_at),
             len: record.len,
             flags: record.flags,
             session_epoch: 0,

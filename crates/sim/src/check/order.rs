@@ -12,7 +12,7 @@ use embar_memory::Simulated;
 use embar_order::follower::Found;
 use embar_order::{Follower, Leadership, Term};
 
-use super::bytes::Blogs;
+use super::bytes::PayloadFiles;
 use crate::host::Devices;
 use crate::oracle::{History, Oracle, Visible};
 use crate::violation::{Check, Invariant, Violation, ensure};
@@ -23,7 +23,7 @@ const RECORDS: usize = 4096;
 /// Reads the order from the devices, and compares it with all that was visible before.
 pub struct OrderInspector {
     raw: Region<Simulated>,
-    blogs: Blogs,
+    payload_files: PayloadFiles,
     /// The highest that was seen.
     epoch: u32,
     /// An epoch that no row shows any more, as damage took it.
@@ -39,7 +39,7 @@ impl OrderInspector {
         let raw = devices.raw();
         let first_row = raw.geometry().data_rows().next().unwrap_or(0);
         Self {
-            blogs: Blogs::new(devices, first_row),
+            payload_files: PayloadFiles::new(devices, first_row),
             raw,
             epoch: 0,
             untold: None,
@@ -155,7 +155,7 @@ impl OrderInspector {
             )
         })?;
         history.next = record.end();
-        let place = (u16::from(record.row), record.blog_at);
+        let place = (u16::from(record.row), record.payload_at);
         let mut visible = Visible {
             name: None,
             numbered: (record.producer, record.sequence),
@@ -188,7 +188,7 @@ impl OrderInspector {
         oracle: &Oracle,
         invariant: Invariant,
     ) -> Result<((u64, u64), u16), Violation> {
-        let found = self.blogs.batch(visible.place, visible.len, oracle);
+        let found = self.payload_files.batch(visible.place, visible.len, oracle);
         if let Ok((header, Some(name))) = &found
             && header.topic() == topic.id
             && (header.producer(), header.sequence()) == visible.numbered

@@ -56,7 +56,7 @@ fn slow_readers(mut plan: Plan, random: &mut Random) -> Plan {
     Plan {
         geometry: Geometry {
             brokers: 4 + plan.geometry.standbys + plan.geometry.spares,
-            blog_bytes: 5 * (64 << 10),
+            payload_bytes: 5 * (64 << 10),
             ..plan.geometry
         },
         network: NetworkConditions {
@@ -156,7 +156,7 @@ pub fn bounded_wait(mut plan: Plan, random: &mut Random) -> Plan {
             standbys: 0,
             spares: 0,
             index_pages: 64,
-            blog_bytes: 5 * (64 << 10),
+            payload_bytes: 5 * (64 << 10),
             ..plan.geometry
         },
         network: NetworkConditions {
@@ -213,7 +213,7 @@ pub fn full_log(mut plan: Plan, random: &mut Random) -> Plan {
             standbys: 0,
             spares: 0,
             index_pages: 64,
-            blog_bytes: 16 * (64 << 10),
+            payload_bytes: 16 * (64 << 10),
             ..plan.geometry
         },
         network: NetworkConditions {

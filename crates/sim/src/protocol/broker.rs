@@ -51,7 +51,7 @@ pub struct Broker {
     incarnation: u32,
     power: Power,
     region: Region<Simulated>,
-    blog: PayloadFile<Simulated>,
+    payload_file: PayloadFile<Simulated>,
     participant: Participant<Simulated, Tag>,
     windows: BTreeMap<u32, WindowWriter<Simulated>>,
     /// By which others hear of the windows that it raises.
@@ -72,7 +72,7 @@ impl Broker {
             row,
             incarnation: claim.incarnation(),
             power,
-            blog: region.blog(&claim),
+            payload_file: region.payload_file(&claim),
             lanes: region.geometry().lanes.into(),
             participant,
             news: region.window_news_writer(&claim),
@@ -151,7 +151,7 @@ impl Broker {
         let lane = env::below(self.lanes) as u16;
         let tag = Tag {
             request,
-            at: record.blog_at,
+            at: record.payload_at,
         };
         env::note(|| format!("broker {} submits to lane {lane}: {record:?}", self.row));
         if let Err((_, tag)) = self.participant.submit(lane, record, tag) {
@@ -171,11 +171,11 @@ impl Broker {
         let at = match open {
             Some((at, _)) => *at,
             None => {
-                if self.blog.free_bytes() == 0 {
+                if self.payload_file.free_bytes() == 0 {
                     env::count("payload full");
                     self.retire();
                 }
-                let Some(extent) = self.blog.allocate(64 << 10) else {
+                let Some(extent) = self.payload_file.allocate(64 << 10) else {
                     return false;
                 };
                 let at = extent.at();
@@ -197,7 +197,7 @@ impl Broker {
             .expect("batches are small");
         reservation.write(0, &bytes);
         let span = reservation.commit();
-        record.blog_at = span.at();
+        record.payload_at = span.at();
         record.len = bytes.len() as u32;
         record.count = 1 + (record.sequence % 3) as u32;
         record.payload_crc = checksum(&bytes);
@@ -292,7 +292,7 @@ impl Broker {
             self.incarnation
         );
         if let Some((_, tag)) = mine {
-            let same = tag.at == record.blog_at && tag.request.producer == record.producer;
+            let same = tag.at == record.payload_at && tag.request.producer == record.producer;
             assert!(same, "{record:?} settled {tag:?}");
             self.settled(&tag);
             env::answer(&tag.request, Answer::Placed { base: record.base });
@@ -316,11 +316,11 @@ impl Broker {
             return;
         }
         let order = record.extent_order();
-        let (start, _) = PayloadFile::<Simulated>::locate(record.blog_at, record.len, order)
+        let (start, _) = PayloadFile::<Simulated>::locate(record.payload_at, record.len, order)
             .expect("a sequencer copies what a broker wrote");
         let block = self.blocks.entry(start).or_insert_with(|| Block {
             extent: self
-                .blog
+                .payload_file
                 .allocate_at(start, order)
                 .expect("nobody else has this memory"),
             chain,

@@ -127,7 +127,7 @@ impl Process for Candidate {
 }
 
 fn is_intact(region: &Region<Simulated>, row: u16, record: &PbrRecord) -> bool {
-    let Some(foreign) = region.foreign(row, record.blog_at, record.len) else {
+    let Some(foreign) = region.foreign(row, record.payload_at, record.len) else {
         return false;
     };
     let mut bytes = vec![0; foreign.len()];

@@ -90,7 +90,7 @@ impl Checker {
             for record in order.records.range(first..).map(|(_, record)| record) {
                 let foreign = self
                     .region
-                    .foreign(record.row.into(), record.blog_at, record.len);
+                    .foreign(record.row.into(), record.payload_at, record.len);
                 let foreign = foreign.expect("a batch lies in its broker's file");
                 let mut bytes = vec![0; foreign.len()];
                 foreign.copy_to(0, &mut bytes);

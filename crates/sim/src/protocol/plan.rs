@@ -52,7 +52,7 @@ impl Plan {
             lanes: random.between(1, 2) as u16,
             lane_slots: *random.pick(&[4, 8, 32]),
             index_pages: 1,
-            blog_bytes: 64 << 10 << random.between(2, 4),
+            payload_bytes: 64 << 10 << random.between(2, 4),
             standbys,
             spares: 0,
             goi_pages: u32::from(topics) * *random.pick(&[4, 4, 8]),

@@ -66,11 +66,11 @@ impl ProcessSlot {
     }
 
     /// A process begins, on the host of the one before or on another.
-    pub fn begin(&mut self, control: &Device, blogs: &[Device], random: &mut Random) {
+    pub fn begin(&mut self, control: &Device, payload_files: &[Device], random: &mut Random) {
         let left = self.left.take().filter(|_| random.one_in(2));
         self.host = Some(match left {
             Some(before) => before.next_process(random),
-            None => Host::new(control, blogs, random),
+            None => Host::new(control, payload_files, random),
         });
         self.life += 1;
     }
@@ -97,9 +97,9 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(control: &Device, blogs: &[Device], random: &mut Random) -> Self {
+    pub fn new(control: &Device, payload_files: &[Device], random: &mut Random) -> Self {
         let power = Power::default();
-        let files = std::iter::once(control).chain(blogs);
+        let files = std::iter::once(control).chain(payload_files);
         let view = |file: &Device| Arc::new(file.host_on(random.bits(), Faults::default(), &power));
         let memories = files.map(view).collect();
         Self { power, memories }
@@ -116,11 +116,11 @@ impl Host {
     }
 
     pub fn region(&self) -> Region<Simulated> {
-        let (control, blogs) = self
+        let (control, payload_files) = self
             .memories
             .split_first()
             .expect("there is a control file");
-        Region::from_parts(Arc::clone(control), blogs.to_vec())
+        Region::from_parts(Arc::clone(control), payload_files.to_vec())
             .expect("the superblock is never written again")
     }
 

@@ -83,7 +83,7 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
             return;
         }
         env::record_seen("a reader", chain, record);
-        let foreign = region.foreign(record.row.into(), record.blog_at, record.len);
+        let foreign = region.foreign(record.row.into(), record.payload_at, record.len);
         let foreign = foreign.expect("a batch lies in its broker's file");
         let mut bytes = vec![0; foreign.len()];
         foreign.invalidate();

@@ -42,7 +42,7 @@ pub struct World {
     pub plan: Plan,
     pub random: Random,
     pub control: Device,
-    pub blogs: Vec<Device>,
+    pub payload_files: Vec<Device>,
     pub slots: Vec<ProcessSlot>,
     /// By row: requests to a broker.
     pub requests: BTreeMap<u16, Vec<Request>>,
@@ -77,14 +77,14 @@ impl World {
         let plan = Plan::of(&mut random);
         let geometry = &plan.geometry;
         let control = control_file(geometry);
-        let blogs = geometry
+        let payload_files = geometry
             .data_rows()
-            .map(|_| Device::new(geometry.blog_bytes, random.bits()));
-        let blogs: Vec<Device> = blogs.collect();
+            .map(|_| Device::new(geometry.payload_bytes, random.bits()));
+        let payload_files: Vec<Device> = payload_files.collect();
         let file = |device: &Device| std::sync::Arc::new(device.host(seed));
         Region::format(
             file(&control),
-            blogs.iter().map(file).collect(),
+            payload_files.iter().map(file).collect(),
             geometry,
             NONCE,
             1,
@@ -96,7 +96,7 @@ impl World {
         let mut world = Self {
             random,
             control,
-            blogs,
+            payload_files,
             slots: kinds.into_iter().map(ProcessSlot::new).collect(),
             requests: BTreeMap::new(),
             publishers: Vec::new(),
@@ -122,8 +122,11 @@ impl World {
 
     pub fn raw(&self) -> Region<Simulated> {
         let file = |device: &Device| std::sync::Arc::new(device.view());
-        Region::from_parts(file(&self.control), self.blogs.iter().map(file).collect())
-            .expect("the region was formatted")
+        Region::from_parts(
+            file(&self.control),
+            self.payload_files.iter().map(file).collect(),
+        )
+        .expect("the region was formatted")
     }
 
     pub fn make_chain(&mut self, chain: (u32, u8)) {
@@ -197,7 +200,7 @@ impl World {
             if self.rough && !self.random.one_in(4) {
                 return None;
             }
-            slot.begin(&self.control, &self.blogs, &mut self.random);
+            slot.begin(&self.control, &self.payload_files, &mut self.random);
         }
         let (kind, life, starts) = (slot.kind, slot.life, slot.process.is_none());
         if starts {

@@ -109,9 +109,9 @@ message! {
         /// Connections open now.
         connections: u64,
         /// Bytes of its payload log.
-        blog_total_bytes: u64,
+        payload_total_bytes: u64,
         /// Bytes of it that are free now.
-        blog_free_bytes: u64,
+        payload_free_bytes: u64,
         /// Batches accepted.
         batches: u64,
         /// Messages accepted.

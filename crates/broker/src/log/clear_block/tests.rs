@@ -30,13 +30,13 @@ impl World {
         let geometry = Geometry {
             topics: 32,
             index_pages: 64,
-            blog_bytes: u64::from(UNITS) * UNIT_BYTES,
+            payload_bytes: u64::from(UNITS) * UNIT_BYTES,
             ..test_region::geometry()
         };
         let region = test_region::region(&geometry);
         let marks = Watermarks {
-            high_bytes: geometry.blog_bytes,
-            low_bytes: geometry.blog_bytes,
+            high_bytes: geometry.payload_bytes,
+            low_bytes: geometry.payload_bytes,
         };
         let claim = Arc::new(region.claim_unlocked(1));
         let mut log = Log::open(&region, &claim, marks, &[]);

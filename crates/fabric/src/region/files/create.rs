@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use embar_memory::{Coherence, Mapped};
 
-use super::{CONTROL, Home, blog_name, map, owner_name, space};
+use super::{CONTROL, Home, map, owner_name, payload_name, space};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::layout::Layout;
@@ -145,24 +145,24 @@ fn make_files(
     }
     let control_bytes = Layout::new(geometry).control_bytes();
     sized(&control, CONTROL, control_bytes)?;
-    let mut blogs = Vec::new();
+    let mut payload_files = Vec::new();
     for row in 0..geometry.brokers {
         make(&owner_name(row))?;
         if geometry.is_spare(row) {
-            blogs.push(None);
+            payload_files.push(None);
         } else if geometry.takes_data(row) {
-            let name = blog_name(row);
+            let name = payload_name(row);
             let file = make(&name)?;
-            sized(&file, &name, geometry.blog_bytes)?;
-            let blog = map(&file, dir, &name, geometry.blog_bytes, coherence)?;
-            blogs.push(Some(blog));
+            sized(&file, &name, geometry.payload_bytes)?;
+            let payload_file = map(&file, dir, &name, geometry.payload_bytes, coherence)?;
+            payload_files.push(Some(payload_file));
         }
     }
     let mapped = map(&control, dir, CONTROL, control_bytes, coherence)?;
     let (nonce, created) = (random_nonce(dir)?, wall_ns());
     Region::write_tables(&*mapped, geometry, nonce, created)?;
     owner::unlock(&control).map_err(|e| RegionError::io("unlocking", dir, e))?;
-    Region::attach(mapped, blogs, Some(Home::of(dir)))
+    Region::attach(mapped, payload_files, Some(Home::of(dir)))
 }
 
 fn random_nonce(dir: &Path) -> Result<u32, RegionError> {
@@ -190,7 +190,7 @@ mod tests {
         let geometry = Geometry {
             brokers: 3,
             index_pages: 4,
-            blog_bytes: 1 << 20,
+            payload_bytes: 1 << 20,
             ..Geometry::default()
         };
         for refused_call in 0..3 {

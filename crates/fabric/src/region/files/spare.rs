@@ -4,23 +4,23 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{blog_name, open_file, owner_name, space, unfinished_blog_name};
+use super::{open_file, owner_name, payload_name, space, unfinished_payload_name};
 use crate::error::RegionError;
 use crate::owner;
 
 /// Makes it, unless the row has one. The caller holds the row's lock, so what is there under the name
 /// of an unfinished one is of a process that died.
-pub(super) fn make_blog(
+pub(super) fn make_payload_file(
     dir: &Path,
     row: u16,
     len: u64,
     reserve: &space::Reserve<'_>,
 ) -> Result<(), RegionError> {
-    let path = dir.join(blog_name(row));
+    let path = dir.join(payload_name(row));
     if path.exists() {
         return Ok(());
     }
-    let unfinished = dir.join(unfinished_blog_name(row));
+    let unfinished = dir.join(unfinished_payload_name(row));
     let file = File::options()
         .read(true)
         .write(true)
@@ -45,7 +45,7 @@ pub(super) fn make_blog(
 /// died is free. A row is locked meanwhile, for as long as that takes.
 pub(super) fn remove_unfinished(dir: &Path, rows: impl Iterator<Item = u16>) {
     for row in rows {
-        let unfinished = dir.join(unfinished_blog_name(row));
+        let unfinished = dir.join(unfinished_payload_name(row));
         if !unfinished.exists() {
             continue;
         }
@@ -87,7 +87,7 @@ mod tests {
     fn a_full_file_system_is_an_error_that_leaves_nothing_behind() {
         let tmp = tempfile::tempdir().unwrap();
         let full = |_: &File, _| Err(io::Error::from(io::ErrorKind::StorageFull));
-        let refused = make_blog(tmp.path(), 4, 1 << 20, &full).unwrap_err();
+        let refused = make_payload_file(tmp.path(), 4, 1 << 20, &full).unwrap_err();
         assert!(
             matches!(refused, RegionError::NoSpaceForBroker { row: 4, needed, .. } if needed == 1 << 20),
             "{refused:?}"
@@ -95,10 +95,10 @@ mod tests {
         assert!(refused.to_string().contains("broker 4"), "{refused}");
         // More than there is is refused before the kernel is asked.
         let asked = |_: &File, _| panic!("it was asked");
-        let refused = make_blog(tmp.path(), 4, 1 << 60, &asked).unwrap_err();
+        let refused = make_payload_file(tmp.path(), 4, 1 << 60, &asked).unwrap_err();
         assert!(matches!(refused, RegionError::NoSpaceForBroker { .. }));
         assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
-        make_blog(tmp.path(), 4, 1 << 20, &space::reserve).unwrap();
-        make_blog(tmp.path(), 4, 1 << 20, &asked).unwrap();
+        make_payload_file(tmp.path(), 4, 1 << 20, &space::reserve).unwrap();
+        make_payload_file(tmp.path(), 4, 1 << 20, &asked).unwrap();
     }
 }

@@ -26,15 +26,16 @@ impl World {
             lanes: 1,
             lane_slots: SLOTS,
             index_pages: 16,
-            blog_bytes: 64 << 10,
+            payload_bytes: 64 << 10,
             goi_pages: 64,
             sessions: 1,
             ..Geometry::default()
         };
         let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
         let control = file(Layout::new(&geometry).control_bytes(), 1);
-        let blogs = vec![file(geometry.blog_bytes, 2)];
-        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let payload_files = vec![file(geometry.payload_bytes, 2)];
+        let region =
+            Region::format(control, payload_files, &geometry, 9, 1).expect("a good geometry");
         let limits = Limits {
             sessions: 1,
             ..Limits::default()

@@ -17,7 +17,7 @@ fn geometry() -> Geometry {
         lanes: 1,
         lane_slots: 2,
         index_pages: 1,
-        blog_bytes: 64 << 10,
+        payload_bytes: 64 << 10,
         ..Geometry::default()
     }
 }
@@ -26,10 +26,11 @@ fn formatted() -> Devices {
     let geometry = geometry();
     let devices = Devices {
         control: control_file(&geometry),
-        blogs: vec![Device::blank(geometry.blog_bytes)],
+        payload_files: vec![Device::blank(geometry.payload_bytes)],
     };
-    let [control, blog] = [&devices.control, &devices.blogs[0]].map(|it| Arc::new(it.host(1)));
-    Region::format(control, vec![blog], &geometry, 7, 0).expect("a region");
+    let [control, payload_file] =
+        [&devices.control, &devices.payload_files[0]].map(|it| Arc::new(it.host(1)));
+    Region::format(control, vec![payload_file], &geometry, 7, 0).expect("a region");
     devices
 }
 

@@ -10,7 +10,7 @@ use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Token};
 use super::super::{BrokerEvent, ClientEvent, Id, Network, NetworkConditions, Origin};
 use crate::random::Random;
 
-const BLOG_BYTES: u64 = 64 << 10;
+const PAYLOAD_BYTES: u64 = 64 << 10;
 const OWN: u16 = 1;
 const OTHER: u16 = 2;
 const LEN: usize = 20_000;
@@ -28,20 +28,20 @@ fn regions() -> [Region<Simulated>; 2] {
         lanes: 1,
         lane_slots: 2,
         index_pages: 1,
-        blog_bytes: BLOG_BYTES,
+        payload_bytes: PAYLOAD_BYTES,
         ..Geometry::default()
     };
-    let [control, own, other] = [32 << 20, BLOG_BYTES, BLOG_BYTES].map(Device::blank);
+    let [control, own, other] = [32 << 20, PAYLOAD_BYTES, PAYLOAD_BYTES].map(Device::blank);
     let host = |device: &Device, seed| Arc::new(device.host(seed));
-    let blogs = |seed| vec![host(&own, seed), host(&other, seed)];
-    let here = Region::format(host(&control, 1), blogs(2), &geometry, 7, 0);
-    let there = Region::from_parts(host(&control, 3), blogs(4));
+    let payload_files = |seed| vec![host(&own, seed), host(&other, seed)];
+    let here = Region::format(host(&control, 1), payload_files(2), &geometry, 7, 0);
+    let there = Region::from_parts(host(&control, 3), payload_files(4));
     [here.expect("a region"), there.expect("the same region")]
 }
 
 fn reserve(region: &Region<Simulated>, row: u16) -> Reservation<Simulated> {
-    let blog = region.blog(&region.claim_unlocked(row));
-    let mut extent = blog.allocate(LEN as u32).expect("all free");
+    let payload_file = region.payload_file(&region.claim_unlocked(row));
+    let mut extent = payload_file.allocate(LEN as u32).expect("all free");
     extent.reserve(LEN as u32).expect("fresh")
 }
 

@@ -10,8 +10,8 @@ const UNIT: u32 = 64 << 10;
 pub fn what_is_committed_is_read_elsewhere<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
-    let mut extent = blog.allocate(UNIT).expect("free");
+    let payload_file = here.payload_file(&S::claim(&here, 1));
+    let mut extent = payload_file.allocate(UNIT).expect("free");
     let bytes: Vec<u8> = (0..1000).map(|i| i as u8).collect();
     let mut reservation = extent.reserve(1000).expect("fresh");
     reservation.write(0, &bytes[..333]);
@@ -20,11 +20,11 @@ pub fn what_is_committed_is_read_elsewhere<S: Setup>() {
     let span = reservation.commit();
     span.with_bytes(|read| assert_eq!(read, bytes));
     let (at, block) = (span.at(), extent.at());
-    drop((span, extent, blog));
+    drop((span, extent, payload_file));
 
     let there = setup.host();
-    let blog = there.blog(&S::claim(&there, 1));
-    let mut extent = blog.allocate_at(block, 0).expect("free again");
+    let payload_file = there.payload_file(&S::claim(&there, 1));
+    let mut extent = payload_file.allocate_at(block, 0).expect("free again");
     extent.set_cursor(1000);
     extent
         .span(at, 1000)
@@ -35,12 +35,15 @@ pub fn what_is_committed_is_read_elsewhere<S: Setup>() {
 pub fn a_block_stays_until_nobody_holds_it<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
-    let total = blog.total_bytes();
-    assert_eq!((total, blog.free_bytes()), (4 * u64::from(UNIT), total));
-    let mut extent = blog.allocate(UNIT + 1).expect("free");
+    let payload_file = here.payload_file(&S::claim(&here, 1));
+    let total = payload_file.total_bytes();
+    assert_eq!(
+        (total, payload_file.free_bytes()),
+        (4 * u64::from(UNIT), total)
+    );
+    let mut extent = payload_file.allocate(UNIT + 1).expect("free");
     assert_eq!((extent.len(), extent.order()), (2 * UNIT, 1));
-    assert_eq!(blog.free_bytes(), total - 2 * u64::from(UNIT));
+    assert_eq!(payload_file.free_bytes(), total - 2 * u64::from(UNIT));
     let open = extent.reserve(64).expect("fresh");
     let span = extent.reserve(64).expect("fresh").commit();
     let copy = span.clone();
@@ -50,24 +53,24 @@ pub fn a_block_stays_until_nobody_holds_it<S: Setup>() {
     drop(extent);
     drop(open);
     assert_eq!(
-        blog.free_bytes(),
+        payload_file.free_bytes(),
         total - 2 * u64::from(UNIT),
         "a span still holds it"
     );
-    let rest: Vec<_> = std::iter::from_fn(|| blog.allocate(1)).collect();
+    let rest: Vec<_> = std::iter::from_fn(|| payload_file.allocate(1)).collect();
     assert_eq!(rest.len(), 2, "nothing of the held block");
     drop(copy);
-    assert_eq!(blog.free_bytes(), 2 * u64::from(UNIT));
+    assert_eq!(payload_file.free_bytes(), 2 * u64::from(UNIT));
     drop(rest);
-    assert_eq!(blog.free_bytes(), total);
+    assert_eq!(payload_file.free_bytes(), total);
 }
 
 pub fn reservations_are_aligned_and_bounded<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
-    assert!(blog.allocate(u32::MAX).is_none());
-    let mut extent = blog.allocate(UNIT).expect("free");
+    let payload_file = here.payload_file(&S::claim(&here, 1));
+    assert!(payload_file.allocate(u32::MAX).is_none());
+    let mut extent = payload_file.allocate(UNIT).expect("free");
     assert!(extent.reserve(0).is_none());
     assert!(extent.reserve(UNIT + 1).is_none());
     assert!(extent.reserve(u32::MAX).is_none());
@@ -84,9 +87,9 @@ pub fn reservations_are_aligned_and_bounded<S: Setup>() {
 pub fn the_last_reservation_can_be_given_back<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
-    let mut extent = blog.allocate(UNIT).expect("free");
-    let mut other = blog.allocate(UNIT).expect("free");
+    let payload_file = here.payload_file(&S::claim(&here, 1));
+    let mut extent = payload_file.allocate(UNIT).expect("free");
+    let mut other = payload_file.allocate(UNIT).expect("free");
     let kept = extent.reserve(64).expect("fresh");
     let (first, second) = (
         extent.reserve(100).expect("room"),
@@ -112,8 +115,8 @@ pub fn the_last_reservation_can_be_given_back<S: Setup>() {
 pub fn spans_slice_and_join<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
-    let mut extent = blog.allocate(UNIT).expect("free");
+    let payload_file = here.payload_file(&S::claim(&here, 1));
+    let mut extent = payload_file.allocate(UNIT).expect("free");
     let mut filled = |byte: u8| {
         let mut reservation = extent.reserve(64).expect("room");
         reservation.write(0, &[byte; 64]);
@@ -129,7 +132,7 @@ pub fn spans_slice_and_join<S: Setup>() {
         );
     });
     assert!(a.join(&c).is_none() && b.join(&a).is_none());
-    let mut other = blog.allocate(UNIT).expect("free");
+    let mut other = payload_file.allocate(UNIT).expect("free");
     let stranger = other.reserve(64).expect("fresh").commit();
     assert!(c.join(&stranger).is_none());
     assert!(catch_unwind(AssertUnwindSafe(|| a.slice(0..65))).is_err());
@@ -138,11 +141,11 @@ pub fn spans_slice_and_join<S: Setup>() {
 pub fn recovery_finds_the_bytes<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
+    let payload_file = here.payload_file(&S::claim(&here, 1));
     let inside = 3 * u64::from(UNIT) + 5;
     let (start, end) = PayloadFile::<S::M>::locate(inside, 10, 1).expect("in one block");
     assert_eq!((start, end), (2 * u64::from(UNIT), UNIT + 15));
-    let mut extent = blog.allocate_at(start, 1).expect("free");
+    let mut extent = payload_file.allocate_at(start, 1).expect("free");
     extent.set_cursor(100);
     extent.set_cursor(130);
     assert_eq!(extent.remaining(), 2 * UNIT - 192);
@@ -162,11 +165,14 @@ pub fn recovery_finds_the_bytes<S: Setup>() {
 pub fn wild_numbers_are_refused<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&S::claim(&here, 1));
+    let payload_file = here.payload_file(&S::claim(&here, 1));
     for (at, order) in [(1, 0), (u64::MAX, 0), (1 << 40, 3), (0, 3), (0, 255)] {
-        assert!(blog.allocate_at(at, order).is_none(), "{at} {order}");
+        assert!(
+            payload_file.allocate_at(at, order).is_none(),
+            "{at} {order}"
+        );
     }
-    let mut extent = blog.allocate_at(u64::from(UNIT), 0).expect("free");
+    let mut extent = payload_file.allocate_at(u64::from(UNIT), 0).expect("free");
     extent.set_cursor(64);
     for (at, len) in [
         (0, 64),
@@ -191,25 +197,25 @@ pub fn wild_numbers_are_refused<S: Setup>() {
     }
 }
 
-pub fn a_second_blog_panics<S: Setup>() {
+pub fn a_second_payload_file_panics<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
     let claim = S::claim(&here, 1);
-    let blog = here.blog(&claim);
-    let span = blog
+    let payload_file = here.payload_file(&claim);
+    let span = payload_file
         .allocate(1)
         .and_then(|mut e| e.reserve(1))
         .expect("free")
         .commit();
-    drop(blog);
+    drop(payload_file);
     assert!(
-        catch_unwind(AssertUnwindSafe(|| here.blog(&claim))).is_err(),
+        catch_unwind(AssertUnwindSafe(|| here.payload_file(&claim))).is_err(),
         "a span still lives"
     );
     drop(span);
-    drop(here.blog(&claim));
+    drop(here.payload_file(&claim));
     assert!(
-        catch_unwind(AssertUnwindSafe(|| here.blog(&S::claim(&here, 0)))).is_err(),
+        catch_unwind(AssertUnwindSafe(|| here.payload_file(&S::claim(&here, 0)))).is_err(),
         "takes no data"
     );
 }
