@@ -96,12 +96,15 @@ impl RequestState {
 mod tests {
     use super::*;
 
+    /// No machine takes so long from one line to the next.
+    const HOUR: Duration = Duration::from_secs(3600);
+
     #[test]
     fn who_is_asked_comes_first_and_who_failed_after_it() {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let request_state = RequestState::default();
         assert_eq!(request_state.waiting_for(), None);
-        request_state.begin(Duration::from_secs(5));
+        request_state.begin(2 * HOUR);
         assert_eq!(request_state.waiting_for(), None, "nobody was asked yet");
         request_state.of(None, address(1), WaitReason::Connecting);
         request_state.failed("refused");
@@ -111,11 +114,7 @@ mod tests {
             waits.to_string(),
             "broker 2 at 127.0.0.1:2 (it has not answered), a broker at 127.0.0.1:1 (refused; it is tried again)"
         );
-        assert!(
-            waits
-                .remaining
-                .is_some_and(|left| left > Duration::from_secs(4))
-        );
+        assert!(waits.remaining.is_some_and(|left| left > HOUR));
         request_state.end();
         assert_eq!(request_state.waiting_for(), None);
     }
