@@ -75,13 +75,13 @@ pub struct ActorContext<'a> {
 /// A client.
 pub trait Actor {
     /// A connection stands.
-    fn connected(&mut self, lane: ChannelId, now: Now);
+    fn connected(&mut self, channel: ChannelId, now: Now);
     /// A receive is over.
-    fn received(&mut self, lane: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now);
+    fn received(&mut self, channel: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now);
     /// A send is over.
-    fn sent(&mut self, lane: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now);
+    fn sent(&mut self, channel: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now);
     /// A connection is over, and the network holds none of its buffers.
-    fn disconnected(&mut self, lane: ChannelId, cause: &str, now: Now);
+    fn disconnected(&mut self, channel: ChannelId, cause: &str, now: Now);
     /// When it wants to be called at the latest.
     fn next_at(&self) -> Option<Now>;
     /// Does what is due by now, and takes the events of its core.

@@ -157,9 +157,9 @@ impl Network {
         times.filter(|at| *at > now).min()
     }
 
-    /// The client whose connection it is, and its lane.
+    /// The client whose connection it is, and its channel.
     pub fn owner(&self, id: Id) -> Option<(usize, ChannelId)> {
-        self.connections.get(&id).map(|c| (c.owner, c.lane))
+        self.connections.get(&id).map(|c| (c.owner, c.channel))
     }
 
     fn sweep(&mut self, id: Id) {

@@ -176,8 +176,8 @@ impl FloodingClient {
 }
 
 impl Actor for FloodingClient {
-    fn connected(&mut self, lane: ChannelId, now: Now) {
-        let connection = lane.0 as usize;
+    fn connected(&mut self, channel: ChannelId, now: Now) {
+        let connection = channel.0 as usize;
         let mut bytes = hello();
         let stays = match self.flood {
             FloodKind::Sessions => {
@@ -196,24 +196,24 @@ impl Actor for FloodingClient {
         self.connections[connection] = Connection::Open(Now(now.0 + self.random.size(stays)));
     }
 
-    fn received(&mut self, lane: ChannelId, _: RecvBuf, result: &io::Result<usize>, _: Now) {
+    fn received(&mut self, channel: ChannelId, _: RecvBuf, result: &io::Result<usize>, _: Now) {
         match result {
-            Ok(bytes) if *bytes > 0 => self.push(lane.0 as usize, receive()),
-            _ => self.hang_up(lane.0 as usize),
+            Ok(bytes) if *bytes > 0 => self.push(channel.0 as usize, receive()),
+            _ => self.hang_up(channel.0 as usize),
         }
     }
 
-    fn sent(&mut self, lane: ChannelId, _: SendBuf, result: &io::Result<()>, _: Now) {
-        let connection = lane.0 as usize;
+    fn sent(&mut self, channel: ChannelId, _: SendBuf, result: &io::Result<()>, _: Now) {
+        let connection = channel.0 as usize;
         self.sending[connection] = false;
         if result.is_err() {
             self.hang_up(connection);
         }
     }
 
-    fn disconnected(&mut self, lane: ChannelId, _: &str, now: Now) {
-        let connection = lane.0 as usize;
-        self.ops.retain(|(its, _)| *its != lane);
+    fn disconnected(&mut self, channel: ChannelId, _: &str, now: Now) {
+        let connection = channel.0 as usize;
+        self.ops.retain(|(its, _)| *its != channel);
         self.sending[connection] = false;
         self.connections[connection] = Connection::Away(Now(now.0 + self.random.size(REST_NS)));
     }

@@ -269,7 +269,7 @@ impl PublisherActor {
             PublisherEvent::ChannelLost { channel, cause, .. } => {
                 context.trace.event(
                     context.now,
-                    format_args!("publisher {me} lost lane {}: {cause}", channel.0),
+                    format_args!("publisher {me} lost channel {}: {cause}", channel.0),
                 );
             }
             PublisherEvent::Resent => context.figures.resent += 1,
@@ -310,21 +310,21 @@ fn core(
 }
 
 impl Actor for PublisherActor {
-    fn connected(&mut self, lane: ChannelId, now: Now) {
-        self.core.connected(lane, now);
+    fn connected(&mut self, channel: ChannelId, now: Now) {
+        self.core.connected(channel, now);
     }
 
-    fn received(&mut self, lane: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        self.core.received(lane, buf, result, now);
+    fn received(&mut self, channel: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        self.core.received(channel, buf, result, now);
     }
 
-    fn sent(&mut self, lane: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
-        self.core.sent(lane, buf, result, now);
+    fn sent(&mut self, channel: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        self.core.sent(channel, buf, result, now);
     }
 
-    fn disconnected(&mut self, lane: ChannelId, cause: &str, now: Now) {
+    fn disconnected(&mut self, channel: ChannelId, cause: &str, now: Now) {
         self.core
-            .disconnected(lane, io::Error::other(cause).into(), now);
+            .disconnected(channel, io::Error::other(cause).into(), now);
     }
 
     fn next_at(&self) -> Option<Now> {
@@ -357,7 +357,7 @@ impl Actor for PublisherActor {
     fn next_op(&mut self, now: Now) -> Option<(ChannelId, SocketOp)> {
         (0..self.core.channel_count())
             .map(ChannelId)
-            .find_map(|lane| Some((lane, self.core.poll(lane, now)?.into())))
+            .find_map(|channel| Some((channel, self.core.poll(channel, now)?.into())))
     }
 
     fn heal(&mut self, _: Now) {

@@ -419,21 +419,21 @@ fn open(
 }
 
 impl Actor for SubscriberActor {
-    fn connected(&mut self, lane: ChannelId, now: Now) {
-        self.core.connected(lane, now);
+    fn connected(&mut self, channel: ChannelId, now: Now) {
+        self.core.connected(channel, now);
     }
 
-    fn received(&mut self, lane: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        self.core.received(lane, buf, result, now);
+    fn received(&mut self, channel: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        self.core.received(channel, buf, result, now);
     }
 
-    fn sent(&mut self, lane: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
-        self.core.sent(lane, buf, result, now);
+    fn sent(&mut self, channel: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        self.core.sent(channel, buf, result, now);
     }
 
-    fn disconnected(&mut self, lane: ChannelId, cause: &str, now: Now) {
+    fn disconnected(&mut self, channel: ChannelId, cause: &str, now: Now) {
         self.core
-            .disconnected(lane, io::Error::other(cause).into(), now);
+            .disconnected(channel, io::Error::other(cause).into(), now);
     }
 
     fn next_at(&self) -> Option<Now> {
@@ -454,15 +454,15 @@ impl Actor for SubscriberActor {
                 .iter()
                 .position(|(until, ..)| *until <= context.now);
             let Some(done) = done else { return Ok(()) };
-            let (_, lane, buffer) = self.held.remove(done);
-            self.core.returned(lane, buffer, context.now);
+            let (_, channel, buffer) = self.held.remove(done);
+            self.core.returned(channel, buffer, context.now);
         }
     }
 
     fn next_op(&mut self, _: Now) -> Option<(ChannelId, SocketOp)> {
         (0..self.core.channel_count())
             .map(ChannelId)
-            .find_map(|lane| Some((lane, self.core.poll(lane)?.into())))
+            .find_map(|channel| Some((channel, self.core.poll(channel)?.into())))
     }
 
     fn heal(&mut self, now: Now) {

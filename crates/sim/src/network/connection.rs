@@ -41,7 +41,7 @@ pub struct Origin {
     /// The client.
     pub client: usize,
     /// Its connection.
-    pub lane: ChannelId,
+    pub channel: ChannelId,
     /// Where it is, unless that is the broker's machine.
     pub address: Option<SocketAddr>,
 }
@@ -92,7 +92,7 @@ pub(super) enum Deaf {
 pub(super) struct Connection {
     /// The client whose connection it is.
     pub owner: usize,
-    pub lane: ChannelId,
+    pub channel: ChannelId,
     /// Of the broker that it leads to.
     pub row: u16,
     /// Where the client is, unless that is the broker's machine.
@@ -108,7 +108,7 @@ impl Connection {
     pub fn new(from: Origin, row: u16, answered_at: u64, window: usize) -> Self {
         Self {
             owner: from.client,
-            lane: from.lane,
+            channel: from.channel,
             from: from.address,
             row,
             deaf: None,

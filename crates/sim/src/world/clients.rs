@@ -130,20 +130,20 @@ impl World {
         self.random.shuffle(&mut ready);
         ready.truncate(self.random.between(1, 3) as usize);
         for id in ready {
-            let Some((_, lane)) = self.network.owner(id) else {
+            let Some((_, channel)) = self.network.owner(id) else {
                 continue;
             };
             let actor = &mut self.actors[i];
             match self.network.client_event(id, self.now) {
                 None => {}
-                Some(ClientEvent::Connected) => actor.connected(lane, now),
+                Some(ClientEvent::Connected) => actor.connected(channel, now),
                 Some(ClientEvent::Received(buf, result)) => {
-                    actor.received(lane, buf, &result, now);
+                    actor.received(channel, buf, &result, now);
                 }
-                Some(ClientEvent::Sent(buf, result)) => actor.sent(lane, buf, &result, now),
+                Some(ClientEvent::Sent(buf, result)) => actor.sent(channel, buf, &result, now),
                 Some(ClientEvent::Ended(cause)) => {
-                    self.connections.remove(&(i, lane));
-                    actor.disconnected(lane, &cause, now);
+                    self.connections.remove(&(i, channel));
+                    actor.disconnected(channel, &cause, now);
                 }
             }
         }
@@ -160,8 +160,8 @@ impl World {
         };
         self.actors[i].work(&mut context)?;
         self.dismiss_if_moved(i);
-        while let Some((lane, op)) = self.actors[i].next_op(now) {
-            self.perform(i, lane, op);
+        while let Some((channel, op)) = self.actors[i].next_op(now) {
+            self.perform(i, channel, op);
         }
         Ok(())
     }
@@ -176,11 +176,11 @@ impl World {
         rows.filter(settled).collect()
     }
 
-    fn perform(&mut self, actor: usize, lane: ChannelId, op: SocketOp) {
+    fn perform(&mut self, actor: usize, channel: ChannelId, op: SocketOp) {
         if let SocketOp::Connect(address) = op {
             let from = Origin {
                 client: actor,
-                lane,
+                channel,
                 address: self.home(actor),
             };
             let (row, now) = (row_at(address), self.now);
@@ -188,11 +188,11 @@ impl World {
                 true => self.network.cannot_connect(from, row, now),
                 false => self.network.connect(from, row, now),
             };
-            self.connections.insert((actor, lane), id);
+            self.connections.insert((actor, channel), id);
             return;
         }
         // Without a connection the actor has learned that already.
-        let Some(id) = self.connections.get(&(actor, lane)).copied() else {
+        let Some(id) = self.connections.get(&(actor, channel)).copied() else {
             return;
         };
         match op {

@@ -16,7 +16,7 @@ const OTHER: u16 = 2;
 const LEN: usize = 20_000;
 const HERE: Origin = Origin {
     client: 0,
-    lane: ChannelId(0),
+    channel: ChannelId(0),
     address: None,
 };
 
