@@ -52,7 +52,7 @@ impl From<Wakeup> for OwnedFd {
 #[derive(Debug, Default)]
 pub struct Notifier {
     dir: Option<PathBuf>,
-    /// By row and number; opened when first used.
+    /// By row and number; opened when prepared, or else when first used.
     pipes: Vec<Vec<Option<File>>>,
 }
 
@@ -65,9 +65,22 @@ impl Notifier {
         }
     }
 
+    /// Opens what [`Self::notify`] needs for thread `number` of a row, so that it works when this process has no
+    /// descriptor left later.
+    pub fn prepare(&mut self, row: u16, number: u16) {
+        self.pipe(row, number);
+    }
+
     /// Wakes thread `number` of a row; does nothing when it never had a [`Wakeup`].
     pub fn notify(&mut self, row: u16, number: u16) {
-        let Some(dir) = &self.dir else { return };
+        if let Some(pipe) = self.pipe(row, number) {
+            // A full pipe wakes as well.
+            let _full = pipe.write(&[1]);
+        }
+    }
+
+    fn pipe(&mut self, row: u16, number: u16) -> Option<&mut File> {
+        let dir = self.dir.as_ref()?;
         let (row_at, at) = (usize::from(row), usize::from(number));
         if self.pipes.len() <= row_at {
             self.pipes.resize_with(row_at + 1, Vec::new);
@@ -79,10 +92,7 @@ impl Notifier {
         if pipes[at].is_none() {
             pipes[at] = open_pipe(&dir.join(wakeup_name(row, number))).ok();
         }
-        if let Some(pipe) = &mut pipes[at] {
-            // A full pipe wakes as well.
-            let _full = pipe.write(&[1]);
-        }
+        pipes[at].as_mut()
     }
 }
 
@@ -120,6 +130,17 @@ mod tests {
         let rest = wakeup.pipe.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(rest.kind(), io::ErrorKind::WouldBlock);
         assert!(!is_readable(&wakeup));
+        notifier.notify(1, 0);
+        assert!(is_readable(&wakeup));
+    }
+
+    #[test]
+    fn a_prepared_notifier_opens_nothing_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let wakeup = Wakeup::open(dir.path(), 1, 0).unwrap();
+        let mut notifier = Notifier::new(Some(dir.path()));
+        notifier.prepare(1, 0);
+        std::fs::remove_file(dir.path().join(wakeup_name(1, 0))).unwrap();
         notifier.notify(1, 0);
         assert!(is_readable(&wakeup));
     }

@@ -100,6 +100,10 @@ impl SequencerNotifier {
                 row,
                 sleep_flag: self.region.sleep_flag(row, number),
             });
+            // Even if it does not sleep: later this process may have no descriptor left.
+            if let Some(row) = row {
+                self.notifier.prepare(row, number);
+            }
         }
         if let Some(active) = &self.active
             && active.sleep_flag.is_asleep()
@@ -140,8 +144,12 @@ impl BrokersNotifier {
     /// Looks which brokers there are. `alive` says of a row whether a live process holds it.
     pub fn refresh(&mut self, alive: &dyn Fn(u16) -> bool) {
         for ((row, sleep_flags), threads) in self.sleep_flags.iter().zip(&mut self.threads) {
-            let row = self.region.broker_row(*row).found().filter(|_| alive(*row));
-            *threads = row.map_or(0, |row| usize::from(row.lanes).min(sleep_flags.len()));
+            let live = self.region.broker_row(*row).found().filter(|_| alive(*row));
+            *threads = live.map_or(0, |live| usize::from(live.lanes).min(sleep_flags.len()));
+            // Now, because later this process may have no descriptor left.
+            for (number, _) in (0..).zip(&sleep_flags[..*threads]) {
+                self.notifier.prepare(*row, number);
+            }
         }
     }
 
