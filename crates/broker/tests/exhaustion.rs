@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use embar_wire::control::{Control, Metadata};
 use embar_wire::frame::LogProtocol;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use support::{PATIENCE, Peer, batch_of, create_topic_of_order, data, hello_of, small};
+use support::{PATIENCE, Peer, batch_of, create_topic_of_order, data, eventually, hello_of, small};
 
 /// Descriptors of the process: a few for a cluster, and not too many to take them all.
 const DESCRIPTORS: u64 = 512;
@@ -26,6 +26,14 @@ fn take_all() -> Vec<File> {
         taken.push(file);
     }
     taken
+}
+
+/// How many descriptors are open to the pipe by which others wake the thread of the data broker: its own, and one
+/// of the sequencer.
+fn wakeup_pipes() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").expect("this process has descriptors");
+    let paths = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    paths.filter(|path| path.ends_with("wakeup-1-0")).count()
 }
 
 fn sequencer(peer: &mut Peer) -> Option<u32> {
@@ -74,6 +82,9 @@ fn who_is_served_notices_nothing_and_others_are_served_later() {
     let sequences = sequencer(&mut asker);
     assert!(sequences.is_some());
     let hello = hello_of(LogProtocol::default());
+
+    // Without it no wake-up would come later, and each batch would wait until the broker looks by itself.
+    eventually("the sequencer can wake the broker", || wakeup_pipes() == 2);
 
     // One for the client's end, and none for the broker's.
     let mut taken = take_all();
