@@ -1,4 +1,4 @@
-//! The way to a cluster, for work that reports what it waits for.
+//! Connects commands to a cluster. While such a client waits, it reports on the command's [`Progress`] for what.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::waiting::WaitReporter;
 /// How long an answer may take where the caller sets no limit.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where a cluster is, and where waits for it are reported.
+/// Makes clients of one cluster whose waits are reported.
 #[derive(Clone)]
 pub struct Connector {
     bootstrap: String,
@@ -22,7 +22,7 @@ pub struct Connector {
 
 /// A client for topics, status and profiles, which reports what it waits for.
 pub struct ReportingAdmin {
-    /// Goes first: the client's end waits for its last request.
+    /// Dropped before the client, whose drop waits for its last request: nothing reports that wait.
     _reporter: WaitReporter,
     admin: Admin,
 }

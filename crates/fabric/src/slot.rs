@@ -1,24 +1,27 @@
-//! One record of 64 bytes, one writer, any number of readers, no coherence needed.
+//! A slot: the cache line of shared memory that holds one record. One process writes it, any number read it, and no
+//! hardware has to keep their caches coherent. Two slots together hold a *row*: a record that changes. Its
+//! writer stores each version in one of them and then in the other, so that neither a crash nor the loss of
+//! one slot loses the row.
 //!
-//! A slot is one cache line: 56 body bytes, then the commit word
-//! `check (32 bits) << 32 | lap (32 bits)`. The lap tells this use of the slot from earlier ones, so
-//! nothing is ever reset, and a reader that waits for a record sees by one load that it is not
-//! there yet. The check is a CRC-32C of body, lap, the region's nonce and the place of the record:
-//! stale bytes, those of another region, and those that belong elsewhere are none of its records.
+//! A slot has 56 bytes of body, then the commit word `check (32 bits) << 32 | lap (32 bits)`. The lap counts how often the
+//! slot was used. So the writer never has to reset a slot, and a reader that waits for a record sees by one load that it
+//! is not there yet. The check is a CRC-32C of the body, the lap, the region's nonce (a random number that each region
+//! has of its own) and the record's address. So no reader takes stale bytes, bytes of another region, or bytes
+//! that belong elsewhere for a record.
 //!
-//! *Each reader repairs one wrong bit.* Two records of one place differ in at least six
-//! bits, check included, so a line that is one bit away from a record is that record. What is
-//! further away is [`Seen::Damaged`], and never taken for a record nor for nothing. Either is noted
-//! (see [`Memory::note_damage`]). A place that was never written is zero: the region begins so.
+//! *Each reader repairs one wrong bit.* Two records of one address differ in at least six bits, check included. So
+//! readers take a line that is one bit away from a record for that record. What is further away is [`Seen::Damaged`]: no
+//! reader takes it for a record, or for nothing. Readers report both (see [`Memory::note_damage`]). A slot that was
+//! never written is zero: the region begins so.
 //!
-//! Publishing is a seqlock over one line. Its pairs of orderings:
+//! Publishing is a seqlock (a reader that sees the writer at work reads again) over one line. Its pairs of orderings:
 //!
 //! | writer | reader | what it gives |
 //! | --- | --- | --- |
 //! | release store of the commit word | first acquire load of it | the body read is at least this one |
 //! | release fence after commit := in progress | acquire fence before the second load | a body word of a later lap read → the second load sees "in progress" or that lap |
 //!
-//! A line reaches memory as a whole, so without coherence the same argument holds line by line.
+//! Without coherence a line still reaches memory as a whole, so the table holds there, too.
 
 mod check;
 
@@ -283,8 +286,8 @@ pub(crate) fn after<T>(version: u32, last: &Look<T>) -> u32 {
 /// Reads a mutable row: the newest `(version, body)`, or nothing when it was never written.
 ///
 /// Also nothing when the writer overtook every one of a bounded number of attempts. A reader that
-/// reads again never gets an older version than before. Where one of the two cannot be read, it is the
-/// other one: a writer stores the same row in both.
+/// reads again never gets an older version than before. Where one of the two slots cannot be read, the other one
+/// holds the row: a writer stores it in both.
 pub fn read_row<M: Memory>(memory: &M, at: u64, nonce: u32) -> Seen<(u32, Body)> {
     newest(|slot| look(memory, at + slot * SLOT_BYTES, nonce))
 }

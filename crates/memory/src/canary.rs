@@ -1,7 +1,8 @@
 //! Canaries: rules broken on purpose, one at a time, to prove that the simulator's checkers notice.
 //!
 //! The code that keeps a rule asks [`injected`] whether to break it. Without the feature `canary` the answer is a
-//! constant `false`, and the compiler leaves nothing of the question.
+//! constant `false`, and the compiler removes the question. Canaries of all layers are in this list, because the lowest
+//! of those that ask is this crate. One is injected for one thread.
 
 macro_rules! canaries {
     ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
@@ -18,7 +19,7 @@ macro_rules! canaries {
                 match self { $( Self::$name => stringify!($name), )* }
             }
 
-            /// What it leaves out.
+            /// The step or check that it breaks.
             pub fn what(self) -> &'static str {
                 match self { $( Self::$name => concat!($($doc),*), )* }
             }

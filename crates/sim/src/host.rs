@@ -1,5 +1,6 @@
-//! The hosts, and the memory that outlives them. On each host run the real log, shard and sequencer, over a private
-//! cache.
+//! A simulated host: one broker's real code (its log, and the shard that serves its connections) over a simulated
+//! processor cache. The shared memory below all caches outlives every host. A broker that may also sequence has a
+//! [`CandidateHost`].
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

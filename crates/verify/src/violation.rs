@@ -1,11 +1,12 @@
-//! Promises that were not kept.
+//! What the verifier reports when the log broke one of its promises: the kinds of violations, how many of each a run
+//! had, and the first of them in words.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use serde::Serialize;
 
-/// Violations that are kept in words; the others are counted.
+/// How many violations of a run, of all kinds together, keep a description. All of them are counted.
 pub const FIRST_MAX: usize = 10;
 
 /// The promise that was broken.
@@ -20,7 +21,8 @@ pub enum Kind {
     OutOfOrder,
     /// A message came twice.
     Duplicate,
-    /// A message of a publisher's older process came after one of a newer process.
+    /// Two processes published with one identity, one after the other, and a message of the older one came after a
+    /// message of the newer one.
     Deposed,
     /// What was acknowledged is not at its position, or was acknowledged twice.
     Acknowledgement,

@@ -1,8 +1,10 @@
-//! Wall time as a plain number. Nothing here reads a clock: drivers do, and hand the result in.
+//! Wall time as batches and control messages carry it: a plain number. Nothing here reads a clock. The code that does
+//! I/O reads it, and passes the time on.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Wall time in nanoseconds since the Unix epoch (good until the year 2554). May step backwards.
+/// Wall time in nanoseconds since the Unix epoch (good until the year 2554). A later reading of the clock
+/// may be smaller, because people and NTP set clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallNs(pub u64);
 

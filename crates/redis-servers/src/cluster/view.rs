@@ -1,4 +1,4 @@
-//! The cluster as one of its nodes sees it: the reply of `CLUSTER NODES`
+//! The Redis Cluster as one of its nodes sees it: parses the reply to `CLUSTER NODES`
 //! (<https://redis.io/docs/latest/commands/cluster-nodes/>).
 
 use crate::error::CommandError;
@@ -14,15 +14,15 @@ pub struct View {
 /// A node as another one sees it.
 #[derive(Debug, PartialEq)]
 pub struct Node {
-    /// Its name.
+    /// 40 hexadecimal digits, which Redis calls the node's name.
     pub id: String,
     /// Words like `myself`, `master`, `fail?`, `handshake`.
     pub flags: Vec<String>,
     /// The name of its master, if it is a replica.
     pub master: Option<String>,
-    /// The epoch of its claim to its slots.
+    /// Its configuration epoch: where two nodes claim a slot, the one with the higher epoch owns it.
     pub epoch: u64,
-    /// Whether there is a link to it.
+    /// Whether the node that was asked has a connection to this one.
     pub is_linked: bool,
     /// Its slots.
     pub slots: Vec<RangeInclusive<u16>>,

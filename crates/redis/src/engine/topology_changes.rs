@@ -1,4 +1,5 @@
-//! Logs and counts what a refresh changed in the topology.
+//! Compares the routes before and after the client asked the cluster for its topology again: logs which nodes came and
+//! left and how many slots moved, and counts failovers.
 
 use super::routes::Routes;
 use crate::endpoint::Endpoint;
@@ -7,16 +8,17 @@ use crate::slot::SLOTS;
 
 /// Logs what changed from `old` to `new`, and counts replicas that have taken over.
 pub(super) fn log_changes(old: &Routes, new: &Routes, counters: &ClientCounters) {
-    let missing = |there: &Routes, here: &Routes| -> Vec<String> {
-        let nodes = there.nodes.iter();
-        let gone = nodes.filter(|node| here.find(&node.endpoint).is_none());
-        gone.map(|node| node.endpoint.to_string()).collect()
+    let only_in = |these: &Routes, others: &Routes| -> Vec<String> {
+        let nodes = these.nodes.iter();
+        let only = nodes.filter(|node| others.find(&node.endpoint).is_none());
+        only.map(|node| node.endpoint.to_string()).collect()
     };
-    let (came, left) = (missing(new, old), missing(old, new));
+    let (came, left) = (only_in(new, old), only_in(old, new));
     let mut moved = 0;
     let mut failovers: Vec<(&Endpoint, &Endpoint)> = Vec::new();
     for slot in 0..SLOTS {
         let (Some(before), Some(now)) = (old.primary(slot), new.primary(slot)) else {
+            // A slot that has no primary now has moved nowhere yet.
             moved += u32::from(new.primary(slot).is_some());
             continue;
         };

@@ -1,4 +1,4 @@
-//! Listeners and streams of either kind.
+//! One type for listeners and one for streams, each over TCP or a Unix socket. TLS is a layer above.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use super::{Address, Peer};
 pub enum Listener {
     /// By TCP.
     Tcp(TcpListener),
-    /// By a socket file, which is removed with the listener if it made it.
+    /// By a socket file. If the listener created that file, it removes it when it is dropped.
     Unix(UnixListener, Option<SocketFile>),
 }
 
