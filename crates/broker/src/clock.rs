@@ -1,4 +1,5 @@
-//! The only place where a broker reads a clock, and the times that it hands to the rest.
+//! A broker's two clocks: one counts from the broker's start, the other is the date. The broker's threads read them and
+//! hand each event's time to the state machines, which read no clock.
 
 use std::time::{Instant, SystemTime};
 

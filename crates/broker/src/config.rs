@@ -1,4 +1,5 @@
-//! Settings of one broker. Every field acts; `tests/settings.rs` shows how.
+//! Settings of one broker, their defaults, and which values are refused. `tests/settings.rs` shows what each setting
+//! does.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //! Invariants
 //! - No peer but this machine has more than half of what the others leave of the limit. The last few places are
 //!   for the machines of the cluster. So whatever one host does, other hosts and administrators get in.
-//! - A refused connection takes a place of another kind while the broker sends it the reason. When these places
-//!   are full, the broker closes it without a reason.
+//! - While the broker sends a refused connection the reason, that connection counts against a limit of its own, for
+//!   refused ones. When this limit is reached, the broker closes the next one without a reason.
 
 use embar_memory::canary::{Canary, injected};
 

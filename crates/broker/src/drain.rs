@@ -1,5 +1,6 @@
-//! The end of a broker that leaves its cluster for good: one step with each heartbeat, between whatever else
-//! the broker does.
+//! How a broker leaves its cluster for good. It asks its peers to go to other brokers, gives them a few seconds and the
+//! sequencer time to answer what this broker submitted, and then cuts its connections. Each heartbeat asks for the next
+//! step, and the broker goes on serving in between.
 
 use std::time::Duration;
 

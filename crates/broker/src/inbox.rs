@@ -1,5 +1,5 @@
-//! The topics that changed, from one network thread to the others. So each thread looks only after those of its
-//! subscribers that wait for one of them.
+//! Lists of changed topics that network threads send to each other. A thread that learns that a topic grew or was
+//! deleted tells the others. So each thread looks only at those of its subscribers that wait for such a topic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

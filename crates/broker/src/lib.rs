@@ -2,8 +2,8 @@
 //! gives them offsets, acknowledges, and sends them to subscribers from there.
 //!
 //! It knows the region, the protocol and the rules of the log; it never parses
-//! command lines. Only `server` does I/O and reads clocks; all else are state
-//! machines that a simulator can run.
+//! command lines. Only `server` and `cluster` use sockets, threads and clocks (stage
+//! timers aside); all else are state machines that a simulator can run.
 //!
 //! Read in this order: [`topics`] (what exists), [`log`] (where batches are),
 //! [`shard`] (connections: `ingest`, `export`, `control`), [`node`] (what the

@@ -1,4 +1,5 @@
-//! What all network threads of one broker share.
+//! What all network threads of one broker share: its log, its topic table, its row in the region, its view of the other
+//! brokers and of the sequencer, and its limits of connections.
 
 mod leaving;
 

@@ -1,4 +1,5 @@
-//! The stages of the publish pipeline, named as the field names them.
+//! The stages of receiving a batch that a broker times, and the events that it counts, with the names that its profile
+//! prints.
 
 use embar_meter::profile::Schema;
 

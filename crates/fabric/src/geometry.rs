@@ -1,4 +1,5 @@
-//! How many of everything a region has, and the limits of that.
+//! The shape of a region: how many rows, topics, lanes, pages, sessions and payload bytes it has, and the limits of
+//! these numbers.
 
 use std::ops::Range;
 

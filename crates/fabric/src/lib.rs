@@ -1,7 +1,7 @@
 //! Memory shared by processes, and by hosts that need not be cache-coherent.
 //!
 //! A [`Region`] is a directory of mapped files: one control file of typed 64-byte records, each
-//! with exactly one writer, and one payload file per broker. Publishing a record costs a store, a
+//! with exactly one writer, and one payload file per data broker. Publishing a record costs a store, a
 //! write-back of its line and a fence; observing one costs an invalidate and a load. On coherent
 //! memory both shrink to a release store and an acquire load.
 //!

@@ -1,5 +1,6 @@
-//! Make a process's share of a region present before it serves: a first touch costs a page fault
-//! for every 4 KiB, which caps ingest at a fraction of what warm memory takes.
+//! Has the kernel supply all pages of a process's part of a region before the process serves. Otherwise the first
+//! access to every 4 KiB costs a page fault, and a broker takes in batches far more slowly than into memory that was
+//! used before.
 
 use std::io;
 use std::path::PathBuf;

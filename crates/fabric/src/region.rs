@@ -1,4 +1,5 @@
-//! A region: the control file and the payload files, and the way to everything in them.
+//! A region: its control file and its payload files, and the readers and writers of the tables in them. A claim of a
+//! row gives the writers; any process may have the readers.
 
 mod files;
 mod incarnation;

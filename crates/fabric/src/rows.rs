@@ -1,5 +1,5 @@
-//! Mutable rows of 56 bytes: one writer each, never torn, readable even if the writer died
-//! half-way, or one of the two slots of a row is lost: a store writes both.
+//! Mutable rows: records of 56 bytes that change, with one writer each. A store writes a row's two slots, one after the
+//! other. So readers never see half of a version, and can read the row if the writer died half-way or one slot is lost.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

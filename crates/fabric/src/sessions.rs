@@ -1,8 +1,8 @@
 //! The session table of one area: what the sequencer knows of each session, in two rows.
 //!
-//! The [`SessionRow`] changes as the session goes on. Its [`SessionOwner`] is stored before the row with
-//! which the session begins, and names that row's first epoch: one that names another is of a session
-//! that never began, or is over.
+//! The [`SessionRow`] changes as the session goes on. The [`SessionOwner`] is stored before the row with which the
+//! session begins, and names the first epoch of that row. An owner that names another epoch belongs to a session that
+//! never began, or that is over.
 
 use std::sync::Arc;
 

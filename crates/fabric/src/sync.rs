@@ -1,4 +1,5 @@
-//! The one place where the model checker replaces what the hardware gives.
+//! The fence and the spin hint that this crate uses: the real ones, or those of `loom`, which tries all interleavings
+//! of threads in the crate's models.
 
 #[cfg(loom)]
 pub(crate) use loom::{hint::spin_loop, sync::atomic::fence};

@@ -1,8 +1,7 @@
-//! What a broker retains of each chain.
+//! Windows: which offsets of each topic may be read on one broker. That broker writes them, and any process reads them.
 //!
-//! The rule that makes reuse safe: `first` is raised and written back *before* any memory below
-//! it may be used again, so a reader that checks the window after it copied knows whether what it
-//! copied was still there.
+//! Memory is used again by one rule. The broker raises `first` and writes it back *before* any memory below `first` may
+//! be used again. So a reader that checks the window after it copied a batch knows whether the batch was still there.
 
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};

@@ -1,4 +1,4 @@
-//! What readers found to be wrong in a memory.
+//! How badly records were damaged, and the list of the places where readers of a memory found that.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

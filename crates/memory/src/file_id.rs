@@ -1,4 +1,4 @@
-//! Which file some bytes belong to.
+//! Identifies a file by its device and inode, so that two mappings, or two names, of one file are recognised.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

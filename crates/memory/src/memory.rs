@@ -1,6 +1,5 @@
-//! The trait that all memory is used through.
-//!
-//! Everything above is generic over it, so the simulator runs the code that production runs.
+//! The trait by which all code uses shared memory. That code is generic over it, so the simulator runs, on simulated
+//! memory, the code that production runs on mapped files.
 
 use crate::damage::Damage;
 use crate::file_id::FileId;

@@ -1,4 +1,5 @@
-//! What goes into the core, and what comes out.
+//! What goes into the core: records that the sequencer took from lanes. And what comes out: actions, each of which the
+//! core's driver has to do.
 
 use embar_fabric::{NoticeKind, PbrRecord, SessionOwner, SessionRow};
 

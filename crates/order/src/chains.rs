@@ -1,4 +1,4 @@
-//! The chains, and where each goes on.
+//! The table of chains that a core knows: each with its order level, its protocol, and its next position.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The chains that a sequencer announced, so that no reader has to look at all of them.
+//! Reads which chains the sequencer announced as changed, so that no reader has to look at all of them.
 
 use embar_fabric::news::News;
 use embar_fabric::{NewsReader, Region};

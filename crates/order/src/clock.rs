@@ -1,4 +1,5 @@
-//! The clock that measures leases.
+//! The clock that measures leases. It counts the steps of another clock, but no step as more than a quarter of a lease:
+//! no lease ends only because the sequencer did not run.
 
 use embar_memory::canary::{Canary, injected};
 

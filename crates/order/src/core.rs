@@ -1,4 +1,5 @@
-//! The core: decides the outcome of each record.
+//! The core of the sequencer: decides the outcome of each record that a broker submitted. It places the batch in its
+//! chain, holds it until its predecessor comes, or says why it gets no place.
 
 mod batch;
 mod identity;

@@ -1,4 +1,4 @@
-//! What a core has and did.
+//! Counts of a core: how many sessions, chains and waiting batches it has, and how often it did what.
 
 use embar_fabric::NoticeKind;
 

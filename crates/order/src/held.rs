@@ -1,4 +1,4 @@
-//! Batches that wait for a predecessor.
+//! The table of batches that came before their predecessors and wait for them.
 
 use crate::action::Arrival;
 

@@ -1,4 +1,4 @@
-//! How much a core may hold.
+//! The limits of a core: how many sessions, chains and waiting batches it holds, and how long they may wait.
 
 use embar_fabric::geometry::{SESSIONS_MAX, TOPICS_MAX};
 

@@ -1,4 +1,4 @@
-//! What the core knows of one session.
+//! What the core knows of one session, and how that goes into the session's rows in shared memory and out of them.
 
 use embar_fabric::{Secret, SessionOwner, SessionRow};
 

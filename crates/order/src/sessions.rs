@@ -1,4 +1,5 @@
-//! The session table.
+//! The core's table of sessions: finds them by place or by the publisher's identity, gives out free places, and knows
+//! which sessions no broker holds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,7 +1,8 @@
-//! Checkers that never find anything prove nothing: a canary breaks one rule on purpose, and some seed must notice.
+//! Runs seeds in which one rule is broken on purpose (a *canary*), and finds the first that notices: checkers that
+//! never find anything prove nothing.
 //!
-//! Some seed notices each of them. A rule whose absence hardly any run could show has a test of its own instead, as
-//! the order of a row's versions where they begin again (`embar_fabric::slot`).
+//! Some seed notices each canary. A rule whose absence hardly any run could show has a test of its own instead, as the
+//! order of a row's versions where they begin again (`embar_fabric::slot`).
 
 use embar_memory::canary::Canary;
 

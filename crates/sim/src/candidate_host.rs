@@ -1,4 +1,4 @@
-//! The candidate of a simulated host: the broker's own code, and the checks of what it does.
+//! A simulated host's candidate for sequencing: the broker's own code, and the checks of each of its turns.
 
 use std::sync::Arc;
 

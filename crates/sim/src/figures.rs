@@ -1,4 +1,4 @@
-//! What a run went through: a run in which nothing happened proves nothing.
+//! Counts what happened in a run, such as crashes and evictions: a run in which nothing happened proves nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;

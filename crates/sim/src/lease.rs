@@ -1,4 +1,6 @@
-//! What a sequencer, and a candidate that watches it, must respect at each step, however their time passes.
+//! Checks of time. A sequencer may end the lease of a session, and a candidate may take a living sequencer for gone,
+//! only after it looked several times: that its own clock jumped is no reason. Also, no session alone may take more
+//! than half of the room for batches that wait.
 
 use std::cell::Cell;
 

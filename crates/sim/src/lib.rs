@@ -7,7 +7,7 @@
 //! inside of frames. After every step checkers compare what is on the raw devices, and what clients received, with
 //! what they know. The same seed gives the same run, event by event.
 //!
-//! It never uses a socket, a thread, a clock, or randomness that does not come from the seed.
+//! A run never uses a socket, a thread of its own, a clock, or randomness that does not come from the seed.
 //!
 //! Reading order: [`mod@run`] (one seed), [`plan`] (what a seed does), [`world`] (the loop, its faults and its
 //! end), [`host`] and [`candidate_host`] (brokers and candidates, and their memory), [`network`], [`actor`] (the

@@ -1,4 +1,4 @@
-//! What the program prints of runs.
+//! Prints the results of runs: failures with the end of their traces, and the sums over many runs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! Many seeds at once: each on a thread of its own, where nothing of another run can be seen.
+//! Runs many seeds at once, on as many threads as there are processors, and sums up what they found. Each thread has
+//! one run at a time, and no run sees anything of another.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -1,4 +1,4 @@
-//! What happened in a run: as one number, and in words when a seed is run again.
+//! Records the events of a run: always as a hash, which is equal for equal runs, and as lines of text when asked to.
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,5 @@
-//! What a checker found.
+//! The rules that checkers check (the invariants I1 to I10 and a few more), and what a checker returns when it finds
+//! one broken.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Gaps: how long acknowledgements stayed away after each fault.
+//! Measures gaps: how long publishers got no acknowledgement after each fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What any client of the log reports, for checks that open, write, read and ask by turns.
+//! The errors of publishers, subscribers and admin clients as one type, for checks that use all three.
 
 use embar_client::{AdminError, ClientError, ErrorCode, OpenError, PublishError, ReadError};
 

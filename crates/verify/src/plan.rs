@@ -1,4 +1,5 @@
-//! What is run. Everything in here is used exactly as given, and printed.
+//! The parameters of a run of `verify order`, which of them are refused, and the line that describes them. A run uses
+//! all of them exactly as given.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the threads of a run share.
+//! What the threads of a run share: the checks, the gaps between acknowledgements, and the counters.
 
 use std::fmt::Display;
 use std::io;

@@ -1,4 +1,5 @@
-//! Which chains exist: those of topics that exist.
+//! Tells the sequencer which chains exist. A chain exists as long as its topic does, so the sequencer asks the topic
+//! table.
 
 use std::cell::RefCell;
 

@@ -1,5 +1,5 @@
-//! Regions that live no longer than the process that made them, and what is left of those whose process was
-//! killed.
+//! Chooses the directory of a region that serves one cluster inside this process. It first removes such regions whose
+//! processes were killed: nobody else does, and they occupy memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What a record says of a batch, whichever table the record is in.
+//! A batch as its record describes it, whether the record is in the index (orders 0 and 1) or in the order (orders 2
+//! and 5). Whoever takes the batch's bytes from the payload file compares their header with it.
 
 use embar_fabric::records::IndexRecord;
 use embar_wire::batch::BatchHeader;

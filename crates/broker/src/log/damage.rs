@@ -1,5 +1,8 @@
-//! What this broker cannot know: what lies behind damaged memory, and what became of its batches while
-//! it stood still.
+//! What the log does where memory is damaged. It stores lost windows again, finds topics whose order ends at damage,
+//! refuses what is submitted to them, and says which offsets of a topic are lost.
+//!
+//! A broker that stood still for long is here, too. Others may have evicted what it had not read of the order. So it
+//! cannot learn any more what became of its own batches, and has to end.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

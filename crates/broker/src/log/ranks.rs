@@ -1,4 +1,5 @@
-//! Which topic takes most of something that all topics share.
+//! Ranks topics by how much each takes of something that all topics share: bytes of the log, or pages of the index.
+//! Eviction begins with the topic that takes most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Reading. The header of each batch of an ordered topic is made anew, with its position, and its payload
-//! is sent from the memory in which it lies, this broker's or another's.
+//! Reads batches for subscribers. The header of each batch of an ordered topic is made anew, with its position. The
+//! payload of such a batch is sent from the memory in which it lies, this broker's or another's.
 
 use embar_fabric::RegionError;
 use embar_fabric::geometry::topic_record_of;

@@ -1,4 +1,5 @@
-//! Which topic holds most of the log, and how much of the log is stuck.
+//! How much of the log each topic occupies, which one occupies most, and how many bytes are stuck: no reader can read
+//! them, or they lie beside batches that cannot be evicted.
 //!
 //! Invariant: no topic occupies more than its size here says.
 

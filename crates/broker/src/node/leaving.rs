@@ -1,4 +1,5 @@
-//! Whether a broker stays in its cluster, and what keeps it from leaving.
+//! Lets a broker begin to leave its cluster, or refuses: because it has messages of orders 0 and 1, which no other
+//! broker has, or because no other broker would take data. Also says how far a broker that leaves has come.
 
 use std::sync::atomic::Ordering;
 

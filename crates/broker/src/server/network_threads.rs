@@ -1,4 +1,4 @@
-//! The network threads of a broker from outside: how they start and how they end.
+//! Starts the network threads of a broker, asks them to drain or to cut their connections, and joins them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

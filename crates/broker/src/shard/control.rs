@@ -1,4 +1,5 @@
-//! Requests of clients: topics, streams, status, brokers.
+//! Answers the requests of clients: to list, describe, create and delete topics, to begin publishing or subscribing on
+//! a connection, and for the broker's status and profile. `members.rs` answers those about brokers.
 
 use embar_memory::{Damage, Memory};
 use embar_meter::kernel::ProcessReading;

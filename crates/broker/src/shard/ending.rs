@@ -1,4 +1,5 @@
-//! How connections end: with a reason that the peer can read, or in time in any case.
+//! Ends connections. The broker sends a peer the reason and gives it some time to read that. Deadlines end the
+//! connections of peers that do not do their part.
 
 use embar_frame::Now;
 use embar_memory::Memory;

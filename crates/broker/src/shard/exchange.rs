@@ -1,5 +1,5 @@
-//! Between the core of a connection's session and the rules of the log: handles the core's events, and turns the core's steps
-//! into actions for the driver.
+//! Connects a connection's session core, which knows only frames, with the rules of the log. Handles the core's events,
+//! such as a request or the header of a batch, and turns the core's steps into actions for the driver.
 
 use embar_frame::FRAME_HEADER_BYTES;
 use embar_memory::Memory;

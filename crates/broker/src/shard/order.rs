@@ -1,4 +1,5 @@
-//! Requests to the sequencer on behalf of connections, and its answers.
+//! Passes requests of publishers to the sequencer: to open, renew or close a publisher session. Passes the sequencer's
+//! answers, also those to batches, back to the connections that wait for them.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! What the connections of one network thread share.
+//! What the connections of one network thread share: the broker, and lists of the connections to look at next.
 //!
-//! Its methods are the steps of one connection, and take that connection: [`super::Shard`] looks it up once for
-//! each event, and removes it when it is over.
+//! The methods of `ShardState`, in most files of this module, are the steps of one connection, and take that
+//! connection. [`super::Shard`] looks the connection up once for each event, and removes it when it is over.
 
 use std::sync::Arc;
 

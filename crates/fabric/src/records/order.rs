@@ -1,4 +1,5 @@
-//! The records by which the sequencer and the brokers speak of ordered chains.
+//! Layouts of most records by which the sequencer and the brokers order batches: rows of candidates, the GOI with its
+//! roots and page headers, starts and grants of lanes, notices, and sessions with the brokers that hold them.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The way to what the sequencer and the brokers share.
+//! A region's readers and writers of what the sequencer and the brokers share: lanes with their grants and notices,
+//! rows of candidates, the GOI, news, and sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,5 @@
-//! How threads of a region's processes wake each other.
+//! A region's named pipes, by which threads of its processes wake each other, and the flags that say which threads
+//! sleep.
 
 use std::path::PathBuf;
 use std::sync::Arc;

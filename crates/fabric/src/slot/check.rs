@@ -1,4 +1,5 @@
-//! Whether a line is what was written to its place.
+//! Computes the check of a slot's record. Tells whether a line that was read is the record as it was written, has one
+//! wrong bit, which is put right, or is no record of its address.
 
 use embar_memory::LINE_BYTES;
 use embar_memory::canary::{Canary, injected};

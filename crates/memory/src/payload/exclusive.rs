@@ -1,4 +1,5 @@
-//! The right to slices of a memory, of which a process has one for each file.
+//! The right to make slices of a memory's bytes. Within a process there is one such right for each file, however often
+//! the file is mapped.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

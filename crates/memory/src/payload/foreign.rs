@@ -1,4 +1,5 @@
-//! Payload of another owner: bytes that nothing here keeps still.
+//! Reads payload of another owner, which may overwrite it at any time. So there are no slices of these bytes, only
+//! copies, and an address for the kernel.
 
 use crate::canary::{Canary, injected};
 use std::fmt;

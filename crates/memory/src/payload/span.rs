@@ -1,4 +1,5 @@
-//! Ranges of a block: first exclusive and writable, then, once committed, shared and still.
+//! Ranges of a block: a reservation is written by its one holder, and once committed it is a span, which any number
+//! read and nobody writes.
 
 use crate::canary::{Canary, injected};
 use std::fmt;

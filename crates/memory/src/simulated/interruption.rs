@@ -1,7 +1,8 @@
-//! Lets a simulation run others in the middle of whatever a simulated host does.
+//! Lets a simulation run other hosts in the middle of whatever a simulated host does: it calls the simulator before a
+//! chosen access to memory.
 //!
-//! What a host read before the interruption it goes on with afterwards, as a thread does that was
-//! paused between two instructions.
+//! The interrupted host goes on with what it had read before, as a thread does that was paused between two
+//! instructions.
 
 use std::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! Batches, and those that wait for a predecessor.
+//! The core's decisions on batches: places a batch, holds it until its predecessor comes, or refuses it. Places held
+//! batches when their turn has come, and fences sessions.
 
 use embar_fabric::{NoticeKind, PbrRecord};
 use embar_memory::canary::{Canary, injected};

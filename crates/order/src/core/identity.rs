@@ -1,4 +1,5 @@
-//! Opening, taking over and closing sessions.
+//! The core's answers to requests for sessions: to open, take over or close one. Where there is no room for another
+//! session, one that no broker holds gives up its place.
 
 use embar_fabric::{NoticeKind, PbrRecord};
 use embar_memory::canary::{Canary, injected};

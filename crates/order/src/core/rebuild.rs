@@ -1,4 +1,5 @@
-//! What a successor rebuilds of its predecessor's state, and what goes with brokers and chains.
+//! Rebuilds the core of a new sequencer from the rows and records that its predecessor left. Also drops what belongs to
+//! older incarnations of brokers and to deleted chains.
 
 use embar_fabric::{GoiRecord, NoticeKind, SessionOwner, SessionRow};
 

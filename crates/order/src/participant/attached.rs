@@ -1,4 +1,5 @@
-//! The sessions that this broker holds: the sequencer gives none of them up.
+//! Counts what holds each session on this broker (its connections and unsettled batches), and publishes which sessions
+//! the broker holds. The sequencer gives none of these up.
 
 use embar_fabric::geometry::SESSIONS_PER_ROW;
 use embar_fabric::{Attached, Claim, Region, RowWriter};

@@ -1,4 +1,5 @@
-//! One lane: the broker's unsettled submissions, in order.
+//! One lane of a broker: submits records to the sequencer, in order, and keeps each submission until its outcome is
+//! known.
 
 use embar_memory::canary::{Canary, injected};
 use std::collections::{BTreeMap, VecDeque};

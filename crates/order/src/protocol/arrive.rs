@@ -1,3 +1,5 @@
+//! The protocol of order 2: the core places batches in the order in which they arrive, each once.
+
 use embar_memory::canary::{Canary, injected};
 
 use super::{Admission, Progress, Protocol};

@@ -1,3 +1,5 @@
+//! The protocol of order 5: the core places each batch of a session behind the one before it.
+
 use embar_memory::canary::{Canary, injected};
 
 use super::{Admission, Progress, Protocol};

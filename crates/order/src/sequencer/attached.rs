@@ -1,4 +1,5 @@
-//! Which sessions brokers hold: these keep their places.
+//! Looks, from time to time, which sessions each broker says that it holds. The sequencer never gives the places of
+//! these to others.
 
 use embar_fabric::{PbrKind, Region};
 use embar_memory::Memory;

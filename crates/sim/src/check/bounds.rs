@@ -1,4 +1,5 @@
-//! I9: everything has a bound, and comes back.
+//! Checks I9 of one broker: its buffers and connections stay below their limits, and when all connections are gone it
+//! has given back what they took.
 
 use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf};

@@ -1,4 +1,5 @@
-//! A batch's bytes on the device.
+//! Reads a batch's bytes from the devices, past all caches. Says whether its checksums are right, and which of the
+//! batches that publishers sealed it is.
 
 use embar_memory::{Device, Memory, Simulated};
 use embar_wire::batch::{Batch, BatchHeader};

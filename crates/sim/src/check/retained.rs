@@ -1,4 +1,5 @@
-//! What a log keeps: what a broker says of its bytes is what can be read on the device, and they add up.
+//! Checks what a broker says of the bytes in its log: as many can be read on the device, and a full log keeps messages
+//! in all but small shares of its bytes.
 
 use embar_broker::log::LogUsage;
 use embar_broker::topics::Topic;

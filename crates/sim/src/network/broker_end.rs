@@ -1,4 +1,4 @@
-//! The broker's side of the network.
+//! The brokers' side of the simulated network: what their reactors would do with sockets.
 
 #[cfg(test)]
 mod tests;

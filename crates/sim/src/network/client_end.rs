@@ -1,4 +1,4 @@
-//! The clients' side of the network.
+//! The clients' side of the simulated network: what their reactors would do with sockets.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The bytes of batches, which show whose they are.
+//! Makes the bytes of a batch from its identity, so that whoever reads them can tell whose they are.
 
 use embar_fabric::{GoiRecord, PbrRecord};
 

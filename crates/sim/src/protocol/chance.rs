@@ -1,4 +1,4 @@
-//! What time and chance do to the world, and what publishers do in it.
+//! One step of the world itself: time passes, chance makes processes crash, pause or take over, and publishers send.
 
 use embar_fabric::geometry::TOPICS_MAX;
 use embar_memory::Outage;

@@ -1,4 +1,5 @@
-//! What the world offers to processes. Each call borrows it only for the answer.
+//! What a process may ask of the world: the time, chance, who lives, and the requests of publishers. Each call borrows
+//! the world only until it returns.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;

@@ -1,4 +1,5 @@
-//! A process on a host of its own, and the slot in which one runs after the other.
+//! A process of the simulated protocol on a host of its own. In its slot the processes of one broker, candidate or
+//! reader run one after the other, as each dies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The clients' part of the world.
+//! Brings the clients of a run into the world, gives each its turns, and carries out what they want of the network.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! What goes wrong, by chance.
+//! Chooses at each step, by chance, what goes wrong: hosts crash, pause or take over, connections break, clients start
+//! anew, brokers leave, topics are replaced.
 
 use embar_broker::places::HEAD;
 use embar_frame::Now;

@@ -1,4 +1,5 @@
-//! Starts and deaths of hosts.
+//! Starts the brokers and candidates of simulated hosts, and clears away those that died. Most of these start again
+//! later.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the checkers look at, and when.
+//! Decides when the checkers look at what: after which turns, and at which topics, connections and bytes.
 
 use embar_memory::canary::without_canary;
 

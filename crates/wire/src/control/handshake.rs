@@ -1,4 +1,5 @@
-//! What both ends say when a session opens, and how requests are refused.
+//! What both ends of a connection say of themselves when its session opens, and the codes and the message by which a
+//! broker refuses a request.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Messages of a publisher: to open its stream of batches, and to renew and end its session.
+//! Messages of a publisher: to open its stream of batches, and to renew and close its session.
 //!
-//! Topics of orders 2 and 5 know a session for each producer. It has a slot and an epoch, and
-//! numbers its batches with one counter, over all of the producer's connections. A broker answers
-//! only when the sequencer has spoken.
+//! Topics of orders 2 and 5 have a session for each producer. The session has a slot in the sequencer's table and an
+//! epoch, and numbers its batches with one counter, over all of the producer's connections. A broker answers
+//! a message about such a topic only when the sequencer has answered the broker.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! What the participant reports, and what the log does with each event.
+//! Takes in the events of this broker's participant in the order: which batches got their places, what the sequencer
+//! answered about others, and which positions were given up before this broker read them.
 
 use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_fabric::{GoiRecord, NoticeKind};

@@ -1,4 +1,4 @@
-//! Where the chains of a predecessor end.
+//! Finds where each chain of the predecessor ends, and replays the predecessor's records to the new core.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! A candidate's row that shows the highest epoch no more.
+//! The checker notices when no candidate's row shows the highest epoch any more, unless the simulator damaged that row.
 
 use std::sync::Arc;
 
