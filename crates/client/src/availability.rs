@@ -1,4 +1,5 @@
-//! Why no data broker does what a client wants.
+//! Makes the error that tells a user why no data broker serves the client: the cluster does not answer, brokers are
+//! away, or they refuse.
 
 use embar_wire::control::ErrorCode;
 

@@ -1,4 +1,4 @@
-//! Where to start: `HOST:PORT`, or several separated by commas.
+//! Resolves the addresses where a client asks for the cluster first: `HOST:PORT`, or several separated by commas.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

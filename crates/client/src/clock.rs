@@ -1,4 +1,5 @@
-//! The only clocks of this crate; drivers read them, cores are told.
+//! The only clocks of this crate, and random numbers for seeds, identities and secrets. Drivers, which do the I/O, read
+//! the clocks and pass the time on to the cores, which do none.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,7 +1,8 @@
-//! Who is in the cluster, and whether the topic exists: the control connection of a core.
+//! The control connection of a publisher or subscriber, as a state machine: it asks the cluster which brokers there
+//! are, and whether the topic exists.
 //!
-//! It connects only when asked something, to the bootstrap addresses and to every broker it heard of in turn, asks, and
-//! closes. One that fails is followed by the next after a backoff, so a dead seed stops nobody.
+//! It connects only when it has a question. It tries the bootstrap addresses and every broker that it heard of, one
+//! after the other and with growing pauses, until one answers. So no dead address stops a client.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! Errors of the system that can be cloned and compared.
+//! Errors of the system that, unlike `std::io::Error`, can be cloned and compared.
 
 use std::io;
 use std::sync::Arc;

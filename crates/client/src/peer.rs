@@ -1,6 +1,8 @@
-//! One data broker as a core sees it: whether it is there, when to connect to it, and how a connection to it ended.
+//! What a publisher or subscriber knows of one data broker: whether the broker is ready, when to connect to it, and how
+//! a connection to it ended.
 //!
-//! Publishers and subscribers have one of these in each channel. What is said on the connection is theirs.
+//! A channel of either client has one of these. What the client and the broker say to each other once they are
+//! connected is in the client's own `channel`.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The metered stages of both pipelines; recorders address them by these indices.
+//! Which stages and counters publishers and subscribers measure: their names, and the indices by which the code that
+//! measures names them.
 
 use embar_meter::Schema;
 

@@ -1,4 +1,5 @@
-//! The socket of a channel, as a driver keeps it on its reactor.
+//! The socket of one channel, for the thread that drives it: does on the reactor what the core asks for, and says when
+//! the reactor has given all buffers back, so that the core may hear that the connection is gone.
 
 use embar_transport::{Epoll, Reactor, Token};
 

@@ -1,5 +1,5 @@
-//! Waiting for one thing in both worlds: every wait is a future on wakers of our own, and blocking is polling that
-//! future on a parked thread. So there is one mechanism to get right, and no runtime is needed.
+//! How a thread or an async task of an application waits for a client. Every wait is a future; a thread that blocks
+//! polls it and parks in between. So both work in one way, and no async runtime is needed.
 
 use std::future::Future;
 use std::pin::pin;

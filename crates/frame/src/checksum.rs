@@ -1,11 +1,11 @@
-//! Frames that end with a checksum.
+//! Writes and verifies the checksum at the end of a frame, for protocols that want one.
 //!
 //! ```text
 //! 0      frame header, with the flag [`CHECKED`]; its length counts the checksum
 //! 8      content
 //! n - 4  u32 CRC-32C of all before it, the header included
 //! ```
-//! A frame with a body has none: its protocol knows how to check it.
+//! A frame with a body has no checksum here: its protocol knows how to check the body.
 
 use thiserror::Error;
 

@@ -1,4 +1,5 @@
-//! Monotonic time as a plain number. Nothing here reads a clock: drivers do, and hand the result in.
+//! Monotonic time as a plain number. Nothing here reads a clock. The code that does I/O reads it,
+//! and passes the time on.
 
 use std::time::Duration;
 

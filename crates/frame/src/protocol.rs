@@ -1,4 +1,5 @@
-//! What speakers of a protocol agree on about their frames.
+//! The trait by which a protocol describes its frames: its name and version, which frame headers it
+//! allows, and in which shape an end receives each frame.
 
 use thiserror::Error;
 

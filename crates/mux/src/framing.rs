@@ -1,4 +1,5 @@
-//! Where replies end: the part of a protocol that runs on every received byte.
+//! The trait that finds where each reply ends in the bytes that were received. A protocol
+//! implements it; it runs on every byte.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! How a connection gets its driver's attention.
+//! Callers tell a driver by this at which connections to look. It wakes the driver if that sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(feature = "tokio")]

@@ -1,4 +1,5 @@
-//! What a protocol adds to framing: the greeting, pushes, and the end of a connection.
+//! The trait that a protocol implements besides its framing: how to greet the peer on a new
+//! connection, and what to do with frames that answer no command and when the connection ends.
 
 use std::sync::Arc;
 

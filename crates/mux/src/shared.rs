@@ -1,4 +1,5 @@
-//! What callers and the driver share of a connection.
+//! What callers and the driver share of one connection: its state and limits, its send ring, its
+//! reply slots, and the commands that are too large for the ring.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,4 +1,4 @@
-//! Any command, built word by word.
+//! Builds a command at run time, word by word: any command, also one that has no method of its own.
 
 use crate::command::{Class, Command, Key, Route};
 use crate::error::Error;

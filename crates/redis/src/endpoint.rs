@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! The address of a Redis server: a host and a port, or a Unix socket.
 
 use std::{fmt, path::PathBuf};
 

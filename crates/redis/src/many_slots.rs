@@ -1,4 +1,5 @@
-//! Commands for keys of many slots, and so of several nodes.
+//! Methods of the client that read, set, delete or find keys of many slots, and so of several
+//! nodes.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The protocol for those who bring none of their own.
+//! The protocol of sessions whose program brings none of its own: every frame is a message, and a
+//! flag says that it has a head and a body.
 
 use embar_frame::{FrameError, FrameHeader, Protocol, Shape};
 

@@ -3,8 +3,8 @@
 //! Invariants
 //! - A frame's length in its header is that of its reservation, so what is committed is always a
 //!   run of whole frames.
-//! - Nothing but the handshake and the session layer's own frames is committed while the gate is
-//!   shut.
+//! - Before a session opens and after it ended, callers get no room for frames. A frame that a
+//!   caller commits just as the session ends is behind CLOSE, where the peer reads nothing.
 
 use std::cell::Cell;
 use std::fmt;

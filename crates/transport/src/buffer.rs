@@ -1,4 +1,4 @@
-//! Buffers that travel into a reactor and back.
+//! The buffers that a user hands to a reactor, to be filled or sent, and gets back.
 //!
 //! Nothing here copies on its own account: a buffer owns (or pins) its bytes while the kernel may
 //! touch them, and remembers how far it got.

@@ -1,4 +1,5 @@
-//! Which of a reactor's connections want to be looked at, marked by any thread.
+//! A set of marks: any thread marks a connection, and the worker, the thread that runs the reactor,
+//! then looks at the connections that are marked.
 //!
 //! A tree of bits, three levels of 64: a mark sets the connection's bit, and goes up one level only
 //! where it found a word empty. So marks of one connection count once, nothing is allocated after

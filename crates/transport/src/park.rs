@@ -1,4 +1,5 @@
-//! Blocking a thread for what is polled: no runtime, and one mechanism for both worlds.
+//! Blocks a thread until something that is polled is ready. So what is made for async code also
+//! serves threads, without a runtime.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};

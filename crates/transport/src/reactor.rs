@@ -1,4 +1,4 @@
-//! The contract of every reactor.
+//! The trait of every reactor: what a user may ask of it, and the completions that it reports.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! Names of connections, and the table behind them.
+//! Tokens, which name the connections and listeners of a reactor, and the table in which the
+//! reactor finds them.
 //!
 //! A slot of the table is reused after its connection was closed, with the next generation. So a
 //! token that outlived its connection finds nothing, instead of finding a stranger.

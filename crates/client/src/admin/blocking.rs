@@ -1,4 +1,5 @@
-//! One blocking connection: a request, then its answer.
+//! The admin client's connection to one broker. Each call sends a request and blocks the worker thread until the answer
+//! comes or the deadline passes.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

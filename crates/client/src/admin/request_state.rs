@@ -1,4 +1,5 @@
-//! The request that is being answered, for whoever asks what is waited for.
+//! The worker thread notes here which broker it waits for and why. A program that asks what the admin client waits for
+//! gets the answer from here.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! Whom to ask for what, and what the answers mean.
+//! What the admin client's worker thread does for each kind of request: asks the head, one broker, or all of them in
+//! turn, and makes the result or the error of what they answer.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

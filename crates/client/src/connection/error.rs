@@ -1,4 +1,5 @@
-//! Why a connection ends, and what its end says about what was asked on it.
+//! Why a connection to a broker could not be made, or ended; and, if the broker ended it by a refusal, what the broker
+//! refused.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The batch that a handle is filling.
+//! The batch that a publisher's handle is filling, from an empty buffer until it is sealed: padded, checksummed and
+//! numbered.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What goes into the publisher's core and what comes out of it.
+//! The types that go into the publisher's core (its settings, and sealed batches) and that come out of it (events, such
+//! as what became of a batch).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Writing a value straight into the batch.
+//! Room for one message's value in the batch that a publisher's handle is filling. The application writes the value in
+//! place, without a copy, and then publishes it.
 
 use std::io;
 use std::sync::MutexGuard;

@@ -1,4 +1,5 @@
-//! What goes into the subscriber's core and what comes out of it.
+//! The types that go into the subscriber's core (its settings, such as where to start) and that come out of it
+//! (delivered batches, and other events).
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! Between the I/O thread and the consumer: whole batches one way, their buffers the other.
+//! The queue between a subscriber's I/O thread and the application: the I/O thread puts in whole batches, and the
+//! application gives their buffers back when it has read them.
 //!
-//! It needs no limit of its own: the core delivers only as many batches as there are buffers.
+//! The queue needs no limit of its own: the core delivers only as many batches as there are buffers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;

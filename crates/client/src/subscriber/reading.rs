@@ -1,4 +1,4 @@
-//! The batch that is being read, message by message, without copying.
+//! Messages, and the batch that a subscriber reads them from, one by one and without copying.
 
 use embar_wire::batch::BatchFlags;
 use embar_wire::limits::MESSAGE_ALIGN_BYTES;

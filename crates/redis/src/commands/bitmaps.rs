@@ -1,4 +1,4 @@
-//! Bitmaps: <https://redis.io/docs/latest/commands/?group=bitmap>.
+//! Methods for the commands on bitmaps: <https://redis.io/docs/latest/commands/?group=bitmap>.
 
 use super::options::{BitField, BitOp, BitUnit};
 use super::{Commands, Key, read};

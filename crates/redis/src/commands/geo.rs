@@ -1,4 +1,4 @@
-//! Places on earth: <https://redis.io/docs/latest/commands/?group=geo>.
+//! Methods for the commands on places on earth: <https://redis.io/docs/latest/commands/?group=geo>.
 
 use super::options::{GeoAddOptions, GeoFrom, GeoSearchOptions, GeoShape, GeoUnit};
 use super::{Commands, Key};

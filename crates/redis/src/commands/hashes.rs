@@ -1,4 +1,4 @@
-//! Hashes: <https://redis.io/docs/latest/commands/?group=hash>.
+//! Methods for the commands on hashes: <https://redis.io/docs/latest/commands/?group=hash>.
 
 use super::options::ScanOptions;
 use super::{Commands, Key, read, write};

@@ -1,4 +1,4 @@
-//! HyperLogLog: <https://redis.io/docs/latest/commands/?group=hyperloglog>.
+//! Methods for the commands on HyperLogLogs: <https://redis.io/docs/latest/commands/?group=hyperloglog>.
 
 use super::{Commands, Key, read, write};
 use crate::cmd::Cmd;

@@ -1,4 +1,4 @@
-//! Keys: <https://redis.io/docs/latest/commands/?group=generic>.
+//! Methods for the commands on keys of any type: <https://redis.io/docs/latest/commands/?group=generic>.
 
 use super::options::{CopyOptions, ExpireIf, RestoreOptions, SortOptions};
 use super::{Commands, Key, read, write};

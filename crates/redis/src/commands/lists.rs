@@ -1,4 +1,4 @@
-//! Lists: <https://redis.io/docs/latest/commands/?group=list>.
+//! Methods for the commands on lists: <https://redis.io/docs/latest/commands/?group=list>.
 
 use super::options::{LPosOptions, Side};
 use super::{Commands, Key, read, write};

@@ -1,4 +1,4 @@
-//! Scripts and functions: <https://redis.io/docs/latest/commands/?group=scripting>.
+//! Methods for the commands on scripts and functions: <https://redis.io/docs/latest/commands/?group=scripting>.
 
 use super::{Commands, Key};
 use crate::cmd::Cmd;

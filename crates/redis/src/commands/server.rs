@@ -1,4 +1,4 @@
-//! The server itself: <https://redis.io/docs/latest/commands/?group=server>.
+//! Methods for the commands on the server itself: <https://redis.io/docs/latest/commands/?group=server>.
 
 use super::{Commands, Key};
 use crate::cmd::Cmd;

@@ -1,4 +1,4 @@
-//! Sets: <https://redis.io/docs/latest/commands/?group=set>.
+//! Methods for the commands on sets: <https://redis.io/docs/latest/commands/?group=set>.
 
 use super::options::ScanOptions;
 use super::{Commands, Key, read, write};

@@ -1,4 +1,5 @@
-//! Unions, intersections and differences of sorted sets: <https://redis.io/docs/latest/commands/?group=sorted-set>.
+//! Methods for unions, intersections and differences of sorted sets:
+//! <https://redis.io/docs/latest/commands/?group=sorted-set>.
 
 use super::options::ZCombine;
 use super::{Commands, Key};

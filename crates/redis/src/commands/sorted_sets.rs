@@ -1,4 +1,4 @@
-//! Sorted sets: <https://redis.io/docs/latest/commands/?group=sorted-set>.
+//! Methods for the commands on sorted sets: <https://redis.io/docs/latest/commands/?group=sorted-set>.
 
 use super::options::{Extreme, ScanOptions, ZAddOptions, ZRangeOptions};
 use super::{Commands, Key, read, write};

@@ -1,4 +1,4 @@
-//! Groups of consumers of a stream: <https://redis.io/docs/latest/commands/?group=stream>.
+//! Methods for the commands on groups of consumers of a stream: <https://redis.io/docs/latest/commands/?group=stream>.
 
 use super::{Commands, Key};
 use crate::cmd::Cmd;

@@ -1,4 +1,4 @@
-//! Streams: <https://redis.io/docs/latest/commands/?group=stream>.
+//! Methods for the commands on streams: <https://redis.io/docs/latest/commands/?group=stream>.
 
 use super::options::{Trim, XAddOptions};
 use super::{Commands, Key, read};

@@ -1,4 +1,4 @@
-//! Strings: <https://redis.io/docs/latest/commands/?group=string>.
+//! Methods for the commands on strings: <https://redis.io/docs/latest/commands/?group=string>.
 
 use super::options::{Expiry, SetOptions};
 use super::{Commands, Key, read, write};

@@ -1,4 +1,4 @@
-//! The table from slots to nodes.
+//! A client's table of routes: which node serves which slot, and which replicas each node has.
 
 use std::cell::Cell;
 use std::sync::Arc;

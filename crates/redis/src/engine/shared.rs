@@ -1,4 +1,5 @@
-//! What all parts of a client use.
+//! What the connections, subscriptions and requests of one client share: its configuration, its
+//! dialer, the work for the manager's thread, and counters.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! MULTI and EXEC: <https://redis.io/docs/latest/develop/interact/transactions/>.
+//! Transactions: a server executes their commands together, between MULTI and EXEC:
+//! <https://redis.io/docs/latest/develop/interact/transactions/>.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Errors of a server.
+//! The errors that servers answer with: the text, and what its first word means for the client.
 
 use std::{borrow::Cow, fmt};
 

@@ -1,4 +1,5 @@
-//! The first lines of RESP's types, by the same rules for the framer and the parser.
+//! Reads the first line of a RESP value: its type byte, and its length if it has one. The framer
+//! and the parser both use this, so that they accept the same.
 
 use memchr::memchr;
 

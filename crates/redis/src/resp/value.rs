@@ -1,4 +1,4 @@
-//! Replies that own what they hold.
+//! Any reply as a value that owns its content, for callers who do not know the reply's type.
 
 use super::{ServerError, View};
 

@@ -1,4 +1,4 @@
-//! Complete replies as borrowed values.
+//! Parses a complete reply into values that borrow from its bytes.
 
 use std::{fmt, iter::FusedIterator};
 

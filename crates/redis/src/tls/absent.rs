@@ -1,4 +1,4 @@
-//! Stands for `rules.rs` where the feature `tls` is off.
+//! Takes the place of `rules.rs` where the feature `tls` is off: refuses to encrypt.
 
 use embar_mux::{TlsError, TlsTarget};
 

@@ -1,4 +1,5 @@
-//! Makes a configuration of rustls from this crate's.
+//! Makes the configuration of rustls that a client encrypts with, from the client's settings and
+//! the files that they name; or takes one that the program made.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

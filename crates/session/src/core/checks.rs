@@ -1,4 +1,5 @@
-//! What a frame's header must keep to, before anything else of the frame is asked for.
+//! Checks what a peer sent: each frame's header before the core asks for more of the frame, and its
+//! checksum.
 
 use embar_frame::{
     CHECKSUM_BYTES, FRAME_HEADER_BYTES, FrameError, FrameHeader, Protocol, Shape, verify_checksum,

@@ -1,4 +1,5 @@
-//! The session layer's own frames.
+//! The session layer's own frames (HELLO, WELCOME, PING, PONG, GOODBYE, CLOSE, STATUS and its
+//! reply): their ids, and how they are written and read.
 
 use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
 use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, write_checksum};

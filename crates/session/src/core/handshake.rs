@@ -1,8 +1,9 @@
-//! HELLO and WELCOME.
+//! The handshake: the end that connected sends HELLO, and the other one answers with WELCOME, or
+//! refuses.
 //!
-//! What numbers a peer announces there can do to this end is bounded, whatever they are: its limits
+//! A peer announces numbers in it. Whatever they are, they do little to this end: the peer's limits
 //! only lower what this end sends, and its idle timeout draws at most three PINGs in
-//! [`MIN_IDLE_TIMEOUT`](crate::MIN_IDLE_TIMEOUT). Nothing is allocated by them.
+//! [`MIN_IDLE_TIMEOUT`](crate::MIN_IDLE_TIMEOUT). This end allocates nothing because of them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Frames in: what to ask for, and what came.
+//! The receiving half of a session's core: says how many bytes to receive next and where, cuts what
+//! came into frames, and shows them to the owner.
 //!
 //! Invariants
 //! - `shown` bytes at the front of the ring are what the owner sees, and are released by the next

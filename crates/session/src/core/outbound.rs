@@ -1,4 +1,5 @@
-//! Frames out: the ring's committed runs, bodies between them, and CLOSE as the last.
+//! The sending half of a session's core: says what to send next. That is what was committed to the
+//! send ring, bodies between that, and at last CLOSE.
 //!
 //! Invariants
 //! - A body, or CLOSE, is handed out only while the core has the right to send (`Right`), at a

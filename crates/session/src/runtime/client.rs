@@ -1,4 +1,4 @@
-//! The side that connects.
+//! The client: opens sessions, and serves them on its worker threads.
 
 use std::io;
 use std::sync::Arc;

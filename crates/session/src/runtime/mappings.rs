@@ -1,4 +1,5 @@
-//! How many sessions the system's limit of memory mappings carries.
+//! How many sessions a server or client may have at a time: each takes memory mappings, and the
+//! system limits those of a process.
 
 use std::io;
 

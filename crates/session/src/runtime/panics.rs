@@ -1,4 +1,5 @@
-//! Panics of the user's code.
+//! Calls code of the library's user where a panic in it must end nothing else: catches the panic,
+//! and logs it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

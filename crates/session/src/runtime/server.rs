@@ -1,4 +1,4 @@
-//! The side that listens.
+//! The server: listens, accepts sessions, and serves them on its worker threads.
 
 use std::io;
 use std::time::Duration;

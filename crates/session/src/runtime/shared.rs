@@ -1,10 +1,11 @@
 //! What the handles of a session and its worker share, and who writes to the socket when.
 //!
-//! The ring knows who has the right to send; it is handed on like this:
+//! One thread at a time has the right to send, and the send ring knows which. It passes like this:
 //! - While the worker has it (a span is out, or a handler runs), callers only append.
 //! - Otherwise a caller's commit comes back as the first. If the session was quiet, the caller
-//!   writes right away, so a lone message makes no hop. If a thread wrote just now, sends follow
-//!   each other closely, and it pays to leave the writing to the worker and to append meanwhile.
+//!   writes right away, so a lone message need not wait for the worker. If a thread wrote just now,
+//!   sends follow each other closely, and it pays to leave the writing to the worker and to append
+//!   meanwhile.
 //! - A thread that gives the right back, and learns that more is there or that the core waited for
 //!   the right, marks the session. The worker looks at marked sessions, so no wake-up is lost.
 

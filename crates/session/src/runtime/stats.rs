@@ -1,4 +1,5 @@
-//! Counters that any thread may read.
+//! The figures of a session, and of a server or client: what they count, and counters that any
+//! thread may read.
 //!
 //! Each counter is written by one thread, or with a relaxed addition, and read without a lock: a
 //! reading is exact for each number, but numbers read together may be a round apart.

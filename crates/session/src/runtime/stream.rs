@@ -1,8 +1,8 @@
 //! Sessions as async streams, on any executor.
 //!
-//! A relay handler on the worker keeps each message in the ring and queues the guard; the stream
-//! hands the guards out. The queue is bounded: when it is full, the session is not read until half
-//! of it is taken, and the peer notices.
+//! A handler on the worker leaves each message in the receive ring, and queues the guard that keeps
+//! it there; the stream takes guards from the queue. The queue is bounded: when it is full, the
+//! worker reads no more from the session until half of it is taken, and the peer notices.
 
 use std::collections::VecDeque;
 use std::fmt;

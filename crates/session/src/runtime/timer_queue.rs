@@ -1,4 +1,4 @@
-//! Deadlines of one worker's sessions.
+//! The queue of a worker that says which session's deadline comes next.
 //!
 //! A session has at most one deadline that counts, and it moves with almost every round. So a heap
 //! entry is made only when the deadline comes *nearer* than the entry there is; one that moved

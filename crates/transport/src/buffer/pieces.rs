@@ -1,4 +1,5 @@
-//! A body that lies in many places, some of them in other processes' memory.
+//! What is sent as one buffer although it lies in many places: up to 64 headers, each with a
+//! payload that may be in another process's memory.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Sending from other threads than the reactor's, without a hop through it.
+//! Lets any thread write to a connection by itself, without handing the bytes to the thread that
+//! runs the reactor.
 
 use std::fmt;
 use std::io::{self, ErrorKind};

@@ -1,4 +1,5 @@
-//! One listener: accepting without spinning when accepting fails.
+//! Accepts connections from one listener. After a failure, such as no free descriptor, it rests for
+//! a while instead of trying again at once.
 
 use std::io;
 use std::time::Instant;

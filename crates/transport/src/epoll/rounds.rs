@@ -1,4 +1,5 @@
-//! Rounds: trying what is ready, each connection once, and handing out what is over.
+//! One round of the reactor: it tries each connection and listener that is ready once, and hands
+//! the operations that are over to its user.
 
 use std::time::{Duration, Instant};
 

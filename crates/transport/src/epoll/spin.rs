@@ -1,5 +1,5 @@
-//! Trying for a while before sleeping: an answer that comes within microseconds then costs no
-//! wake-up, at the price of a busy core.
+//! The reactor spins, if asked to: before it sleeps, it tries for a while to receive. An answer
+//! that comes within microseconds then costs no wake-up, at the price of a busy core.
 
 use std::io;
 use std::time::{Duration, Instant};

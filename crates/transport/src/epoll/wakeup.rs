@@ -1,4 +1,5 @@
-//! A descriptor of the user's that ends a wait when it becomes readable.
+//! A descriptor that the reactor's user supplies, such as a pipe. When it becomes readable, the
+//! reactor stops waiting.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

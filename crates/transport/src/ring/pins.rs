@@ -1,4 +1,5 @@
-//! Which parts of a receive ring are kept.
+//! Counts who still holds which part of a receive ring, so that the ring uses no memory again that
+//! somebody reads.
 //!
 //! Each pin has a count of its holders; the places of the counts are used in turn. The owner makes
 //! pins, and forgets them from the oldest on once they have no holder. The owner alone raises a

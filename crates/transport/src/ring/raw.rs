@@ -1,4 +1,4 @@
-//! Mirrored memory.
+//! The memory of a ring: mapped twice, back to back, so that a range that wraps is contiguous.
 
 #[cfg(all(test, loom))]
 pub(super) mod tracked;

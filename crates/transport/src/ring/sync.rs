@@ -1,4 +1,5 @@
-//! The one place where the model checker replaces what the standard library gives.
+//! The locks and atomics of rings: those of the standard library, or those of loom when that model
+//! checker runs.
 
 #[cfg(loom)]
 pub(super) use loom::sync::Mutex;

@@ -1,4 +1,5 @@
-//! Stands for `channel.rs` where the feature is off: none of these can exist.
+//! Takes the place of `channel.rs` where the feature `tls` is off: the same types, without any
+//! value.
 
 use std::io;
 

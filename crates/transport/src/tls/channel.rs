@@ -1,4 +1,5 @@
-//! One end of an encrypted connection, without its socket.
+//! One end of an encrypted connection, without its socket: encrypts what is to be sent, and
+//! decrypts what was received.
 
 use std::fmt;
 use std::io::{self, Read, Write};

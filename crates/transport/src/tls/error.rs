@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Why a connection cannot be encrypted.
 
 use std::fmt;
 

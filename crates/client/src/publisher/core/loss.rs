@@ -1,4 +1,5 @@
-//! What a lost connection means for its batches, and what ends the publisher.
+//! Decides what becomes of the batches of a lost connection (sent again, failed, or in doubt), and which refusals of
+//! brokers end the publisher.
 
 use embar_frame::Now;
 use embar_wire::control::{ErrorCode, ErrorReply};

@@ -1,6 +1,7 @@
-//! Topics with one order over all brokers: numbers, what brokers answer to them, and the session's next epoch.
+//! The part of the publisher's core for topics with one order over all brokers: numbers its batches, takes in what
+//! brokers answer to them, and gets the next epoch of its session.
 //!
-//! Batches with a number that no connection has lie in `again`, by number, and go before those without. When an epoch
+//! Batches with a number that no connection has lie in `resend`, by number, and go before those without. When an epoch
 //! ends, nothing is handed out until the next one is granted and no connection carries a number that it gives anew: so
 //! batches stay in the order in which they were published.
 

@@ -1,5 +1,5 @@
-//! Topics with one order over all brokers: each broker has all of it, so one serves this subscriber, and another one goes
-//! on when the connection ends.
+//! The part of the subscriber's core for topics with one order over all brokers: any broker can serve all messages, so
+//! it subscribes at one of them, and at another one when that connection ends.
 
 use embar_frame::Now;
 

@@ -1,4 +1,5 @@
-//! A look at all that is watched, at one time.
+//! The figures of all servers and clients that an admin watches, collected at one time, and as
+//! JSON.
 
 use std::cmp::Reverse;
 

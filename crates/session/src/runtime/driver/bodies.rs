@@ -1,4 +1,5 @@
-//! Bodies of frames: the handler says where one goes, and those to send wait for their turn.
+//! The bodies of one session's frames. The driver asks the handler where to put a body that comes,
+//! and receives it there. Bodies to send wait for their turn.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

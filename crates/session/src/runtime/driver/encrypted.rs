@@ -1,4 +1,5 @@
-//! An encrypted session: the channel stands between the core and the reactor.
+//! The driver of an encrypted session. Between the session's core and the reactor stands a TLS
+//! channel, which encrypts what the core sends and decrypts what the reactor received.
 
 use std::io;
 

@@ -1,10 +1,10 @@
-//! Letting messages of other threads gather before they are written.
+//! The worker waits a little before it writes, so that messages of other threads gather.
 //!
-//! A thread that sends one message after the other has the worker woken for the first; a write for
-//! each few of them would cost more than the messages themselves, and on the same processor would
-//! take the time of the very thread that sends. So the worker takes the right to send, by which
-//! further commits need no mark either, and writes a little later. Where that gained nothing, as
-//! with a thread that waits for an answer, it is not tried again for a while.
+//! A thread that sends one message after the other has the worker woken for the first. Writing each
+//! few of them would cost more than the messages themselves, and on the same processor would take
+//! the time of the very thread that sends. So the worker takes the right to send, and writes a
+//! little later; meanwhile commits need not mark the session either. Where waiting gained nothing,
+//! as with a thread that waits for an answer, the worker does not try it again for a while.
 
 use std::mem;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! A ring's memory for the models: loom reports every access that is not ordered after the one
-//! before.
+//! A ring's memory when loom, the model checker, runs: it reports every access that is not ordered
+//! after the one before.
 
 use loom::cell::UnsafeCell;
 
