@@ -1,4 +1,4 @@
-//! The public API of the libraries that programs outside of this workspace use, as lists in the tree.
+//! `cargo xtask api`: compares the public API of the libraries for users with lists that are kept in the repository.
 //!
 //! `crates/<library>/api.txt` has every public item with its signature, its methods and the traits that it implements:
 //! what changes for users shows in the difference. The lists are made from the pages that rustdoc writes, with all

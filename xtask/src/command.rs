@@ -1,4 +1,4 @@
-//! Starting cargo and what it built, and the line that a person types to start it again.
+//! Starts cargo and other programs, and prints for each call the line that a person types to repeat it.
 
 use crate::results::Results;
 use crate::workspace::Workspace;

@@ -1,8 +1,9 @@
-//! The fuzz targets, for as long as one likes, on the stable toolchain.
+//! `cargo xtask fuzz`: runs the fuzz targets for as long as one likes, on the stable toolchain.
 //!
-//! A target is a test in a crate's `tests/fuzz.rs`. Under plain `cargo test` it tries random
-//! inputs for a second; bolero takes a longer time from the environment. There is no guidance by
-//! coverage in this: what gets past the first checks of a decoder is made valid by the target.
+//! A target is a test in a crate's `tests/fuzz.rs`, written with the library bolero. Under plain `cargo test` it tries
+//! random inputs for a second; this command sets the environment variable by which bolero goes on for longer. Inputs
+//! are not guided by coverage. So a target itself makes its input valid enough to get past the first checks of a
+//! decoder.
 
 use crate::command::Call;
 use crate::workspace::Workspace;

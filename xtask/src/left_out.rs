@@ -1,4 +1,5 @@
-//! Tests that cannot run on this machine: those that cut networks, where root alone may make one.
+//! Collects the tests that could not run on this machine: those that cut networks, where only root may make networks.
+//! The run then fails, unless its user accepted that.
 
 use crate::needs;
 use anyhow::{Context, bail};

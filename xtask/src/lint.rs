@@ -1,13 +1,13 @@
 //! The rules of this project that no compiler checks.
 //!
-//! - A source file has at most [`LINES_MAX`] lines: it fits in the head.
+//! - A source file has at most [`LINES_MAX`] lines, so that a reader can keep all of it in mind.
 //! - `unsafe` is in the crates [`MAY_BE_UNSAFE`] only: all others forbid it in each of their roots.
 //! - Nothing is left for later in the sources: it is done, or it is an issue.
 //! - A crate uses only those before it in [`layers::LAYERS`], which the documents at the top list in this
 //!   order; the crates of sessions and of the Redis client need nothing of the log.
 //! - Modules of a crate use each other in one direction.
-//! - Packages that users take say what they are, and need nothing that is not published. A library without features
-//!   needs no formats or servers for figures.
+//! - Packages that users take say what they are, and need nothing that is not published. A library without its
+//!   features needs no crate that formats or serves figures about itself.
 //! - A link in a document leads to a file.
 //! - The tables and pictures of measurements show what was recorded.
 

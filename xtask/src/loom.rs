@@ -1,4 +1,5 @@
-//! The models of the lock-free parts, explored by loom.
+//! `cargo xtask loom`: runs the models of the lock-free parts under loom, which tries the interleavings of their
+//! threads.
 
 use crate::command::Call;
 use crate::workspace::{Member, Workspace};

@@ -1,4 +1,4 @@
-//! The programs that the steps need, and what brings them.
+//! Lists the programs that the tests need, and the packages or toolchain components that contain them.
 
 /// A program that must be there.
 pub struct Program {

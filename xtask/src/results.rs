@@ -1,4 +1,4 @@
-//! What the test programs said, added up.
+//! Adds up the results that test programs print.
 
 use std::fmt::{self, Display};
 

@@ -1,4 +1,4 @@
-//! The simulator.
+//! `cargo xtask sim`: runs the simulator. `cargo xtask test` takes the seeds from here that it tries with every change.
 
 use crate::command::Call;
 use crate::workspace::Workspace;

@@ -1,4 +1,4 @@
-//! Where things are.
+//! Finds the folders of this repository: its root, its members, and where cargo builds.
 
 use anyhow::Context;
 use std::path::{Path, PathBuf};

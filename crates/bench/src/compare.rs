@@ -1,4 +1,5 @@
-//! Publishing to topics of several order levels in rounds, on one cluster.
+//! `bench publish --compare`: measures publishing at several order levels by turns, on one cluster, and compares each
+//! level with the first one. Each trial has a new topic.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! Publishing and subscribing at once: throughput and latency, every message verified.
+//! One trial of `bench e2e`: one thread publishes while another one reads the same topic. It measures throughput, and
+//! the latency from the publishing of a message to its delivery, and verifies every message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

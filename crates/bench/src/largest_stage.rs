@@ -1,4 +1,5 @@
-//! What limited a run, in a sentence: the largest stage of each side by name and share.
+//! Says in a sentence what limited a run: for the brokers, the publisher and the subscriber, which stage of their
+//! pipeline took the largest share of the time, and what happens in that stage.
 
 use embar_meter::{Snapshot, StageRow};
 use serde::Serialize;

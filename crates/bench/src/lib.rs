@@ -1,10 +1,11 @@
-//! Measuring: private clusters, trials, what the processes used, reports.
+//! Benches: they measure how fast the log, sessions and the Redis client are, and what that costs. A bench of the log
+//! starts brokers for its trials.
 //!
 //! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost),
 //! [`private_cluster`] (brokers of one trial) and [`shared_cluster`] (brokers of several), then [`publish`], [`read`],
-//! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (order levels in rounds),
+//! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (order levels by turns),
 //! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`largest_stage`] (what limited a
-//! run) and [`report`] (what is printed). [`session`] and [`redis`] stand for themselves: no log, no brokers.
+//! run) and [`report`] (what is printed). [`session`] and [`redis`] are benches without log and brokers.
 
 #![forbid(unsafe_code)]
 

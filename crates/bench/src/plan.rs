@@ -1,4 +1,5 @@
-//! What a bench measures. Everything in here is used exactly as given, and printed.
+//! The parameters of a bench of the log: sizes, order level, brokers, trials. A bench uses them exactly as given, and
+//! prints them.
 
 use embar_client::{Order, UnknownOrder};
 use embar_console::setting::BadSetting;

@@ -1,4 +1,5 @@
-//! The private cluster of a trial.
+//! Starts brokers for one command alone, on free ports and with a region of their own. Also removes what such commands
+//! left when they were killed.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! One trial of publishing.
+//! One trial of publishing: threads publish as many bytes as the plan says, and the trial ends with the last
+//! acknowledgement. Other benches create their topic and open their publisher here, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -1,4 +1,5 @@
-//! Reading back what is retained, and verifying it.
+//! One trial of reading: a subscriber reads the topic from its first message to its end, and a verifier checks that
+//! each message comes once and unchanged.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Callers that share the connections of one Redis client.
+//! `bench redis`: measures the Redis client while many callers share its connections.
 //!
-//! Read [`plan`] (what is measured), [`work`] (which keys and values), `tally` (what operations gave), then `callers` and
-//! `pipelined` (who does it, one by one or many at a time), `load` (keys that are there before), [`measure`] (one
-//! run), `profile` (where its time went), [`figures`] (of a run, and of several) and [`report`] (what is printed).
+//! Read [`plan`] (what is measured), [`work`] (which keys and values), `tally` (counts and latencies), then `callers`
+//! (tasks and threads) and `pipelined` (many operations at a time), `load` (writes the keys before), [`measure`] (one
+//! run), `profile` (where its time went), [`figures`] (of one run, and of several) and [`report`] (what is printed).
 
 mod callers;
 pub mod figures;

@@ -1,4 +1,4 @@
-//! What benches print, and their JSON.
+//! What the benches of the log print: tables, profiles and summaries for people, and the same figures as JSON.
 
 use std::path::Path;
 

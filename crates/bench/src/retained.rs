@@ -1,4 +1,4 @@
-//! Whether everything that was published can still be read.
+//! Checks that the brokers evicted none of the messages that a bench published: only then can it read all of them.
 
 use anyhow::Result;
 use embar_console::connect::Connector;

@@ -1,4 +1,5 @@
-//! A cluster on which trial follows trial, each with a new topic.
+//! Runs trials of publishing one after the other on the same cluster. Each trial has a new topic, which is deleted
+//! after it.
 
 use anyhow::{Context as _, Result};
 use embar_console::connect::Connector;

@@ -1,4 +1,5 @@
-//! Messages that prove what became of them: a sequence number, a time and a checksum of all bytes.
+//! Stamps messages with a sequence number, a time and a checksum of all bytes, and verifies by these that each message
+//! arrives once and unchanged.
 //!
 //! Layout, little-endian: sequence u64, time u64, checksum u32, zero u32, filler. The checksum is that of the first 16
 //! bytes xor that of the filler, so that a publisher, whose filler never changes, checksums 16 bytes a message, while a

@@ -1,4 +1,4 @@
-//! What every command needs.
+//! What `main` hands to every command: where results go, and what the libraries need.
 
 use std::fmt::Display;
 

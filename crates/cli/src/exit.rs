@@ -1,4 +1,4 @@
-//! Exit codes, and how an error finds its own.
+//! The exit codes of the program, which error ends it with which of them, and the message that the user then sees.
 
 mod log_client;
 

@@ -1,4 +1,4 @@
-//! What work needs of the program that runs it.
+//! What a program hands to the libraries that work for it: where to report progress, whether to stop, and its own file.
 
 use std::fmt::Display;
 use std::path::PathBuf;

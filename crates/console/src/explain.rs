@@ -1,4 +1,4 @@
-//! Errors in words.
+//! Puts an error and its causes into one message for people.
 
 use std::error::Error;
 

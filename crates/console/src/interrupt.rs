@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: a flag to look at, and a callback for whoever waits for something else.
+//! Ctrl-C and SIGTERM: the first of them raises a flag that work looks at, and calls callbacks for threads that wait
+//! for something else. Also tells a child process when its parent is gone.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! This process: its file, and what the system allows it.
+//! Finds the file that this program runs from, and raises the limit on files that it may have open.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Settings that cannot be used as they are.
+//! The error for a plan that cannot be run: which settings must change, and why.
 
 /// A plan that cannot be run: which of its settings must change, and why.
 #[derive(Debug, thiserror::Error)]

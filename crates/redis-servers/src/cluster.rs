@@ -1,4 +1,4 @@
-//! A cluster of servers.
+//! A Redis Cluster for a test: starts its nodes, kills and restarts them, and waits until the cluster is well.
 
 mod form;
 mod health;

@@ -1,7 +1,7 @@
 //! A minimal Redis client: one command at a time over a server's Unix socket.
 //!
-//! With it the client that a test is about does not set up the test. It speaks RESP2
-//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), with which every connection begins.
+//! Tests use it to set up and look at servers, so that this does not depend on the client that they test. It speaks
+//! RESP2 (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), with which every connection begins.
 
 use crate::error::CommandError;
 use std::io::{BufRead, BufReader, Write};

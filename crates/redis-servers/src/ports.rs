@@ -1,4 +1,4 @@
-//! Free ports.
+//! Finds free ports for Redis servers, and for the cluster bus of each.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;

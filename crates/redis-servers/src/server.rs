@@ -1,4 +1,4 @@
-//! A single server.
+//! A single Redis server with a folder of its own: starts, pauses, kills and restarts it, and sends it commands.
 
 use crate::control::{Control, Reply};
 use crate::error::{CommandError, StartError};

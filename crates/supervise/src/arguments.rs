@@ -1,7 +1,7 @@
-//! Settings of a broker as arguments of the program's `broker` command.
+//! Writes the settings of a broker as arguments of the program's `broker` command.
 //!
-//! They are how this process speaks to the processes that it starts. Whoever owns the command tests that it reads them
-//! back.
+//! With them the supervisor tells the processes that it starts what to do. The crate that has the command tests that it
+//! reads them back.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! One broker process.
+//! One child process, in most cases a broker: starts it, passes its reports on, signals it, and says how it ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};

@@ -1,4 +1,4 @@
-//! The processes of one cluster.
+//! Starts the processes of one cluster, waits for what happens to them, and kills or restarts single ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,7 +1,8 @@
-//! The start of a cluster over a region whose rows processes of an earlier command still hold.
+//! Starts a cluster over a region in which processes of an earlier command still hold rows.
 //!
-//! A broker ends by itself when its supervisor is gone, but not while it is paused. So the supervisor watches such a row and
-//! starts a successor when it gets free. It waits for a head that does not answer: without a head no cluster is whole.
+//! A broker ends by itself when its supervisor is gone, but not while it is paused. So the supervisor watches each row
+//! that such a process holds, and starts a broker there once the row is free. If it is the head that does not answer,
+//! the supervisor waits before it starts the others: without a head no cluster is whole.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Where regions are kept, and what earlier runs left behind.
+//! Where regions are kept, and the removal of those that killed commands left.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Work against a cluster that fails when a broker dies, instead of waiting for it.
+//! Runs work that uses a cluster, a trial of a bench for instance. If a broker dies meanwhile, the work fails at once,
+//! instead of waiting for the broker to come back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

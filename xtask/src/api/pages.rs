@@ -1,4 +1,4 @@
-//! The pages that rustdoc writes, read as a list of items.
+//! Reads the pages that rustdoc writes, and lists the public items that they describe.
 
 use anyhow::{Context, ensure};
 use std::fs;

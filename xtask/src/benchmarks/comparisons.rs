@@ -1,4 +1,5 @@
-//! Everything that was measured beside something else in the same run, as how much faster ours is.
+//! Picks from the results everything that was measured beside something else in the same run, and says how many times
+//! as fast ours is.
 
 use super::chart::Tone;
 use super::numbers::{grouped, mebibytes};

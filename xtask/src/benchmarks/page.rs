@@ -1,5 +1,4 @@
-//! The parts of documents that are drawn: what stands between `<!-- drawn: NAME -->` and
-//! `<!-- end -->`.
+//! Replaces the drawn parts of a document: what stands between `<!-- drawn: NAME -->` and `<!-- end -->`.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What is measured, each by which command.
+//! The list of all measurements: the command of each, and what is kept of its report.
 
 use super::results::{
     Compared, EndToEnd, Latency, Metering, Peers, Report, Sessions, Throughput, reduced,

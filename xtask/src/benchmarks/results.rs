@@ -1,7 +1,7 @@
-//! What is kept of each measurement.
+//! Reads the files of `benches/results`: what is kept of each measurement.
 //!
-//! A report has the fields of the JSON that its command prints and that something is drawn from;
-//! all others are dropped when it is kept. A field is optional if some kept result lacks it.
+//! Of the JSON that a command prints, these types have only the fields from which a table or a picture is drawn. The
+//! others are dropped before the result is kept. A field is optional if some kept result lacks it.
 
 use anyhow::Context;
 use serde::de::DeserializeOwned;

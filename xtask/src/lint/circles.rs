@@ -1,8 +1,8 @@
-//! Modules of a crate that use each other in a circle: none can be read, moved or tested without the
+//! Finds modules of a crate that use each other in a circle: none of them can be read, moved or tested without the
 //! others.
 //!
-//! Two modules count where both are in the same parent: what a module uses, its children use for it. A
-//! child may use its parent and the other way round. Tests are not looked at.
+//! Only modules with the same parent are compared. What the children of a module use counts as used by that module. A
+//! child may use its parent, and a parent its children. Tests are not looked at.
 
 mod paths;
 mod tokens;

@@ -1,4 +1,5 @@
-//! The crates in the order in which they are built on each other, and which of them stand alone.
+//! Checks that each crate uses only crates before it in a fixed order, that the documents list them in this order, and
+//! that sessions and the Redis client need nothing of the log.
 //!
 //! Programs (`examples/`, `xtask`) may use any crate, and so may the tests of a crate: a dependency that only
 //! tests have is not looked at.

@@ -1,4 +1,5 @@
-//! Rules about one source file. Each gives (line number from 1, what is wrong).
+//! The rules about one source file: its length, `unsafe`, unfinished work. Each returns (line number from 1, what is
+//! wrong).
 
 use super::{LINES_MAX, MAY_BE_UNSAFE};
 use std::path::Path;
@@ -13,7 +14,7 @@ const LATER: [&str; 3] = [
 /// The attribute that makes the compiler refuse `unsafe` in a whole crate.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
-/// A file longer than a head holds.
+/// A file with too many lines to keep in mind.
 pub fn too_long(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().count();
     if lines <= LINES_MAX {

@@ -1,4 +1,5 @@
-//! One message in flight.
+//! Times one call after the other. Each call sends a message and waits for its answer, so there is never more than one
+//! message in flight.
 
 use std::time::Instant;
 

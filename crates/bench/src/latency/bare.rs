@@ -1,5 +1,5 @@
-//! What the machine allows: as many bytes to another thread over a bare socket as a batch of one message has, and as many
-//! back as an acknowledgement of it has.
+//! The round trip that acknowledgements are compared with: over a bare socket this thread sends another thread as many
+//! bytes as a batch of one message has, and gets back as many as an acknowledgement of that batch has.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! Messages that leave when they are due.
+//! Publishes messages at a given rate: each leaves when it is due, whether or not earlier ones were acknowledged. The
+//! latency of a batch is the time from when its first message was due to its acknowledgement.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Callers: tasks, and threads that block.
+//! The callers of a run: asynchronous tasks, and threads that block. Each repeats operations until the run is over, one
+//! at a time or many in a pipeline.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The figures of one run, and of several.
+//! The figures of one run of `bench redis` (rate, counts, latencies), and their medians over several runs.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! One run: callers at work, and what they see and cost while it counts.
+//! One run of `bench redis`: lets the callers work through the warm-up and the measured time. Collects what they saw in
+//! the measured time, and the processor time that this process used in it.
 
 use std::thread;
 use std::time::{Duration, Instant};

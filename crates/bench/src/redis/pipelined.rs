@@ -1,4 +1,5 @@
-//! Many operations at a time, by the client's own pipelines.
+//! A caller with many operations in flight: it fills a pipeline of the client with one operation of each of its
+//! streams, runs the pipeline, and begins again.
 
 use std::time::Instant;
 

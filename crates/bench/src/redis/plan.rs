@@ -1,4 +1,4 @@
-//! What `bench redis` measures.
+//! The parameters of `bench redis`: which operations, how many callers, which server, which sizes.
 
 use std::time::Duration;
 

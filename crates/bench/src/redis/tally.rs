@@ -1,4 +1,5 @@
-//! What operations gave: counts and latencies.
+//! Counts how the operations of a run ended, and gathers their latencies. Also tells the callers which period the run
+//! is in.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};

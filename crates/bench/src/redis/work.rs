@@ -1,10 +1,11 @@
-//! Which keys, which values, reads or writes. A program that follows this page does the same work, as `benches/peers` does.
+//! Says which keys and values the callers use, and which operations are reads. A program that follows these rules does
+//! the same work: `benches/peers` does, with other Redis clients.
 //!
 //! - A key is a number below the keyspace in decimal, with zeros before it up to its size.
 //! - A value is its key, then the letter `x` up to its size; the beginning of the key if that is longer.
-//! - Each stream (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded with
-//!   its number, first stream 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that is below
-//!   `reads`), then the number of the key (`below(keyspace)`).
+//! - Each stream (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded
+//!   with its number, first stream 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that
+//!   is below `reads`), then the number of the key (`below(keyspace)`).
 
 use std::fmt;
 use std::str::FromStr;

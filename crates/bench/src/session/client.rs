@@ -1,4 +1,5 @@
-//! The end that asks, and keeps the record.
+//! The client of `bench session`: sends messages on one session, checks every echo, and records what became of each
+//! message.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! One run after the other, against one server.
+//! Starts the server and the client of `bench session`, and measures one run after the other with them: a phase over
+//! sessions, or the same messages over bare sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

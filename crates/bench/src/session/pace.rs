@@ -1,7 +1,8 @@
-//! Messages that leave when they are due, whatever came back.
+//! Decides when messages leave that are sent at a given rate: each when it is due, whether or not earlier ones came
+//! back.
 //!
-//! Latency counts from the time a message was due, so a sender that falls behind, or a session that does not take
-//! more, is part of it: what waits its turn is not forgotten.
+//! Latency counts from the time when a message was due. So it includes the time that the message waited because the
+//! sender fell behind, or because the session took no more.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};

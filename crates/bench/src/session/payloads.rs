@@ -1,4 +1,5 @@
-//! Payloads of the sizes that are asked for; each differs from those of its neighbours.
+//! Makes the payloads of messages, of the size or range of sizes that the user asks for. Each differs from those of its
+//! neighbours, so an echo of the wrong message is noticed.
 
 use std::fmt;
 use std::str::FromStr;

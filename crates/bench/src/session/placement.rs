@@ -1,8 +1,8 @@
-//! Which processors the threads of either side run on.
+//! Chooses the processors on which the threads of the server and of the client run.
 //!
-//! Waking a thread on the same processor costs a fifth of waking one elsewhere, and a scheduler that is free to choose
-//! does one in this run and the other in the next, so that runs would differ by where their threads were put. Threads
-//! inherit the processors of the thread that starts them, which is how those of a library can be placed.
+//! Waking a thread on the same processor costs a fifth of waking one elsewhere. A scheduler that is free to choose does
+//! the one in this run and the other in the next, and then runs differ by where it put their threads. A thread begins
+//! on the processors of the thread that starts it: in this way the bench also places threads that a library starts.
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

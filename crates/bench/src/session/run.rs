@@ -1,4 +1,4 @@
-//! The figures of one run.
+//! The figures of one run of `bench session`: latencies, rates, lost messages and stalls.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The end that echoes, or counts.
+//! The server of `bench session`: sends each message back. Where messages go one way only, it checks and counts them,
+//! and answers the last one with the counts.
 
 use std::ops::Range;
 

@@ -1,11 +1,12 @@
-//! What the machine allows: the same bytes there and back over bare sockets, in threads placed as those of the phases.
+//! The *wall* of `bench session`, what the machine allows: the same bytes there and back over bare sockets, in threads
+//! placed as those of the phases.
 //!
 //! One thread serves the sockets of the server and one those of the client (or as many as `--threads` says), each with
 //! a kernel call for the bytes it takes and one for those it gives, and nothing else. A thread that has several sockets
 //! visits them in a circle, on each visit waiting for at least one message. That cannot lock up, since both sides go
 //! round in the same order and give something on every visit, and what is under way fits into a socket.
 //!
-//! In the same mode as the phases: blocking, or looking for bytes again and again for the time that was given.
+//! The threads wait for bytes as those of the phases do: in the kernel, or for a given time by looking again and again.
 
 mod paced;
 mod socket;

@@ -1,4 +1,5 @@
-//! One connection of a receiving process.
+//! One connection of a receiving process: reads what the peer wants, then takes bytes into the ring or sends bytes from
+//! it, as far as the non-blocking socket goes along.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

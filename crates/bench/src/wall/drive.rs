@@ -1,4 +1,5 @@
-//! The sending side of the wall: threads of this process.
+//! Starts the receiving processes of the wall, and runs its trials: threads of this process send to them, or read from
+//! them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! A receiving process: one thread, non-blocking sockets, edge-triggered epoll, reads until there is nothing more.
+//! A receiving process of the wall: one thread serves all its connections, with non-blocking sockets and edge-triggered
+//! epoll. It reads from a socket until there is nothing more.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The warm memory of a receiving process.
+//! The memory of a receiving process: mapped and touched before a trial begins, and then handed out piece by piece.
 
 use std::fs;
 use std::path::Path;

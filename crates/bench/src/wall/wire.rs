@@ -1,8 +1,8 @@
-//! The few bytes that the bare programs exchange beside payload.
+//! What a thread that measures the wall and a receiving process tell each other beside payload.
 //!
-//! A connection starts with a [`Hello`] of 24 bytes. [`Kind::Take`] and [`Kind::Check`]: payload follows until the
-//! sender shuts its side, then the receiver answers with the number of bytes it took. [`Kind::Give`]: the receiver
-//! sends so many bytes and closes.
+//! The thread begins a connection with a [`Hello`] of 24 bytes. With [`Kind::Take`] and [`Kind::Check`] it then sends
+//! payload and shuts its side, and the receiving process answers with the number of bytes that it took. With
+//! [`Kind::Give`] the receiving process sends as many bytes as the hello says, and closes.
 
 use embar_frame::Crc;
 

@@ -1,4 +1,5 @@
-//! `embar bench`: what the log does, and what the machine allows.
+//! `embar bench`: measures the log, sessions, the Redis client, and what the machine allows. Each bench has a file of
+//! its own; the options that several share are here.
 
 mod e2e;
 mod latency;

@@ -1,4 +1,4 @@
-//! `embar consume`: messages out.
+//! `embar consume`: prints the messages of a topic.
 
 mod json;
 mod template;

@@ -1,4 +1,4 @@
-//! `embar produce`: lines in, messages out.
+//! `embar produce`: publishes each line of its input as a message.
 
 mod lines;
 mod tally;

@@ -1,4 +1,4 @@
-//! `embar quickstart`: see it work.
+//! `embar quickstart`: starts a cluster, publishes, reads everything back, verifies it, and says what limited it.
 
 use std::time::{Duration, Instant};
 

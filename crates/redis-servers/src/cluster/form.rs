@@ -1,4 +1,4 @@
-//! Forms a cluster of single servers.
+//! Starts Redis servers and makes one cluster of them.
 
 use super::view::{View, view};
 use super::{Cluster, ClusterOptions, health};

@@ -1,4 +1,5 @@
-//! Checks whether a cluster is well, and waits until it is.
+//! Checks whether a cluster is well, and waits until it is: every running node says so, all agree on slots and roles,
+//! and replicas have the data of their masters.
 
 use super::Cluster;
 use super::view::{Node, View, view};

@@ -1,8 +1,8 @@
 //! Lets any user run tests that need a network.
 //!
-//! Only root may make network namespaces; but any user is root of a user namespace of their own (user_namespaces(7)),
-//! where the kernel allows those. Only a process with a single thread can enter one, and tests are threads: so the test
-//! runs once more, alone in a process that begins there.
+//! Only root may make network namespaces. But where the kernel allows user namespaces (user_namespaces(7)), any user is
+//! root of one of their own. Only a process with a single thread can enter one, and a test is a thread among others. So
+//! the test runs once more, alone in a new process that begins inside a user namespace.
 
 use super::{Net, NetError};
 use std::any::type_name;

@@ -1,4 +1,4 @@
-//! The modules of a crate, and the paths by which each names others.
+//! Reads from the sources of a crate which modules it has, and which other modules each of them uses.
 
 use super::Place;
 use super::tokens::{self, Token, is_word};

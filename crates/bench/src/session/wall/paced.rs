@@ -1,7 +1,8 @@
-//! Messages that leave when they are due, over bare sockets: how well this machine keeps time.
+//! The wall at a given rate: messages leave over bare sockets when they are due. It shows how well this machine keeps
+//! time.
 //!
-//! As with sessions, one thread sends by the clock and others take what comes back. Those sleep in the kernel until one
-//! of their sockets has something, take it with one call, and the server's give it back with another.
+//! As with sessions, one thread sends by the clock. The other threads sleep in the kernel until one of their sockets
+//! has bytes, and take these with one call. Those of the server send them back with another call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A socket and the calls of it that are measured.
+//! A bare socket, TCP or Unix, and the calls on it that the wall measures.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! `embar bench e2e`.
+//! `embar bench e2e`: measures publishing and reading at once.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `embar bench latency`.
+//! `embar bench latency`: measures how long messages wait for their acknowledgement.
 
 use std::time::Duration;
 

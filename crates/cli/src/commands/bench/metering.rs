@@ -1,4 +1,4 @@
-//! `embar bench metering`.
+//! `embar bench metering`: measures what the stage timers cost.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! `embar bench publish`.
+//! `embar bench publish`: measures publishing, also beside bare sockets, or one order level beside another.
 
 use anyhow::{Result, anyhow};
 use clap::Args;

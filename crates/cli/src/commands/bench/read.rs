@@ -1,4 +1,4 @@
-//! `embar bench read`.
+//! `embar bench read`: measures reading back what was published.
 
 use anyhow::{Result, anyhow};
 use clap::Args;

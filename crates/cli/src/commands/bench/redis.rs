@@ -1,4 +1,4 @@
-//! `embar bench redis`.
+//! `embar bench redis`: measures the Redis client against servers that run already.
 
 use std::thread::available_parallelism;
 use std::time::Duration;

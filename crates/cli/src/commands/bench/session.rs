@@ -1,4 +1,5 @@
-//! `embar bench session`.
+//! `embar bench session`: measures messages over sessions beside bare sockets. `embar bench session wall` measures bare
+//! sockets alone.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

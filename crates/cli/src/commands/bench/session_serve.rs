@@ -1,4 +1,5 @@
-//! `embar bench session serve`.
+//! `embar bench session serve`: the server for an `embar bench session --connect` in another process or on another
+//! host.
 
 use std::sync::mpsc;
 use std::time::Duration;

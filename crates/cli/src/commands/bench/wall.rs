@@ -1,4 +1,4 @@
-//! `embar bench wall`.
+//! `embar bench wall`: measures what the machine allows, over sockets without the log.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! The text that a message is printed as.
+//! Parses the text of `--format`, and prints messages in the form that it asks for.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Bytes as text.
+//! Bytes as text for JSON: as they are if they are UTF-8, in base64 if not.
 
 /// Bytes as text for JSON: as they are when they are UTF-8, else in base64 (RFC 4648, padded).
 #[derive(Debug, PartialEq, Eq)]

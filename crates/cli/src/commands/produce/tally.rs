@@ -1,4 +1,4 @@
-//! What became of the lines.
+//! Counts what became of the lines that `embar produce` read: acknowledged, in doubt, or not stored.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
