@@ -28,7 +28,7 @@ use crate::output::Color;
     version,
     arg_required_else_help = true,
     after_help = exit::HELP,
-    after_long_help = AFTER_LONG_HELP,
+    after_long_help = format!("{EXAMPLES}\n\n{}\n\n{ENVIRONMENT}", exit::HELP),
 )]
 pub struct Cli {
     /// Print results as JSON; each command's --help documents the fields
@@ -47,23 +47,16 @@ pub struct Cli {
     pub command: Command,
 }
 
-const AFTER_LONG_HELP: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   embar quickstart                                   see it work: publish, read back, verify, measure
   embar up                                           start a cluster on 127.0.0.1:9400
   seq 1 1000000 | embar produce numbers              publish lines
   embar consume numbers --from start --count 10      read them back
   embar bench publish -m 1024 -s 10GiB --trials 3    measure
-  embar verify order --kill sequencer                kill what orders, and check the order
+  embar verify order --kill sequencer                kill what orders, and check the order";
 
-Exit codes:
-  0    done
-  1    failed; the message says why and what to do
-  2    the command line cannot be used as it is
-  3    no broker, or no server, answers
-  4    verification failed: data was lost, changed or repeated, or may have been
-  130  interrupted by Ctrl-C or SIGTERM
-
+const ENVIRONMENT: &str = "\
 Environment:
   EMBAR_BOOTSTRAP  address of any broker, instead of --bootstrap
   RUST_LOG         what is logged to standard error, for instance debug or embar_broker=trace

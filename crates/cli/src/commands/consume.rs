@@ -67,10 +67,10 @@ pub struct ConsumeArgs {
         conflicts_with = "json"
     )]
     format: String,
-    /// Fail when no message comes for so long
+    /// Fail when no message comes for this long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// How long a broker may be away before that is an error
+    /// How long a broker may be out of reach before that is an error
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     loss_timeout: Duration,
     /// How long finding the cluster and the topic may take
@@ -201,8 +201,8 @@ impl Waiting {
     /// Says why, once; an error when the time is up.
     fn go_on(&mut self, context: &Context) -> Result<()> {
         let waited = self.last_message.elapsed();
-        if self.limit.is_some_and(|limit| waited >= limit) {
-            bail!("no message for {waited:?}");
+        if let Some(limit) = self.limit.filter(|limit| waited >= *limit) {
+            bail!("no message for {limit:?}");
         }
         let now = Instant::now();
         if self

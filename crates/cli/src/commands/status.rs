@@ -20,11 +20,12 @@ Examples:
   embar status
   embar --json status --bootstrap 127.0.0.1:9400
 
-JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state, address, incarnation, takes_data and,
-unless it has left or does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches,
-messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults,
-peak_memory_bytes, heartbeat_age_s, repaired_records, damaged_records (places of shared
-memory where the broker found one wrong bit, or more). Exit code 1 if a broker does not answer.")]
+JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state,
+address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has left or
+does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches, messages, bytes_in,
+bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
+heartbeat_age_s, repaired_records (places of shared memory where the broker found one wrong bit),
+damaged_records (places with more of them). Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     ask: AskArgs,

@@ -31,7 +31,7 @@ Examples:
   embar topic create images --max-message-size 6MiB
   embar topic create --order 5 $(seq -f sensor-%g 10000)
 
-The first one that cannot be created ends it; those before it are there.
+The command ends at the first topic that it cannot create; those before it exist.
 
 JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits),
 max_message_bytes, created_ns")]
@@ -39,7 +39,7 @@ max_message_bytes, created_ns")]
         /// Their names: letters, digits, '.', '_' and '-', at most 249
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// 0: none across connections; 1: arrival order on each broker; 2: one order over all brokers; 5: one order over
+        /// 0: no order between connections; 1: arrival order on each broker; 2: one order over all brokers; 5: one order over
         /// all brokers that keeps the order of each publisher
         #[arg(long, value_name = "N", default_value_t)]
         order: Order,

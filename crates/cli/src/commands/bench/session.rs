@@ -36,7 +36,7 @@ Examples:
   embar bench session --connect 10.0.0.7:9500
 
 The bench is the classic latency test: a message leaves when the echo of the one before it has
-arrived. Server and client are threads of this process unless --connect is given. Phases:
+arrived. Server and client are threads of this process; with --connect only the client is. Phases:
   baseline           packet objects, copied into and out of the session
   scatter-gather     packet objects, sent from where they are
   zero-copy send     encoded straight into the session's ring
@@ -100,7 +100,7 @@ struct Options {
     /// Messages of each session in each run
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     iterations: u64,
-    /// Bytes of the payload of each message; with A..B, all sizes between in turn
+    /// Bytes of the payload of each message; with A..B, all sizes from A to B, evenly spread
     #[arg(long, value_name = "SIZE", default_value = "64")]
     payload: Payload,
     /// Messages under way on each session
@@ -124,7 +124,7 @@ struct Options {
     /// Threads of the server, and as many of the client
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Which processors the threads of both sides share
+    /// On which processors the threads of server and client run
     #[arg(long, value_name = "WHERE", default_value = "apart", value_enum)]
     placement: Placement,
     /// Bytes of each ring of a session [default: 256KiB; 64KiB of more than 100 sessions]

@@ -21,7 +21,7 @@ Examples:
   embar bench wall --connections 3 --trials 8 --json
 
 Three configurations, interleaved:
-  bare     senders write 2 MiB buffers, receiving processes read them into a warm ring
+  bare     senders write buffers of --batch-size, receiving processes read them into a warm ring
   working  also one copy of each message into the batch by one thread, and one CRC-32C on each
            side
   read     the receiving processes send from their ring, this process reads
