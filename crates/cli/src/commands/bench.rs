@@ -115,6 +115,15 @@ impl CommonArgs {
             metering,
         })
     }
+
+    /// For a bench that publishes from one thread: refuses to look as if it used more.
+    fn needs_one_publisher(&self, bench: &str) -> Result<()> {
+        if self.publishers > 1 {
+            let message = format!("{bench} publishes from one thread: leave --publishers out");
+            return Err(exit::usage(message));
+        }
+        Ok(())
+    }
 }
 
 /// A wall with the connections of a publisher.
@@ -164,6 +173,15 @@ mod tests {
     struct Line {
         #[command(flatten)]
         common: CommonArgs,
+    }
+
+    #[test]
+    fn a_bench_of_one_publisher_refuses_more() {
+        for (line, is_refused) in [("x", false), ("x --publishers 2", true)] {
+            let line = Line::try_parse_from(line.split_whitespace()).expect("options");
+            let refused = line.common.needs_one_publisher("bench x");
+            assert_eq!(refused.is_err(), is_refused);
+        }
     }
 
     #[test]

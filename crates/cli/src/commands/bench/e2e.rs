@@ -67,11 +67,7 @@ struct Report<'a> {
 pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, 1, Metering::On)?;
     plan.validate(true)?;
-    if plan.publishers > 1 {
-        return Err(crate::exit::usage(
-            "bench e2e publishes from one thread: leave --publishers out",
-        ));
-    }
+    args.common.needs_one_publisher("bench e2e")?;
     if args.rate.is_some_and(|rate| rate.0 == 0) {
         return Err(crate::exit::usage("--rate must not be 0"));
     }

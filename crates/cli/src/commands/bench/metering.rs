@@ -59,6 +59,7 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
     plan.trials = args.pairs as usize;
     plan.warmup = plan.warmup.max(2);
     plan.validate(false)?;
+    args.common.needs_one_publisher("bench metering")?;
     let output = &context.output;
     output.say(format_args!("metering: slices of {}", plan.describe()))?;
     let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
