@@ -2,9 +2,9 @@
 //! then looks at the connections that are marked.
 //!
 //! A tree of bits, three levels of 64: a mark sets the connection's bit, and goes up one level only
-//! where it found a word empty. So marks of one connection count once, nothing is allocated after
-//! the first mark of a chunk, no thread waits for a lock, and the one that finds the root empty has
-//! to wake the worker.
+//! where it found a word empty. So marks of one connection count once, no thread waits for a lock,
+//! and the one that finds the root empty has to wake the worker. The memory for a chunk of slots is
+//! made by [`Marks::make_room`], or else by the first mark of the chunk.
 //!
 //! No mark is lost: the worker empties a word only after it emptied the word above, so a mark that
 //! found its word in use is either still to be swapped out, or its predecessor is on the way up.
@@ -51,6 +51,15 @@ impl Marks {
             root: AtomicU64::new(0),
             chunks: [const { OnceLock::new() }; FANOUT],
         }
+    }
+
+    /// Makes the memory that a mark of `slot` needs, so that no thread allocates when it marks it.
+    ///
+    /// # Panics
+    /// If `slot` is not below [`SLOTS`].
+    pub fn make_room(&self, slot: usize) {
+        let (chunk_index, ..) = split(slot);
+        self.chunks[chunk_index].get_or_init(Chunk::new);
     }
 
     /// Marks `slot`; true if the set was empty, so that the caller must wake the worker.

@@ -332,6 +332,9 @@ impl<P: Protocol + Clone> Worker<P> {
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
+        // The first mark may come after a million messages, and is to cost no more than the others.
+        self.mailbox.marks.make_room(index);
+        self.marks.reserve(self.slots.len());
         self.registry.enter(driver.session());
         self.slots[index] = Some(Slot {
             token,

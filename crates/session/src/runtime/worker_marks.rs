@@ -39,6 +39,11 @@ impl WorkerMarks {
         WORKER.get() == Arc::as_ptr(self).addr()
     }
 
+    /// Makes the memory for marks of the session in `slot`: who marks it later allocates nothing.
+    pub(super) fn make_room(&self, slot: usize) {
+        self.marks.make_room(slot);
+    }
+
     /// Has the worker look at the session in `slot`. Takes no lock, and makes no system call unless
     /// the worker sleeps; a worker marks its own sessions without waking itself.
     pub(super) fn mark(self: &Arc<Self>, slot: usize) {
