@@ -6,6 +6,7 @@ use std::io;
 
 use embar_bench::session::measure::ProbeLost;
 use embar_bench::stamp::NotVerified;
+use embar_broker::StartError;
 use embar_console::explain;
 use embar_console::interrupt::Interrupted;
 use embar_console::setting::BadSetting;
@@ -162,6 +163,9 @@ fn cause_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if cause.is::<NotVerified>() || cause.is::<ProbeLost>() {
         return Some(DATA);
+    }
+    if let Some(StartError::NoHead { .. }) = cause.downcast_ref() {
+        return Some(CANNOT_CONNECT);
     }
     log_client::code(cause).or_else(|| cause.downcast_ref().and_then(redis_code))
 }

@@ -229,6 +229,8 @@ fn bad_arguments_and_absent_clusters_have_their_own_exit_codes() {
     for args in [
         &["status", "--bootstrap", "127.0.0.1:1"][..],
         &["consume", "t", "--bootstrap", "127.0.0.1:1"],
+        &["broker", "--follower", "127.0.0.1:1"],
+        &["broker", "--standby", "127.0.0.1:1"],
     ] {
         assert_eq!(code(args), Some(3), "{args:?}");
     }

@@ -36,13 +36,19 @@ pub(super) fn request_place(
     takes_data: bool,
 ) -> Result<OfferedPlace, StartError> {
     let fail = |why: String| StartError::Join { head, why };
-    let mut head_session = HeadSession::connect(head).map_err(|e| fail(e.to_string()))?;
+    let absent = |why: String| StartError::NoHead { head, why };
+    let mut head_session = HeadSession::connect(head).map_err(|e| absent(e.to_string()))?;
     let join = Join {
         pid: std::process::id(),
         address: address.to_string(),
         takes_data,
     };
-    match head_session.request(&Control::Join(join)).map_err(fail)? {
+    let answer = head_session.request(&Control::Join(join));
+    let answer = answer.map_err(|failure| match failure {
+        RequestFailure::NoAnswer(why) => absent(why),
+        RequestFailure::Ended(why) => fail(why),
+    })?;
+    match answer {
         Control::Joined(joined) => Ok(OfferedPlace {
             dir: PathBuf::from(joined.region_dir),
             nonce: joined.nonce,
@@ -50,6 +56,20 @@ pub(super) fn request_place(
         }),
         Control::Error(error) => Err(fail(error.message)),
         other => Err(fail(format!("it answered Join with {:?}", other.id()))),
+    }
+}
+
+/// Why a request has no answer.
+enum RequestFailure {
+    /// Nobody is there, or the process stands still.
+    NoAnswer(String),
+    /// The head ended the session, or does not speak our protocol.
+    Ended(String),
+}
+
+impl From<String> for RequestFailure {
+    fn from(why: String) -> Self {
+        Self::Ended(why)
     }
 }
 
@@ -89,7 +109,7 @@ impl HeadSession {
     }
 
     /// One request, one answer.
-    fn request(&mut self, request: &Control) -> Result<Control, String> {
+    fn request(&mut self, request: &Control) -> Result<Control, RequestFailure> {
         let mut sent_request = false;
         loop {
             let now = self.now();
@@ -105,9 +125,10 @@ impl HeadSession {
                 }
                 Some(Incoming::Message(answer)) => {
                     let id = FrameId::try_from(answer.id()).map_err(|e| e.to_string())?;
-                    return control::decode(id, answer.payload()).map_err(|e| e.to_string());
+                    let answer = control::decode(id, answer.payload());
+                    return Ok(answer.map_err(|e| e.to_string())?);
                 }
-                Some(Incoming::Closed(closed)) => return Err(closed.to_string()),
+                Some(Incoming::Closed(closed)) => return Err(closed.to_string().into()),
                 Some(_) => {}
                 None => self.exchange(now)?,
             }
@@ -115,9 +136,9 @@ impl HeadSession {
     }
 
     /// Sends what there is, then receives once.
-    fn exchange(&mut self, now: Now) -> Result<(), String> {
+    fn exchange(&mut self, now: Now) -> Result<(), RequestFailure> {
         if now > Now(0).after(TIMEOUT) {
-            return Err(NO_ANSWER.into());
+            return Err(RequestFailure::NoAnswer(NO_ANSWER.into()));
         }
         let mut wanted = None;
         while let Some(step) = self.core.poll() {
@@ -128,7 +149,9 @@ impl HeadSession {
                     self.core.sent(buf, &result, now);
                     result.map_err(socket_error)?;
                 }
-                Step::ShutdownWrite | Step::Close => return Err("it closed the connection".into()),
+                Step::ShutdownWrite | Step::Close => {
+                    return Err(RequestFailure::Ended("it closed the connection".into()));
+                }
             }
         }
         if let Some(buf) = wanted {
@@ -166,9 +189,9 @@ impl HeadSession {
 }
 
 /// What went wrong with the socket. The kernel reports a timeout as an error that says nothing of time.
-fn socket_error(error: io::Error) -> String {
-    match error.kind() {
+fn socket_error(error: io::Error) -> RequestFailure {
+    RequestFailure::NoAnswer(match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NO_ANSWER.into(),
         _ => error.to_string(),
-    }
+    })
 }

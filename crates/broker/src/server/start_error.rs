@@ -65,12 +65,20 @@ pub enum StartError {
         /// How long one was waited for.
         waited: Duration,
     },
+    /// Nobody answers where the head should be.
+    #[error("no head answers at {head}: {why}; start it, or give the address of one that runs")]
+    NoHead {
+        /// The address that was given.
+        head: SocketAddr,
+        /// What the kernel said, or that no answer came in time.
+        why: String,
+    },
     /// The head did not let this broker in.
     #[error("cannot join the cluster at {head}: {why}")]
     Join {
         /// The head's address.
         head: SocketAddr,
-        /// What it, or the kernel, said.
+        /// What it said, or how its region cannot be used.
         why: String,
     },
     /// A thread, an epoll set or an event counter could not be made.
