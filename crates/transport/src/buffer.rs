@@ -36,6 +36,7 @@ pub struct RecvBuf<M: Memory = Mapped> {
     end: usize,
     then: Option<RecvSpace>,
     overflow: usize,
+    wanted: usize,
 }
 
 impl<M: Memory> RecvBuf<M> {
@@ -71,6 +72,19 @@ impl<M: Memory> RecvBuf<M> {
         self
     }
 
+    /// Asks for `count` bytes of the range at once, or for as many as are left: its owner has no use for
+    /// fewer. A reactor that can wait for them without calls of its own fills no second part then, and may
+    /// still return earlier. Others take no notice. 0, which is so at first, asks for whatever is there.
+    pub fn wanting(mut self, count: usize) -> Self {
+        self.wanted = count;
+        self
+    }
+
+    /// How many bytes of the range its owner wants at once; 0: any number.
+    pub fn wanted(&self) -> usize {
+        self.wanted.min(self.remaining())
+    }
+
     fn new(store: Store<M>, len: usize, range: Range<usize>) -> Self {
         assert!(
             range.start <= range.end && range.end <= len,
@@ -83,6 +97,7 @@ impl<M: Memory> RecvBuf<M> {
             end: range.end,
             then: None,
             overflow: 0,
+            wanted: 0,
         }
     }
 

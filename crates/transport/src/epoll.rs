@@ -15,14 +15,13 @@ mod direct;
     reason = "memory that others may write is sent by its address"
 )]
 mod gather;
-mod listener_driver;
 mod rounds;
 mod spin;
-mod wakeup;
 
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use embar_memory::Mapped;
@@ -30,15 +29,15 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
+use crate::listener_driver::ListenerDriver;
 use crate::socket::{self, SocketOptions, timespec};
 use crate::token::Slab;
 use crate::waker::Sleeper;
+use crate::wakeup::Wakeup;
 use crate::{Address, Completion, IoCounters, Reactor, RecvBuf, SendBuf, Stream, Token, Waker};
 use connection::{Connection, INTEREST, Pending};
 pub use direct::DirectSend;
-use listener_driver::ListenerDriver;
 use spin::Spin;
-use wakeup::Wakeup;
 
 /// While completions come without asking the kernel, ask it at least once in so many polls.
 const ROUNDS_PER_LOOK: u32 = 8;
@@ -130,25 +129,6 @@ impl Epoll {
         })
     }
 
-    /// From now on this descriptor ends a wait whenever it becomes readable, as a waker does, and the
-    /// reactor reports [`Completion::Woken`]. It replaces one that was set before.
-    ///
-    /// Any descriptor will do that the kernel can watch: a pipe, an eventfd, a timer. The reactor makes it
-    /// non-blocking, reads what is in it, and throws that away.
-    ///
-    /// # Errors
-    /// When the kernel cannot watch it.
-    pub fn set_wakeup(&mut self, descriptor: impl Into<OwnedFd>) -> io::Result<()> {
-        let wakeup = Wakeup::new(descriptor.into())?;
-        if let Some(old) = self.wakeup.take() {
-            epoll::delete(&self.epoll, &old)?;
-        }
-        let data = EventData::new_u64(WAKEUP_BITS);
-        epoll::add(&self.epoll, &wakeup, data, EventFlags::IN | EventFlags::ET)?;
-        self.wakeup = Some(wakeup);
-        Ok(())
-    }
-
     fn watch(&self, socket: impl AsFd, interest: EventFlags) -> io::Result<()> {
         let data = EventData::new_u64(self.entries.next_token().bits());
         Ok(epoll::add(&self.epoll, socket, data, interest)?)
@@ -168,6 +148,27 @@ impl Epoll {
             list.reserve(most.saturating_sub(list.len()));
         }
         token
+    }
+
+    /// From now on this descriptor ends waits whenever it becomes readable, and nothing is reported.
+    pub(crate) fn end_waits_by(&self, descriptor: impl AsFd) -> io::Result<()> {
+        let data = EventData::new_u64(WAKER_BITS);
+        Ok(epoll::add(
+            &self.epoll,
+            descriptor,
+            data,
+            EventFlags::IN | EventFlags::ET,
+        )?)
+    }
+
+    /// The socket of a connection that is made, for who receives by itself.
+    pub(crate) fn stream(&self, token: Token) -> Option<Arc<Stream>> {
+        match self.entries.get(token)? {
+            Entry::Stream(connection) if !connection.connecting => {
+                Some(Arc::clone(&connection.stream))
+            }
+            _ => None,
+        }
     }
 
     fn connection(&mut self, token: Token) -> Option<&mut Connection> {
@@ -433,6 +434,17 @@ impl Reactor<Mapped> for Epoll {
         }
         self.look(timeout, out)?;
         self.run_round(out);
+        Ok(())
+    }
+
+    fn set_wakeup(&mut self, descriptor: impl Into<OwnedFd>) -> io::Result<()> {
+        let wakeup = Wakeup::new(descriptor.into())?;
+        if let Some(old) = self.wakeup.take() {
+            epoll::delete(&self.epoll, &old)?;
+        }
+        let data = EventData::new_u64(WAKEUP_BITS);
+        epoll::add(&self.epoll, &wakeup, data, EventFlags::IN | EventFlags::ET)?;
+        self.wakeup = Some(wakeup);
         Ok(())
     }
 

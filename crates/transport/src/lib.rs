@@ -2,8 +2,8 @@
 //!
 //! A reactor is *completion-shaped*: its user hands over a buffer with [`Reactor::recv`] or
 //! [`Reactor::send`] and gets the same buffer back as a [`Completion`] once it was filled or sent.
-//! Readiness, `EAGAIN` and partial sends stay inside. This shape fits io_uring as it is, and
-//! [`Epoll`] emulates it.
+//! Readiness, `EAGAIN` and partial sends stay inside. This shape fits io_uring as it is ([`Uring`]),
+//! and [`Epoll`] emulates it.
 //!
 //! A receive buffer may be a [`Reservation`](embar_memory::Reservation) of payload memory, so the
 //! kernel copies the payload straight to the place where it stays. A send buffer may be a
@@ -15,7 +15,7 @@
 //! user.
 //!
 //! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], then
-//! `epoll.rs` and its parts under `epoll/`; [`tls`] stands between a reactor and its user.
+//! `epoll.rs` and its parts under `epoll/`, `uring.rs` and its own; [`tls`] stands between a reactor and its user.
 //! [`alloc`] belongs to none of these: it counts allocations.
 //!
 //! ```
@@ -57,8 +57,10 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod blocking;
 pub mod buffer;
 pub mod epoll;
+mod listener_driver;
 pub mod marks;
 pub mod park;
 pub mod reactor;
@@ -66,8 +68,12 @@ pub mod ring;
 pub mod socket;
 pub mod tls;
 pub mod token;
+pub mod uring;
 pub mod waker;
+mod wakeup;
+mod work_timer;
 
+pub use blocking::Blocking;
 pub use buffer::{Body, Head, Payload, Pieces, RecvBuf, SendBuf, Store};
 pub use embar_memory::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll};
@@ -75,4 +81,5 @@ pub use marks::Marks;
 pub use reactor::{Completion, IoCounters, Reactor};
 pub use socket::{Address, Granted, Listener, Peer, SocketError, SocketOptions, Stream};
 pub use token::Token;
+pub use uring::{Uring, UringError};
 pub use waker::Waker;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use embar_memory::{Mapped, Memory};
@@ -60,8 +61,15 @@ pub enum Completion<M: Memory = Mapped> {
         /// Time spent in system calls for it, in `embar_meter::clock::ticks`.
         ticks: u64,
     },
-    /// [`Waker::wake`] was called.
+    /// [`Waker::wake`] was called, or the descriptor of [`Reactor::set_wakeup`] became readable.
     Woken,
+}
+
+impl<M: Memory> Completion<M> {
+    /// Whether it returns a buffer that was submitted.
+    pub(crate) fn carries_buffer(&self) -> bool {
+        matches!(self, Self::Received { .. } | Self::Sent { .. })
+    }
 }
 
 // By hand, because a derive would ask for `M: Debug`, which says nothing about a completion.
@@ -92,13 +100,13 @@ pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// What a reactor did since it was made. Bytes and calls; all only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IoCounters {
-    /// Receive calls, those that found nothing included.
+    /// Receive calls (io_uring: receives submitted), those that found nothing included.
     pub recv_calls: u64,
     /// Bytes received.
     pub recv_bytes: u64,
     /// Receive calls that found nothing (`EAGAIN`).
     pub recv_eagain: u64,
-    /// Send calls, those that found no room included.
+    /// Send calls (io_uring: sends submitted), those that found no room included.
     pub send_calls: u64,
     /// Bytes handed to the kernel.
     pub send_bytes: u64,
@@ -110,7 +118,7 @@ pub struct IoCounters {
     pub accepted: u64,
     /// Failed attempts to accept.
     pub accept_failures: u64,
-    /// Waits for readiness or completions (`epoll_wait`).
+    /// Waits for readiness or completions (`epoll_wait`, `io_uring_enter`).
     pub polls: u64,
 }
 
@@ -200,6 +208,16 @@ pub trait Reactor<M: Memory> {
     /// # Errors
     /// Only when the reactor itself is broken.
     fn poll(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion<M>>) -> io::Result<()>;
+
+    /// From now on this descriptor ends a wait whenever it becomes readable, as a waker does, and the
+    /// reactor reports [`Completion::Woken`]. It replaces one that was set before.
+    ///
+    /// Any descriptor will do that the kernel can watch: a pipe, an eventfd, a timer. The reactor makes it
+    /// non-blocking, reads what is in it, and throws that away.
+    ///
+    /// # Errors
+    /// When the kernel cannot watch it.
+    fn set_wakeup(&mut self, descriptor: impl Into<OwnedFd>) -> io::Result<()>;
 
     /// A handle by which other threads end a wait.
     fn waker(&self) -> Waker;

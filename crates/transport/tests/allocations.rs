@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use embar_transport::alloc::{Counting, of_process, set_counting};
-use embar_transport::{Body, Completion, Epoll, Reactor, RecvBuf, SendBuf, Store, Token};
+use embar_transport::{
+    Body, Completion, Epoll, Mapped, Reactor, RecvBuf, SendBuf, Store, Token, Uring,
+};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 /// Sends from `left` to `right` until `rounds` messages of 64 + 64 bytes arrived.
-fn run(
-    epoll: &mut Epoll,
+fn run<R: Reactor<Mapped>>(
+    reactor: &mut R,
     out: &mut Vec<Completion>,
     buffers: &mut Option<(SendBuf, RecvBuf)>,
     (left, right): (Token, Token),
@@ -21,12 +23,12 @@ fn run(
     let deadline = Instant::now() + Duration::from_secs(60);
     for _ in 0..rounds {
         let (send, recv) = buffers.take().expect("the buffers of the round before");
-        epoll.send(left, send);
-        epoll.recv(right, recv);
+        reactor.send(left, send);
+        reactor.recv(right, recv);
         let (mut sent, mut received) = (None, None);
         while sent.is_none() || received.is_none() {
             assert!(Instant::now() < deadline, "nothing arrives");
-            epoll.poll(Some(Duration::from_secs(1)), out).unwrap();
+            reactor.poll(Some(Duration::from_secs(1)), out).unwrap();
             for completion in out.drain(..) {
                 match completion {
                     Completion::Sent { buf, .. } => {
@@ -34,7 +36,7 @@ fn run(
                         sent = Some(SendBuf::new(head.into_heap(), body));
                     }
                     Completion::Received { token, buf, .. } if buf.remaining() > 0 => {
-                        epoll.recv(token, buf);
+                        reactor.recv(token, buf);
                     }
                     Completion::Received { buf, .. } => match buf.into_store() {
                         Store::Heap(bytes) => received = Some(RecvBuf::heap(bytes, 0..128)),
@@ -48,24 +50,30 @@ fn run(
     }
 }
 
-#[test]
-fn warm_operations_allocate_nothing() {
-    set_counting(true);
-    let mut epoll = Epoll::new().unwrap();
+/// What a warm reactor allocates while messages pass.
+fn check(mut reactor: impl Reactor<Mapped>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (right, _) = listener.accept().unwrap();
-    let tokens = (epoll.add(left).unwrap(), epoll.add(right).unwrap());
+    let tokens = (reactor.add(left).unwrap(), reactor.add(right).unwrap());
     let send = SendBuf::new(vec![1; 64], Body::Shared(Arc::new(vec![2; 64])));
     let mut buffers = Some((send, RecvBuf::heap(vec![0; 128], 0..128)));
     let mut out = Vec::new();
 
-    run(&mut epoll, &mut out, &mut buffers, tokens, 100);
+    run(&mut reactor, &mut out, &mut buffers, tokens, 100);
     let before = of_process().times;
     assert!(before > 0, "the first ones are counted");
-    run(&mut epoll, &mut out, &mut buffers, tokens, 1000);
+    run(&mut reactor, &mut out, &mut buffers, tokens, 1000);
     let after = of_process().times;
     // The test harness waits in another thread and may allocate a little of its own.
     assert!(after - before < 10, "{} allocations", after - before);
-    assert_eq!(epoll.counters().recv_bytes, 1100 * 128);
+    assert_eq!(reactor.counters().recv_bytes, 1100 * 128);
+}
+
+/// One after the other, because the count is the whole process's.
+#[test]
+fn warm_operations_allocate_nothing() {
+    set_counting(true);
+    check(Epoll::new().unwrap());
+    check(Uring::new().unwrap());
 }

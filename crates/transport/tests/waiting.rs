@@ -6,29 +6,33 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_transport::{Completion, Epoll, Reactor, RecvBuf, Token};
+use embar_transport::{Completion, Epoll, Mapped, Reactor, RecvBuf, Token, Uring};
 
 const SHORT: Duration = Duration::from_micros(50);
 
 /// Nothing takes so long, on no machine: what does hangs.
 const LONG: Duration = Duration::from_secs(60);
 
-fn pair(epoll: &mut Epoll) -> (Token, TcpStream) {
+fn pair(reactor: &mut impl Reactor<Mapped>) -> (Token, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
-    (epoll.add(ours).unwrap(), theirs)
+    (reactor.add(ours).unwrap(), theirs)
 }
 
 #[test]
 fn a_short_wait_is_not_rounded_up() {
-    let mut epoll = Epoll::new().unwrap();
-    let (token, _theirs) = pair(&mut epoll);
-    epoll.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
+    short_wait(Epoll::new().unwrap());
+    short_wait(Uring::new().unwrap());
+}
+
+fn short_wait(mut reactor: impl Reactor<Mapped>) {
+    let (token, _theirs) = pair(&mut reactor);
+    reactor.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
     let mut out = Vec::new();
     let mut wait = || {
         let begun = Instant::now();
-        epoll.poll(Some(SHORT), &mut out).unwrap();
+        reactor.poll(Some(SHORT), &mut out).unwrap();
         assert!(out.is_empty());
         begun.elapsed()
     };
@@ -52,10 +56,14 @@ fn a_short_wait_is_not_rounded_up() {
 /// Short waits see what comes while they wait: bytes, and wakes.
 #[test]
 fn what_comes_during_short_waits_is_told() {
+    during_short_waits(Epoll::new().unwrap());
+    during_short_waits(Uring::new().unwrap());
+}
+
+fn during_short_waits(mut reactor: impl Reactor<Mapped>) {
     const ROUNDS: u32 = 500;
-    let mut epoll = Epoll::new().unwrap();
-    let (token, mut theirs) = pair(&mut epoll);
-    let waker = epoll.waker();
+    let (token, mut theirs) = pair(&mut reactor);
+    let waker = reactor.waker();
     let told = AtomicU32::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -77,11 +85,11 @@ fn what_comes_during_short_waits_is_told() {
         let mut out = Vec::new();
         for round in 0..ROUNDS {
             if round % 2 == 0 {
-                epoll.recv(token, RecvBuf::heap(vec![0; 1], 0..1));
+                reactor.recv(token, RecvBuf::heap(vec![0; 1], 0..1));
             }
             while out.is_empty() {
                 assert!(Instant::now() < deadline, "round {round} is never told");
-                epoll
+                reactor
                     .poll(Some(Duration::from_micros(900)), &mut out)
                     .unwrap();
             }

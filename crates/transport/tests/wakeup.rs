@@ -5,14 +5,14 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use embar_transport::{Completion, Epoll, Reactor};
+use embar_transport::{Completion, Epoll, Mapped, Reactor, Uring};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// How long a wait may take that something ends.
 const LONG: Duration = Duration::from_secs(60);
 
-fn wake_ups(reactor: &mut Epoll, timeout: Duration) -> usize {
+fn wake_ups(reactor: &mut impl Reactor<Mapped>, timeout: Duration) -> usize {
     let mut out = Vec::new();
     reactor.poll(Some(timeout), &mut out).unwrap();
     assert!(out.iter().all(|it| matches!(it, Completion::Woken)));
@@ -28,7 +28,11 @@ fn pipe() -> (OwnedFd, File) {
 
 #[test]
 fn a_byte_in_a_pipe_ends_a_wait_and_many_bytes_end_one() {
-    let mut reactor = Epoll::new().unwrap();
+    bytes_in_a_pipe(Epoll::new().unwrap());
+    bytes_in_a_pipe(Uring::new().unwrap());
+}
+
+fn bytes_in_a_pipe(mut reactor: impl Reactor<Mapped>) {
     let (reader, mut writer) = pipe();
     reactor.set_wakeup(reader).unwrap();
     assert_eq!(wake_ups(&mut reactor, Duration::ZERO), 0);
@@ -44,7 +48,11 @@ fn a_byte_in_a_pipe_ends_a_wait_and_many_bytes_end_one() {
 
 #[test]
 fn a_wakeup_replaces_the_one_before() {
-    let mut reactor = Epoll::new().unwrap();
+    replaced(Epoll::new().unwrap());
+    replaced(Uring::new().unwrap());
+}
+
+fn replaced(mut reactor: impl Reactor<Mapped>) {
     let (reader, mut old) = pipe();
     reactor.set_wakeup(reader).unwrap();
     let counter = File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());

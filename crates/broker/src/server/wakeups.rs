@@ -11,7 +11,7 @@ use embar_fabric::region::Region;
 use embar_fabric::{Notifier, RegionError, SleepFlag, Wakeup};
 use embar_memory::Mapped;
 use embar_order::Term;
-use embar_transport::Epoll;
+use embar_transport::Reactor;
 
 use crate::node::Node;
 
@@ -44,7 +44,7 @@ impl SequencerWakeups {
     pub fn attach(
         parker: Parker,
         node: Arc<Node<Mapped>>,
-        reactor: &mut Epoll,
+        reactor: &mut impl Reactor<Mapped>,
     ) -> io::Result<Self> {
         reactor.set_wakeup(parker.wakeup)?;
         Ok(Self {

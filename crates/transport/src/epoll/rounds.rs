@@ -10,7 +10,7 @@ use crate::{Completion, Token};
 
 impl Epoll {
     pub(super) fn deliver_done(&mut self, out: &mut Vec<Completion<Mapped>>) {
-        self.outstanding -= self.done.iter().filter(|done| carries_buffer(done)).count();
+        self.outstanding -= self.done.iter().filter(|it| it.carries_buffer()).count();
         out.append(&mut self.done);
     }
 
@@ -111,11 +111,4 @@ impl Epoll {
         });
         Some(ends.min()?.saturating_duration_since(Instant::now()))
     }
-}
-
-fn carries_buffer(completion: &Completion<Mapped>) -> bool {
-    matches!(
-        completion,
-        Completion::Received { .. } | Completion::Sent { .. }
-    )
 }

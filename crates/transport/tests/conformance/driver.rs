@@ -79,6 +79,21 @@ impl<R: Reactor<Mapped>> Driver<R> {
         })
     }
 
+    /// The buffer of a receive that is over and went well, if one is among what polls found.
+    pub fn take_received(&mut self, wanted: Token) -> Option<RecvBuf> {
+        let found = self
+            .waiting
+            .iter()
+            .position(|it| matches!(it, Completion::Received { token, .. } if *token == wanted))?;
+        match self.waiting.remove(found) {
+            Some(Completion::Received { buf, result, .. }) => {
+                result.unwrap();
+                Some(buf)
+            }
+            _ => None,
+        }
+    }
+
     pub fn sent(&mut self, wanted: Token) -> (SendBuf, io::Result<()>, u64) {
         self.wait_for("send", |completion| match completion {
             Completion::Sent {

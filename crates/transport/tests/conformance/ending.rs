@@ -1,13 +1,15 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
-use embar_transport::{Reactor, SendBuf, Stream};
+use embar_transport::{Reactor, RecvBuf, SendBuf, Stream};
 use rustix::net::sockopt;
 
 use crate::Kind;
 use crate::driver::{driver, heap, room};
+use crate::log::Log;
 
 /// Closes so that the other end gets "reset" instead of "end".
 fn reset(peer: Stream) {
@@ -146,4 +148,53 @@ pub fn dropping_the_reactor_frees_what_is_outstanding<K: Kind>() {
     drop(driver);
     assert_eq!(Arc::strong_count(&bytes), 1);
     std::io::copy(&mut peer, &mut std::io::sink()).unwrap();
+}
+
+pub fn dropping_it_with_hundreds_in_flight_frees_them_all<K: Kind>() {
+    let log = Log::new();
+    let mut driver = driver::<K>();
+    let pairs: Vec<_> = (0..200).map(|_| driver.pair()).collect();
+    for (token, _) in &pairs {
+        driver
+            .reactor
+            .recv(*token, RecvBuf::reserved(log.reserve(64), 0..64));
+    }
+    driver.nothing_happens();
+    assert_eq!(log.pins(), 200);
+    // Some are closed, and some of these cancelled already.
+    for (token, _) in &pairs[..100] {
+        driver.reactor.close(*token);
+    }
+    drop(driver);
+    assert_eq!(log.pins(), 0);
+}
+
+/// The kernel may have a buffer whose connection is closed while its peer sends. Once the buffer is back, it
+/// is its owner's alone.
+pub fn memory_that_came_back_is_not_written_again<K: Kind>() {
+    const LEN: usize = 4 << 10;
+    for round in 0..50_u64 {
+        let mut driver = driver::<K>();
+        let (token, mut peer) = driver.pair();
+        let wanted = if round % 2 == 0 { LEN } else { 0 };
+        driver.reactor.recv(token, room(LEN).wanting(wanted));
+        driver.poll(Duration::ZERO);
+        let (stop, stopped) = mpsc::channel::<()>();
+        let writer = thread::spawn(move || {
+            // A closed connection ends it, or the test.
+            while peer.write_all(&[0xAA; 100]).is_ok() && stopped.try_recv().is_err() {}
+        });
+        for _ in 0..round * 20 {
+            std::hint::spin_loop();
+        }
+        driver.reactor.close(token);
+        let (buf, _, _) = driver.received(token);
+        let mut bytes = heap(buf);
+        bytes.fill(0x55);
+        driver.nothing_happens();
+        assert!(bytes.iter().all(|byte| *byte == 0x55), "round {round}");
+        assert_eq!(driver.reactor.outstanding(), 0);
+        let _ = stop.send(());
+        writer.join().unwrap();
+    }
 }

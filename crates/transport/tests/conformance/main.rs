@@ -16,7 +16,7 @@ mod sending;
 mod sockets;
 mod waking;
 
-use embar_transport::{Epoll, Mapped, Reactor, Stream};
+use embar_transport::{Blocking, Epoll, Mapped, Reactor, SocketOptions, Stream, Uring};
 
 /// A kind of reactor under test.
 pub trait Kind {
@@ -75,6 +75,63 @@ impl Kind for EpollSpinning {
     }
 }
 
+struct BlockingTcp;
+
+impl Kind for BlockingTcp {
+    type Reactor = Blocking;
+
+    fn make() -> Blocking {
+        Blocking::new().expect("a reactor with blocking receives")
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::tcp_pair()
+    }
+}
+
+struct UringTcp;
+
+impl Kind for UringTcp {
+    type Reactor = Uring;
+
+    fn make() -> Uring {
+        Uring::new().expect("an io_uring reactor")
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::tcp_pair()
+    }
+}
+
+struct UringUnix;
+
+impl Kind for UringUnix {
+    type Reactor = Uring;
+
+    fn make() -> Uring {
+        UringTcp::make()
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::unix_pair()
+    }
+}
+
+/// Rings that overflow all the time lose nothing.
+struct UringTiny;
+
+impl Kind for UringTiny {
+    type Reactor = Uring;
+
+    fn make() -> Uring {
+        Uring::with_sizes(SocketOptions::default(), 2, 2).expect("an io_uring reactor")
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::tcp_pair()
+    }
+}
+
 macro_rules! tests {
     ($kind:ty: $($module:ident { $($test:ident)* })*) => {
         $($(
@@ -102,6 +159,10 @@ macro_rules! conformance {
                     a_receive_into_the_log_lands_in_place
                     a_receive_into_a_ring_shows_what_came_and_no_more
                     what_follows_the_first_part_lands_in_the_second
+                    a_peer_that_sends_a_byte_at_a_time_fills_what_is_wanted
+                    wanted_bytes_end_with_the_stream
+                    a_recalled_receive_that_wants_more_keeps_what_came
+                    bytes_wait_while_there_is_no_buffer_for_them
                 }
                 sending {
                     a_small_send_arrives
@@ -112,6 +173,7 @@ macro_rules! conformance {
                     what_a_ring_has_ready_goes_out_before_its_body_and_frees_its_room
                     an_aborted_span_stays_queued
                     both_directions_work_at_once
+                    a_peer_that_never_reads_stops_nobody_else
                 }
                 gathering {
                     pieces_leave_by_one_call_wherever_they_were_cut
@@ -125,6 +187,8 @@ macro_rules! conformance {
                     closing_gives_outstanding_buffers_back
                     a_stale_token_touches_nobody
                     dropping_the_reactor_frees_what_is_outstanding
+                    dropping_it_with_hundreds_in_flight_frees_them_all
+                    memory_that_came_back_is_not_written_again
                 }
                 waking {
                     a_poll_without_events_ends_in_time
@@ -201,3 +265,14 @@ conformance_unix!(epoll_unix, super::EpollUnix);
 conformance_quiet!(epoll_quiet_unix, super::EpollUnix);
 conformance!(epoll_spinning, super::EpollSpinning);
 conformance_tcp!(epoll_spinning_tcp, super::EpollSpinning);
+conformance!(blocking, super::BlockingTcp);
+conformance_tcp!(blocking_tcp, super::BlockingTcp);
+conformance_quiet!(blocking_quiet, super::BlockingTcp);
+conformance!(uring, super::UringTcp);
+conformance_tcp!(uring_tcp, super::UringTcp);
+conformance_quiet!(uring_quiet, super::UringTcp);
+conformance!(uring_over_unix, super::UringUnix);
+conformance_unix!(uring_unix, super::UringUnix);
+conformance_quiet!(uring_quiet_unix, super::UringUnix);
+conformance!(uring_tiny, super::UringTiny);
+conformance_tcp!(uring_tiny_tcp, super::UringTiny);

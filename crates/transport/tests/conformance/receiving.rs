@@ -1,9 +1,9 @@
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::thread;
 use std::time::Duration;
 
 use embar_transport::ring::{RecvRing, RingPool};
-use embar_transport::{Reactor, RecvBuf, Store};
+use embar_transport::{Reactor, RecvBuf, SendBuf, Store};
 use rustix::net::SendFlags;
 
 use crate::Kind;
@@ -243,4 +243,97 @@ pub fn what_follows_the_first_part_lands_in_the_second<K: Kind>() {
     };
     ring.give_back(space, 4);
     assert_eq!(ring.readable(), b"nextmore");
+}
+
+pub fn a_peer_that_sends_a_byte_at_a_time_fills_what_is_wanted<K: Kind>() {
+    const LEN: usize = 300;
+    let mut driver = driver::<K>();
+    let (slow, mut peer) = driver.pair();
+    let (other, mut other_peer) = driver.pair();
+    driver.reactor.recv(slow, room(LEN).wanting(LEN));
+    let mut slow_buf = None;
+    for byte in pattern(LEN) {
+        peer.write_all(&[byte]).unwrap();
+        // Others are served between any two bytes.
+        other_peer.write_all(b"ping").unwrap();
+        assert_eq!(driver.receive_exactly(other, 4), b"ping");
+        driver.send_all(other, SendBuf::heap(b"pong".to_vec()));
+        other_peer.read_exact(&mut [0; 4]).unwrap();
+        driver.poll(Duration::ZERO);
+        if let Some(buf) = driver.take_received(slow) {
+            if buf.remaining() > 0 {
+                driver.reactor.recv(slow, buf);
+            } else {
+                slow_buf = Some(buf);
+            }
+        }
+    }
+    let mut buf = slow_buf.unwrap_or_else(|| driver.received(slow).0);
+    if buf.remaining() > 0 {
+        buf = driver.fill(slow, buf);
+    }
+    assert_eq!(heap(buf), pattern(LEN));
+}
+
+pub fn wanted_bytes_end_with_the_stream<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(b"most").unwrap();
+    drop(peer);
+    let mut buf = room(8).wanting(8);
+    loop {
+        driver.reactor.recv(token, buf);
+        let (back, result, _) = driver.received(token);
+        buf = back;
+        if result.unwrap() == 0 {
+            break;
+        }
+    }
+    buf.with_filled(0..4, |bytes| assert_eq!(bytes, b"most"));
+    assert_eq!(buf.remaining(), 4);
+}
+
+pub fn a_recalled_receive_that_wants_more_keeps_what_came<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    driver.reactor.recv(token, room(8).wanting(8));
+    driver.poll(Duration::ZERO);
+    peer.write_all(b"abc").unwrap();
+    let mut buf = loop {
+        driver.poll(Duration::from_millis(1));
+        driver.reactor.recall(token);
+        let (buf, result, _) = driver.received(token);
+        match result {
+            Ok(count) => assert!(count > 0, "not the end"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted),
+        }
+        if buf.filled().end == 3 {
+            break buf;
+        }
+        driver.reactor.recv(token, buf);
+    };
+    peer.write_all(b"defgh").unwrap();
+    buf = driver.fill(token, buf);
+    assert_eq!(heap(buf), b"abcdefgh");
+    assert_eq!(driver.reactor.outstanding(), 0);
+}
+
+/// A user without a free buffer submits none: the socket keeps what it has room for, and the peer the rest.
+pub fn bytes_wait_while_there_is_no_buffer_for_them<K: Kind>() {
+    // More than both kernel buffers can be tuned up to.
+    const LEN: usize = 48 << 20;
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    let (other, mut other_peer) = driver.pair();
+    let writer = thread::spawn(move || peer.write_all(&vec![7; LEN]).map(|()| peer));
+    for _ in 0..20 {
+        other_peer.write_all(b"ping").unwrap();
+        assert_eq!(driver.receive_exactly(other, 4), b"ping");
+        assert!(!writer.is_finished(), "where did it all go?");
+    }
+    assert!(
+        driver.receive_exactly(token, LEN) == vec![7; LEN],
+        "bytes differ"
+    );
+    writer.join().unwrap().unwrap();
 }

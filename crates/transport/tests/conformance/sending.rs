@@ -190,3 +190,26 @@ pub fn an_aborted_span_stays_queued<K: Kind>() {
     drop(buf);
     assert_eq!(ring.span().unwrap().bytes(), b"again");
 }
+
+pub fn a_peer_that_never_reads_stops_nobody_else<K: Kind>() {
+    // More than the kernel takes from a sender whose peer does not read.
+    const LEN: usize = 48 << 20;
+    let mut driver = driver::<K>();
+    let (deaf, deaf_peer) = driver.pair();
+    let (other, mut peer) = driver.pair();
+    let large = Arc::new(vec![1; LEN]);
+    driver
+        .reactor
+        .send(deaf, SendBuf::shared(Arc::clone(&large)));
+    for round in 0..100_u32 {
+        driver.send_all(other, SendBuf::heap(round.to_le_bytes().to_vec()));
+        assert_eq!(read_exactly(&mut peer, 4), round.to_le_bytes());
+    }
+    assert_eq!(driver.reactor.outstanding(), 1);
+    driver.reactor.close(deaf);
+    let (buf, result, _) = driver.sent(deaf);
+    result.unwrap_err();
+    assert!(buf.sent() < LEN);
+    drop((buf, deaf_peer));
+    assert_eq!(Arc::strong_count(&large), 1);
+}

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Most bytes read at once.
 const DRAIN_BYTES: usize = 256;
 
-pub(super) struct Wakeup(OwnedFd);
+pub(crate) struct Wakeup(OwnedFd);
 
 impl Wakeup {
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {

@@ -14,17 +14,17 @@ use crate::{Completion, IoCounters, Peer, Stream, Token};
 const ACCEPTS_PER_ROUND: usize = 64;
 
 /// A listener that the reactor accepts from.
-pub(super) struct ListenerDriver {
-    pub(super) listener: socket::Listener,
+pub(crate) struct ListenerDriver {
+    pub(crate) listener: socket::Listener,
     may_accept: bool,
     /// After a failure: rest until then.
     resting_until: Option<Instant>,
     /// It is in the queue of those to be tried.
-    pub(super) queued: bool,
+    pub(crate) queued: bool,
 }
 
 impl ListenerDriver {
-    pub(super) fn new(listener: socket::Listener) -> Self {
+    pub(crate) fn new(listener: socket::Listener) -> Self {
         Self {
             listener,
             // Registering raises an edge if a peer waits already.
@@ -34,25 +34,25 @@ impl ListenerDriver {
         }
     }
 
-    pub(super) fn note_edge(&mut self) {
+    pub(crate) fn note_edge(&mut self) {
         self.may_accept = true;
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.may_accept && self.resting_until.is_none()
     }
 
-    pub(super) fn resting_until(&self) -> Option<Instant> {
+    pub(crate) fn resting_until(&self) -> Option<Instant> {
         self.resting_until
     }
 
     /// Ends the rest: a descriptor may have become free.
-    pub(super) fn end_rest(&mut self) {
+    pub(crate) fn end_rest(&mut self) {
         self.resting_until = None;
     }
 
     /// Accepts what waits, up to a limit.
-    pub(super) fn accept_some(
+    pub(crate) fn accept_some(
         &mut self,
         token: Token,
         counters: &mut IoCounters,
