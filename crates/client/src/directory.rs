@@ -32,8 +32,9 @@ use crate::wait::{Party, WaitReason};
 pub(crate) enum Finding {
     /// [`Directory::cluster`] is fresh.
     Cluster,
-    /// The head knows the topic.
-    TopicExists,
+    /// The head knows the topic, and says which one of that name it is; `None` if it only refused to
+    /// create another.
+    TopicExists { id: Option<u32> },
     /// The head does not know the topic.
     TopicMissing,
     /// The head refused to tell of the topic, or to create it.
@@ -272,14 +273,18 @@ impl Directory {
     fn answered(&mut self, message: Control, now: Now) -> Result<(), Violation> {
         match message {
             Control::ClusterMetadata(cluster) => return self.learned(cluster, now),
-            Control::TopicCreated(_) => self.topic_is(Finding::TopicExists, now),
+            Control::TopicCreated(created) => {
+                let id = Some(created.topic.id);
+                self.topic_is(Finding::TopicExists { id }, now);
+            }
             Control::TopicDescription(found) => {
                 self.topic_order = Some(found.topic.order);
-                self.topic_is(Finding::TopicExists, now);
+                let id = Some(found.topic.id);
+                self.topic_is(Finding::TopicExists { id }, now);
             }
             Control::Error(error) if self.topic_request.is_some() => match error.code {
                 ErrorCode::UnknownTopic => self.topic_is(Finding::TopicMissing, now),
-                ErrorCode::TopicExists => self.topic_is(Finding::TopicExists, now),
+                ErrorCode::TopicExists => self.topic_is(Finding::TopicExists { id: None }, now),
                 code if error.retryable || code == ErrorCode::NotHead => {
                     self.fail_refused(error, now);
                 }

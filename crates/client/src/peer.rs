@@ -60,6 +60,8 @@ pub(crate) struct Peer {
     pub(crate) news: Option<ClusterMetadata>,
     /// Since when the broker does not know the topic.
     unknown_since: Option<Now>,
+    /// The head said since then that the topic is there.
+    vouched: bool,
     /// Why the broker ends this connection.
     refusal: Option<ErrorReply>,
     /// It has welcomed this client on the connection that is being opened, or was last.
@@ -87,6 +89,7 @@ impl Peer {
             settled: false,
             news: None,
             unknown_since: None,
+            vouched: false,
             refusal: None,
             welcomed: false,
             refused_with: None,
@@ -236,6 +239,7 @@ impl Peer {
         self.phase = Phase::Open;
         self.settled = true;
         self.unknown_since = None;
+        self.vouched = false;
         self.last_error = None;
         self.refused = None;
     }
@@ -373,10 +377,17 @@ impl Peer {
         true
     }
 
-    /// The head knows the topic: a broker that did not shall be asked again.
+    /// The head knows the topic, which the client uses or wants to use: a broker that does not is slow to
+    /// hear of it, has its time anew, and is asked again; at once for the first time, and then as often as
+    /// one that fails.
     pub(crate) fn topic_exists(&mut self, now: Now) {
-        if let (Phase::Waiting(_), Some(_)) = (self.phase, self.unknown_since) {
+        if self.unknown_since.is_none() {
+            return;
+        }
+        self.unknown_since = Some(now);
+        if let (Phase::Waiting(_), false) = (self.phase, self.vouched) {
             self.phase = Phase::Waiting(now);
+            self.vouched = true;
         }
     }
 }
@@ -385,6 +396,11 @@ impl Peer {
 pub(crate) fn data_brokers(cluster: &ClusterMetadata) -> impl Iterator<Item = &BrokerInfo> {
     let brokers = cluster.brokers.iter();
     brokers.filter(|broker| broker.takes_data && (broker.id as usize) < MAX_BROKERS)
+}
+
+/// Whether the head knows another topic by the name of the one that the client uses.
+pub(crate) fn is_another_topic(used: Option<u32>, known: Option<u32>) -> bool {
+    matches!((used, known), (Some(used), Some(known)) if used != known)
 }
 
 /// Whether every broker that is ready was tried.

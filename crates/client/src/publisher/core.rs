@@ -344,7 +344,10 @@ impl PublisherCore {
         while let Some(finding) = self.directory.next_finding() {
             match finding {
                 Finding::Cluster => self.cluster_changed(now),
-                Finding::TopicExists => {
+                Finding::TopicExists { id } => {
+                    if peer::is_another_topic(self.topic_id, id) {
+                        self.fail_topic_replaced(now);
+                    }
                     for channel in &mut self.channels {
                         channel.peer.topic_exists(now);
                     }

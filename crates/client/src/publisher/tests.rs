@@ -7,6 +7,7 @@ mod members;
 mod ordered;
 mod ordered_faults;
 mod ordered_model;
+mod replaced;
 pub(super) mod script;
 mod wait;
 

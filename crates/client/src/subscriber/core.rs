@@ -380,7 +380,10 @@ impl SubscriberCore {
         while let Some(finding) = self.directory.next_finding() {
             match finding {
                 Finding::Cluster => self.cluster_changed(now),
-                Finding::TopicExists => {
+                Finding::TopicExists { id } => {
+                    if peer::is_another_topic(self.topic_id, id) {
+                        self.fail_topic_replaced(now);
+                    }
                     for channel in &mut self.channels {
                         channel.peer.topic_exists(now);
                     }
@@ -479,10 +482,7 @@ impl SubscriberCore {
             ErrorCode::TopicReplaced if channel.peer.may_learn_topic(now) => {
                 self.directory.request_topic(false, now);
             }
-            ErrorCode::TopicReplaced => {
-                let topic = self.config.topic.clone();
-                self.fail(ClientError::TopicReplaced { topic }, now);
-            }
+            ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
                 self.fail(ClientError::from(refusal), now);
             }
@@ -524,6 +524,11 @@ impl SubscriberCore {
     fn fail_unknown_topic(&mut self, now: Now) {
         let topic = self.config.topic.clone();
         self.fail(ClientError::UnknownTopic { topic }, now);
+    }
+
+    fn fail_topic_replaced(&mut self, now: Now) {
+        let topic = self.config.topic.clone();
+        self.fail(ClientError::TopicReplaced { topic }, now);
     }
 
     fn fail(&mut self, error: impl Into<ReadError>, now: Now) {

@@ -57,33 +57,6 @@ fn answer_as_data_broker(script: &mut Script) {
 }
 
 #[test]
-fn a_topic_made_anew_ends_the_publisher_after_a_grace() {
-    let mut script = Script::open(config());
-    script.lose(A);
-    let mut now = 0;
-    let failed = |script: &Script| {
-        let replaced =
-            |event: &Event| matches!(event, Event::Failed(ClientError::TopicReplaced { .. }));
-        script.events.iter().any(replaced)
-    };
-    while !failed(&script) {
-        assert!(now < 20 * SECOND, "it goes on for ever");
-        while script.sockets.channel(A).connecting.is_none() {
-            now += SECOND / 10;
-            script.tick_at(now);
-        }
-        let refusal = refusal(ErrorCode::TopicReplaced, false, None);
-        let asked = script.announce(A, &refusal);
-        assert_eq!(asked.topic_id, 9, "no other of that name");
-        script.lose(A);
-    }
-    assert!(now > 4 * SECOND, "it had no time");
-    script.submit(0);
-    let gone = Outcome::Failed(Failure::Refused(ErrorCode::UnknownTopic));
-    assert_eq!(script.outcomes(), [(0, gone)]);
-}
-
-#[test]
 fn batches_in_flight_are_in_doubt_when_a_publisher_ends() {
     let mut script = ordered::open(config());
     let (first, second) = ordered::two_out(&mut script);
