@@ -1,12 +1,13 @@
 //! Subscribing: batches from all data brokers, checked, and read message by message without a copy.
 //!
-//! Read in this order: [`core`] (the rules, without I/O) and its part `channel`; `queue` and `driver` (the I/O thread);
-//! `reading` (messages of a batch); [`position`]; `builder`; `stream`.
+//! Read in this order: [`core`] (the rules, without I/O) and its part `channel`; `queue`; `io_threads` and `driver` (one of
+//! them); `reading` (messages of a batch); [`position`]; `builder`; `stream`.
 
 mod builder;
 mod channel;
 pub(crate) mod core;
 mod driver;
+mod io_threads;
 pub(crate) mod model;
 mod position;
 mod queue;
@@ -19,7 +20,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use embar_meter::{Profile, Snapshot};
@@ -30,6 +30,7 @@ pub use self::position::{ParsePositionsError, Positions};
 pub use self::reading::{Message, OwnedMessage};
 pub use self::stream::MessageStream;
 
+use self::io_threads::IoThreads;
 use self::queue::{Item, PositionChange, Queue, Taken};
 use self::reading::Reading;
 use crate::error::ReadError;
@@ -38,11 +39,11 @@ use crate::wake::block_on;
 /// Reads one topic from all data brokers. Messages of one broker come in its order; between brokers there is none, unless
 /// the topic has one order over all of them (order 2 and 5): then they come in that, from one broker at a time.
 ///
-/// Dropping it ends its connections and its thread.
+/// Dropping it ends its connections and its threads.
 pub struct Subscriber {
     queue: Arc<Queue>,
     profile: Arc<Profile>,
-    thread: Option<JoinHandle<()>>,
+    threads: Arc<IoThreads>,
     reading: Option<Reading>,
     /// Without the batch being read.
     positions: Positions,
@@ -59,13 +60,13 @@ impl Subscriber {
     fn new(
         queue: Arc<Queue>,
         profile: Arc<Profile>,
-        thread: JoinHandle<()>,
+        threads: Arc<IoThreads>,
         positions: Positions,
     ) -> Self {
         Self {
             queue,
             profile,
-            thread: Some(thread),
+            threads,
             reading: None,
             positions,
             skipped: 0,
@@ -142,7 +143,7 @@ impl Subscriber {
         self.profile.set_enabled(on);
     }
 
-    /// Ends connections and thread.
+    /// Ends connections and threads.
     pub fn close(mut self) {
         self.end();
     }
@@ -217,10 +218,7 @@ impl Subscriber {
 
     fn end(&mut self) {
         self.queue.stop();
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has told the queue, and there is nothing more to end.
-            let _ = thread.join();
-        }
+        self.threads.join();
     }
 }
 

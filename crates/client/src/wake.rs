@@ -14,31 +14,47 @@ pub(crate) fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> Optio
     park::block_on(deadline, |cx| future.as_mut().poll(cx))
 }
 
-/// Tasks that wait for the same condition. It lives inside the lock that guards the condition.
+/// Tasks that wait for the same condition. It lives inside the lock that guards the condition. Most often there is one,
+/// which takes no memory.
 #[derive(Debug, Default)]
-pub(crate) struct WakeList(Vec<Waker>);
+pub(crate) struct WakeList {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+}
 
 impl WakeList {
     /// Adds the task of `context`, once.
     pub(crate) fn register(&mut self, context: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
-            self.0.push(context.waker().clone());
+        if self.wakers().any(|waker| waker.will_wake(context.waker())) {
+            return;
+        }
+        let waker = context.waker().clone();
+        match self.first {
+            None => self.first = Some(waker),
+            Some(_) => self.others.push(waker),
         }
     }
 
     /// Takes the list, to be woken after the lock was given back.
     pub(crate) fn take(&mut self) -> Self {
-        Self(std::mem::take(&mut self.0))
+        std::mem::take(self)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Adds those of another list.
+    pub(crate) fn append(&mut self, list: Self) {
+        for waker in list.first.into_iter().chain(list.others) {
+            self.register(&Context::from_waker(&waker));
+        }
     }
 
     pub(crate) fn wake_all(self) {
-        for waker in self.0 {
+        for waker in self.first.into_iter().chain(self.others) {
             waker.wake();
         }
+    }
+
+    fn wakers(&self) -> impl Iterator<Item = &Waker> {
+        self.first.iter().chain(&self.others)
     }
 }
 
@@ -69,8 +85,13 @@ mod tests {
         let context = Context::from_waker(&waker);
         list.register(&context);
         list.register(&context);
-        assert_eq!(list.0.len(), 1);
-        list.take().wake_all();
-        assert!(list.is_empty());
+        assert_eq!(list.wakers().count(), 1);
+        let another = Waker::from(Arc::new(Task));
+        list.register(&Context::from_waker(&another));
+        let mut joined = WakeList::default();
+        joined.append(list.take());
+        assert_eq!(list.wakers().count(), 0);
+        assert_eq!(joined.wakers().count(), 2);
+        joined.wake_all();
     }
 }

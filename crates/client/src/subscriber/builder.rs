@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_meter::Profile;
+use embar_wire::limits::MAX_BROKERS;
 
 use super::core::SubscriberCore;
+use super::io_threads::IoThreads;
 use super::model::{OnEvicted, Start, SubscriberConfig};
 use super::queue::Queue;
-use super::{Positions, Subscriber, driver};
+use super::{Positions, Subscriber, driver, io_threads};
 use crate::clock::random_seed;
 use crate::error::{ClientError, OpenError, SettingError};
 use crate::profile::subscriber::SCHEMA;
@@ -27,6 +29,7 @@ pub struct SubscriberBuilder {
     on_evicted: OnEvicted,
     loss_timeout: Duration,
     buffers_per_broker: usize,
+    io_threads: Option<usize>,
 }
 
 impl SubscriberBuilder {
@@ -38,6 +41,7 @@ impl SubscriberBuilder {
             on_evicted: OnEvicted::Fail,
             loss_timeout: Duration::from_secs(30),
             buffers_per_broker: 2,
+            io_threads: None,
         }
     }
 
@@ -84,6 +88,13 @@ impl SubscriberBuilder {
         self
     }
 
+    /// How many threads receive and check, from 1 to 128. Brokers' connections are shared out among them, so there are never more
+    /// than brokers that are read from. Default 4, on a machine with one core 1.
+    pub fn io_threads(mut self, most: usize) -> Self {
+        self.io_threads = Some(most);
+        self
+    }
+
     /// Finds the cluster and subscribes on every data broker, or on one of them if the topic has one order over all.
     ///
     /// # Errors
@@ -124,8 +135,9 @@ impl SubscriberBuilder {
         self.client
             .wait_probe
             .ask_by(move || asked.upgrade()?.waiting_for());
-        let thread = driver::start(core, &queue, &profile)?;
-        let mut subscriber = Subscriber::new(queue, profile, thread, positions);
+        let most = self.io_threads.unwrap_or_else(io_threads::default_limit);
+        let threads = IoThreads::start(core, &queue, &profile, most, driver::run)?;
+        let mut subscriber = Subscriber::new(queue, profile, threads, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;
         subscriber.take_starts();
         Ok(subscriber)
@@ -139,6 +151,12 @@ impl SubscriberBuilder {
                 self.buffers_per_broker,
                 "must be from 2 to 4096",
             ));
+        }
+        if let Some(most) = self.io_threads
+            && !(1..=MAX_BROKERS).contains(&most)
+        {
+            let rule = format!("must be from 1 to {MAX_BROKERS}");
+            return Err(SettingError::new("io_threads", most, rule));
         }
         Ok(())
     }
@@ -160,6 +178,8 @@ mod tests {
             refused(builder().buffers_per_broker(1)),
             "buffers_per_broker"
         );
+        assert_eq!(refused(builder().io_threads(0)), "io_threads");
+        assert_eq!(refused(builder().io_threads(129)), "io_threads");
         assert_eq!(
             refused(builder().loss_timeout(Duration::ZERO)),
             "loss_timeout"

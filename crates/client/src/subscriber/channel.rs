@@ -43,15 +43,37 @@ impl From<Violation> for Interruption {
     }
 }
 
+/// The checksum of a payload that is on its way, as far as it has come.
+#[derive(Debug, Default)]
+pub struct PayloadCheck {
+    crc: Crc,
+    /// How far the buffer's content went into `crc`.
+    checked: usize,
+}
+
+impl PayloadCheck {
+    /// Adds what has come into `buf` since the last time.
+    pub fn update(&mut self, buf: &RecvBuf) {
+        let came = self.checked..buf.filled().end;
+        self.checked = came.end;
+        buf.with_filled(came, |bytes| self.crc.update(bytes));
+    }
+
+    fn value(&self) -> u32 {
+        self.crc.value()
+    }
+}
+
 /// A batch whose payload is on its way.
 #[derive(Debug)]
 struct Arriving {
     header: BatchHeader,
     /// `None` while it is with the driver.
     buf: Option<RecvBuf>,
-    /// How far the buffer's content went into `crc`.
-    checked: usize,
-    crc: Crc,
+    /// Bytes of the payload that are there.
+    came: usize,
+    /// `None` while the driver has it.
+    check: Option<PayloadCheck>,
 }
 
 #[derive(Debug)]
@@ -166,6 +188,19 @@ impl SubscribeChannel {
         self.peer.connection.poll()
     }
 
+    /// See [`SubscriberCore::lend_check`](super::core::SubscriberCore::lend_check).
+    pub(super) fn lend_check(&mut self) -> Option<PayloadCheck> {
+        let batch = self.arriving.as_mut().filter(|batch| batch.buf.is_none())?;
+        batch.check.take()
+    }
+
+    /// See [`SubscriberCore::return_check`](super::core::SubscriberCore::return_check).
+    pub(super) fn return_check(&mut self, check: PayloadCheck) {
+        if let Some(batch) = &mut self.arriving {
+            batch.check = Some(check);
+        }
+    }
+
     pub(super) fn has_action(&mut self) -> bool {
         self.has_payload_space() || self.peer.connection.has_action()
     }
@@ -210,10 +245,11 @@ impl SubscribeChannel {
         else {
             return Ok(());
         };
-        let came = batch.checked..buf.filled().end;
-        buf.with_filled(came.clone(), |bytes| batch.crc.update(bytes));
-        batch.checked = came.end;
-        connection.payload_received(came.len(), now);
+        let check = batch.check.as_mut();
+        let check = check.expect("a driver returns the checksum before the buffer");
+        check.update(&buf);
+        let came = std::mem::replace(&mut batch.came, buf.filled().end);
+        connection.payload_received(batch.came - came, now);
         let is_over = !matches!(result, Ok(1..)) || connection.is_closing();
         if buf.remaining() > 0 && !is_over {
             batch.buf = Some(buf);
@@ -231,7 +267,7 @@ impl SubscribeChannel {
             return Ok(());
         };
         if is_whole && !connection.is_closing() {
-            return self.arrived(&batch.header, payload, batch.crc, out);
+            return self.arrived(&batch.header, payload, check.value(), out);
         }
         self.spare.push(payload);
         connection.discard_payload(now);
@@ -274,10 +310,10 @@ impl SubscribeChannel {
                 }
                 Some(Incoming::Batch { header, early }) if self.peer.phase == Phase::Open => {
                     let payload = self.spare.pop().unwrap_or_default();
-                    let (payload, crc) = begin(&header, early, payload);
+                    let (payload, check) = begin(&header, early, payload);
                     let (early, len) = (early.len(), header.payload_len() as usize);
                     if early == len {
-                        self.arrived(&header, payload, crc, out)?;
+                        self.arrived(&header, payload, check.value(), out)?;
                         continue;
                     }
                     let buf = RecvBuf::heap(payload, early..len);
@@ -287,8 +323,8 @@ impl SubscribeChannel {
                             Some(space) => buf.then(space),
                             None => buf,
                         }),
-                        checked: early,
-                        crc,
+                        came: early,
+                        check: Some(check),
                     });
                     continue;
                 }
@@ -380,13 +416,13 @@ impl SubscribeChannel {
         &mut self,
         header: &BatchHeader,
         payload: Vec<u8>,
-        crc: Crc,
+        crc: u32,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Interruption> {
         let Some(position) = self.position else {
             return Ok(());
         };
-        if let Err(damage) = header.check_payload_crc(crc.value()) {
+        if let Err(damage) = header.check_payload_crc(crc) {
             self.spare.push(payload);
             return Err(self.damaged(position, damage.to_string()));
         }
@@ -535,13 +571,14 @@ impl SubscribeChannel {
 }
 
 /// A buffer that the payload fits into, with the start of it.
-fn begin(header: &BatchHeader, early: &[u8], mut payload: Vec<u8>) -> (Vec<u8>, Crc) {
+fn begin(header: &BatchHeader, early: &[u8], mut payload: Vec<u8>) -> (Vec<u8>, PayloadCheck) {
     let len = (header.payload_len() as usize).max(MIN_BUFFER_BYTES);
     if payload.len() < len {
         payload.resize(len, 0);
     }
     payload[..early.len()].copy_from_slice(early);
-    let mut crc = Crc::new();
-    crc.update(early);
-    (payload, crc)
+    let mut check = PayloadCheck::default();
+    check.crc.update(early);
+    check.checked = early.len();
+    (payload, check)
 }

@@ -15,6 +15,7 @@
 //!   comes in its place, reading goes on where it stood.
 
 mod ordered;
+mod threads;
 mod wait;
 
 use std::collections::{BTreeSet, VecDeque};

@@ -1,192 +1,195 @@
-//! The I/O thread of a subscriber: all its connections on one reactor.
+//! One I/O thread of a subscriber: its connections on one reactor.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use embar_frame::Now;
-use embar_meter::{Profile, Recorder};
+use embar_meter::Recorder;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor};
 
-use super::core::SubscriberCore;
+use super::channel::PayloadCheck;
+use super::io_threads::{IoThreads, State};
 use super::model::Event;
-use super::queue::{Item, PositionChange, Queue};
-use crate::clock::Clock;
+use super::queue::{Item, PositionChange};
 use crate::connection::ChannelId;
 use crate::error::ClientError;
 use crate::profile::subscriber::{
     BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, VERIFY,
 };
 use crate::socket::Socket;
+use crate::wake::WakeList;
 
-pub(super) fn start(
-    core: SubscriberCore,
-    queue: &Arc<Queue>,
-    profile: &Arc<Profile>,
-) -> Result<JoinHandle<()>, ClientError> {
-    let (queue, profile) = (queue.clone(), profile.clone());
-    thread::Builder::new()
-        .name("embar-sub".into())
-        .spawn(move || {
-            ending_on_panic(&queue, || match Epoll::new() {
-                Ok(reactor) => Driver::new(core, queue.clone(), profile.recorder(), reactor).run(),
-                Err(error) => {
-                    let error = ClientError::system("a reactor for a subscriber", error);
-                    queue.end(Err(error.into()));
-                }
-            });
-        })
-        .map_err(|error| ClientError::system("a thread for a subscriber", error))
+/// A channel, as the thread sees it that has it.
+#[derive(Default)]
+struct Line {
+    socket: Socket,
+    /// Of the payload that is being received.
+    check: Option<PayloadCheck>,
 }
 
-/// Without its thread a subscriber would wait for ever, so a panic ends it, behind what was delivered.
-fn ending_on_panic(queue: &Queue, run: impl FnOnce()) {
-    // The queue's lock is taken over from a holder that panicked, and nothing of what `run` owns is used again.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        let error = ClientError::panicked("subscriber", &*payload);
-        tracing::error!(%error, "a subscriber ends");
-        queue.end(Err(error.into()));
-    }
+/// Runs one I/O thread until its subscriber ends.
+pub(super) fn run(number: usize, threads: Arc<IoThreads>, reactor: Epoll) {
+    Driver::new(number, threads, reactor).run();
 }
 
 struct Driver {
-    core: SubscriberCore,
-    queue: Arc<Queue>,
-    clock: Clock,
+    number: usize,
+    threads: Arc<IoThreads>,
     reactor: Epoll,
-    sockets: Vec<Socket>,
+    /// By channel; those of others are never used.
+    lines: Vec<Line>,
     completions: Vec<Completion>,
     returned: Vec<(ChannelId, Vec<u8>)>,
+    /// Who waits for what was delivered, to be woken when the core is given back.
+    waiting: WakeList,
     recorder: Recorder,
     counted: IoCounters,
-    /// When the last batch was delivered, or the subscription stood.
-    delivered_at: Now,
-    /// Somebody wants to know what is waited for.
-    asked: bool,
-    stopping: bool,
 }
 
 impl Driver {
-    fn new(core: SubscriberCore, queue: Arc<Queue>, recorder: Recorder, reactor: Epoll) -> Self {
-        queue.set_waker(reactor.waker());
+    fn new(number: usize, threads: Arc<IoThreads>, reactor: Epoll) -> Self {
         Self {
-            core,
-            queue,
-            clock: Clock::new(),
+            number,
+            recorder: threads.profile.recorder(),
+            threads,
             reactor,
-            sockets: Vec::new(),
+            lines: Vec::new(),
             completions: Vec::new(),
             returned: Vec::new(),
-            recorder,
+            waiting: WakeList::default(),
             counted: IoCounters::default(),
-            delivered_at: Now(0),
-            asked: false,
-            stopping: false,
         }
     }
 
     fn run(mut self) {
-        self.core.start(self.clock.now());
+        let threads = self.threads.clone();
         loop {
-            if !self.stopping && self.queue.is_stopping() {
-                self.stopping = true;
-                self.core.stop(self.clock.now());
-            }
-            self.act();
-            if self.stopping && self.sockets.iter().all(Socket::is_unused) {
+            let Some(mut state) = threads.state() else {
+                return;
+            };
+            self.handle_completions(&mut state);
+            self.act(&mut state);
+            let is_over = state.stopping && self.lines.iter().all(|it| it.socket.is_unused());
+            let next_tick = state.core.next_tick();
+            drop(state);
+            std::mem::take(&mut self.waiting).wake_all();
+            if is_over {
                 return;
             }
-            self.turn();
+            self.wait(next_tick.map(|at| threads.clock.until(at)));
         }
     }
 
-    /// Does what the core asks for, until it asks for nothing.
-    fn act(&mut self) {
+    /// Does what the core asks for on the channels of this thread, until it asks for nothing.
+    fn act(&mut self, state: &mut State) {
         loop {
-            let took = self.take_returned();
-            let now = self.clock.now();
-            if self.core.next_tick().is_some_and(|at| at <= now) {
-                self.core.tick(now);
+            let now = self.threads.clock.now();
+            if !state.stopping && self.threads.queue.is_stopping() {
+                state.stopping = true;
+                state.core.stop(now);
             }
-            let channels = self.core.channel_count() as usize;
-            self.sockets.resize_with(channels, Socket::default);
-            for index in 0..channels {
-                let channel = ChannelId(index as u32);
-                let socket = &mut self.sockets[index];
-                while let Some(action) = self.core.poll(channel) {
-                    socket.perform(action, &mut self.reactor);
-                }
-                if let Some(cause) = socket.take_end() {
-                    self.core.disconnected(channel, cause, self.clock.now());
-                }
+            let took = self.take_returned(state);
+            if state.core.next_tick().is_some_and(|at| at <= now) {
+                state.core.tick(now);
             }
-            self.report();
-            let asks = (0..self.core.channel_count())
-                .any(|channel| self.core.has_action(ChannelId(channel)));
+            self.threads.assign(state);
+            self.perform(state);
+            self.report(state);
             // Buffers that came back may have been used up at once, so only a look that finds none may end in sleep.
-            if !asks && !took {
-                self.answer_question();
-                return;
+            if !took && !state.has_action(self.number) {
+                break;
             }
+        }
+        if self.number == 0 {
+            let (now, delivered_at) = (self.threads.clock.now(), state.delivered_at);
+            let waits = || state.core.waiting_for(delivered_at, now);
+            self.threads.queue.answer_wait(waits);
+        }
+        for thread in state.wanted().filter(|it| *it != self.number) {
+            self.threads.queue.wake_lane(thread);
         }
     }
 
-    fn answer_question(&mut self) {
-        if std::mem::take(&mut self.asked) {
-            let now = self.clock.now();
-            self.queue
-                .answer_wait(self.core.waiting_for(self.delivered_at, now));
+    fn perform(&mut self, state: &mut State) {
+        let channels = state.core.channel_count();
+        self.lines.resize_with(channels as usize, Line::default);
+        for (index, line) in self.lines.iter_mut().enumerate() {
+            let channel = ChannelId(index as u32);
+            if !state.is_of(channel, self.number) {
+                continue;
+            }
+            while let Some(action) = state.core.poll(channel) {
+                line.socket.perform(action, &mut self.reactor);
+            }
+            if let Some(check) = state.core.lend_check(channel) {
+                line.check = Some(check);
+            }
+            if let Some(cause) = line.socket.take_end() {
+                line.check = None;
+                let now = self.threads.clock.now();
+                state.core.disconnected(channel, cause, now);
+            }
         }
     }
 
     /// True if there were any. If not, and a broker is held back, the next one wakes this thread.
-    fn take_returned(&mut self) -> bool {
-        let mut returned = std::mem::take(&mut self.returned);
-        let starved = self.core.is_starved();
-        self.asked |= self.queue.take_returned(starved, &mut returned);
-        let now = self.clock.now();
-        let took = !returned.is_empty();
-        for (channel, buffer) in returned.drain(..) {
-            self.core.returned(channel, buffer, now);
+    fn take_returned(&mut self, state: &mut State) -> bool {
+        let starved = state.is_starved(self.number);
+        let queue = &self.threads.queue;
+        queue.take_returned(self.number, starved, &mut self.returned);
+        let now = self.threads.clock.now();
+        let took = !self.returned.is_empty();
+        for (channel, buffer) in self.returned.drain(..) {
+            state.core.returned(channel, buffer, now);
         }
-        self.returned = returned;
         took
     }
 
-    /// Waits for the sockets, or for the core's next deadline, and reports what happened.
-    fn turn(&mut self) {
-        let limit = self.core.next_tick().map(|at| self.clock.until(at));
-        let mut completions = std::mem::take(&mut self.completions);
-        if let Err(error) = self.reactor.poll(limit.map(round_up), &mut completions) {
+    /// Waits for the sockets, `limit` at most, and checks what came of payloads while it is in the cache.
+    fn wait(&mut self, limit: Option<Duration>) {
+        let limit = limit.map(round_up);
+        if let Err(error) = self.reactor.poll(limit, &mut self.completions) {
             let error = ClientError::system("waiting for sockets", error);
-            self.queue.end(Err(error.into()));
-            self.stopping = true;
-            self.core.stop(self.clock.now());
+            self.threads.queue.end(Err(error.into()));
+            self.threads.queue.stop();
         }
-        for completion in completions.drain(..) {
-            self.completed(completion);
+        for completion in &self.completions {
+            let Completion::Received { token, buf, .. } = completion else {
+                continue;
+            };
+            let line = self.lines.iter_mut().find(|it| it.socket.has(*token));
+            if let Some(check) = line.and_then(|line| line.check.as_mut()) {
+                let start = self.recorder.start();
+                check.update(buf);
+                self.recorder.stop(VERIFY, start);
+            }
         }
-        self.completions = completions;
         self.count_io();
     }
 
-    fn completed(&mut self, completion: Completion) {
+    fn handle_completions(&mut self, state: &mut State) {
+        let mut completions = std::mem::take(&mut self.completions);
+        for completion in completions.drain(..) {
+            self.completed(completion, state);
+        }
+        self.completions = completions;
+    }
+
+    fn completed(&mut self, completion: Completion, state: &mut State) {
         let (Completion::Connected { token, .. }
         | Completion::Received { token, .. }
         | Completion::Sent { token, .. }) = &completion
         else {
             return;
         };
-        let known = self.sockets.iter().position(|socket| socket.has(*token));
+        let known = self.lines.iter().position(|it| it.socket.has(*token));
         let Some(index) = known else { return };
         let channel = ChannelId(index as u32);
-        let socket = &mut self.sockets[index];
+        let Line { socket, check } = &mut self.lines[index];
         let is_live = socket.is_live();
-        let now = self.clock.now();
+        let now = self.threads.clock.now();
         match completion {
             Completion::Connected { result: Ok(()), .. } if is_live => {
-                self.core.connected(channel, now);
+                state.core.connected(channel, now);
             }
             Completion::Connected {
                 result: Err(error), ..
@@ -196,17 +199,18 @@ impl Driver {
             } => {
                 socket.buffer_returned();
                 self.recorder.add_ticks(RECEIVE, ticks, 1);
+                if let Some(check) = check.take() {
+                    state.core.return_check(channel, check);
+                }
                 if is_live {
-                    let start = self.recorder.start();
-                    self.core.received(channel, buf, &result, now);
-                    self.recorder.stop(VERIFY, start);
-                    self.report();
+                    state.core.received(channel, buf, &result, now);
+                    self.report(state);
                 }
             }
             Completion::Sent { buf, result, .. } => {
                 socket.buffer_returned();
                 if is_live {
-                    self.core.sent(channel, buf, &result, now);
+                    state.core.sent(channel, buf, &result, now);
                 }
             }
             _ => {}
@@ -214,28 +218,32 @@ impl Driver {
     }
 
     /// Hands on what the core has for the consumer.
-    fn report(&mut self) {
-        while let Some(event) = self.core.next_event() {
+    fn report(&mut self, state: &mut State) {
+        let threads = &self.threads;
+        while let Some(event) = state.core.next_event() {
             match event {
                 Event::Opened => {
-                    self.delivered_at = self.clock.now();
-                    self.queue.opened();
+                    state.delivered_at = threads.clock.now();
+                    threads.queue.opened();
                 }
                 Event::Deliver(delivered) => {
                     let start = self.recorder.start();
                     let messages = u64::from(delivered.header.message_count() - delivered.skip);
-                    self.queue.push(Item::Batch(delivered));
+                    self.waiting
+                        .append(threads.queue.push(Item::Batch(delivered)));
                     self.recorder.stop(DELIVER, start);
-                    self.delivered_at = self.clock.now();
+                    state.delivered_at = threads.clock.now();
                     self.recorder.count(BATCHES, 1);
                     self.recorder.count(MESSAGES, messages);
                 }
                 Event::Started { broker, start } => {
-                    self.queue.push(Item::PositionChange(PositionChange {
+                    let change = PositionChange {
                         broker,
                         next: start,
                         skipped: 0,
-                    }))
+                    };
+                    self.waiting
+                        .append(threads.queue.push(Item::PositionChange(change)));
                 }
                 Event::Skipped {
                     broker,
@@ -248,22 +256,24 @@ impl Driver {
                         messages,
                         "skipped messages that were evicted before they were read"
                     );
-                    self.queue.push(Item::PositionChange(PositionChange {
+                    let change = PositionChange {
                         broker,
                         next: to,
                         skipped: messages,
-                    }));
+                    };
+                    self.waiting
+                        .append(threads.queue.push(Item::PositionChange(change)));
                 }
                 Event::ChannelLost { broker, cause } => {
-                    if !self.stopping {
+                    if !state.stopping {
                         tracing::warn!(broker, cause, "a data broker is away");
                     }
                 }
                 Event::BrokerLeft { broker } => {
                     tracing::info!(broker, "a data broker was removed from the cluster");
                 }
-                Event::End => self.queue.end(Ok(())),
-                Event::Failed(error) => self.queue.end(Err(error)),
+                Event::End => threads.queue.end(Ok(())),
+                Event::Failed(error) => threads.queue.end(Err(error)),
             }
         }
     }
@@ -283,35 +293,4 @@ impl Driver {
 /// A wait that ends a little early would be repeated until the time is really there.
 fn round_up(wait: Duration) -> Duration {
     wait + Duration::from_micros(50)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-    use std::time::Instant;
-
-    use super::*;
-    use crate::error::ReadError;
-    use crate::subscriber::queue::Taken;
-    use crate::wake::block_on;
-
-    #[test]
-    fn a_panic_of_the_io_thread_ends_the_wait_for_the_next_message() {
-        let queue = Queue::default();
-        thread::scope(|scope| {
-            let queue = &queue;
-            let deadline = Instant::now() + Duration::from_secs(60);
-            let next =
-                move || block_on(poll_fn(|context| queue.poll_next(context)), Some(deadline));
-            let consumer = scope.spawn(next);
-            ending_on_panic(queue, || panic!("a bug"));
-            let taken = consumer.join().expect("no panic");
-            let Some(Taken::Failed(ReadError::Client(ClientError::Panicked { message, .. }))) =
-                taken
-            else {
-                panic!("{taken:?}");
-            };
-            assert_eq!(message, "a bug");
-        });
-    }
 }

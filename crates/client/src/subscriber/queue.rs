@@ -1,5 +1,5 @@
-//! The queue between a subscriber's I/O thread and the application: the I/O thread puts in whole batches, and the
-//! application gives their buffers back when it has read them.
+//! The queue between a subscriber's I/O threads and the application: I/O threads put in whole batches, and the
+//! application gives their buffers back when it has read them, each to the thread that receives into it.
 //!
 //! The queue needs no limit of its own: the core delivers only as many batches as there are buffers.
 
@@ -17,7 +17,7 @@ use crate::error::ReadError;
 use crate::wait::Wait;
 use crate::wake::{WakeList, block_on};
 
-/// The I/O thread answers at once, unless it is checking a batch.
+/// An I/O thread answers at once, unless it is checking a batch.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the consumer takes, in order.
@@ -43,21 +43,34 @@ pub(super) enum Taken {
     Failed(ReadError),
 }
 
+/// One I/O thread, as the application sees it.
+struct Lane {
+    waker: Waker,
+    returned: Vec<(ChannelId, Vec<u8>)>,
+    /// The thread sleeps although a broker has more, until a buffer is returned.
+    starved: bool,
+}
+
 #[derive(Default)]
 struct Inner {
     items: VecDeque<Item>,
-    returned: Vec<(ChannelId, Vec<u8>)>,
-    /// The I/O thread sleeps although a broker has more, until a buffer is returned.
-    starved: bool,
+    lanes: Vec<Lane>,
+    /// By channel, the lane whose thread has it; 0 of those that are not named.
+    owners: Vec<usize>,
     opened: bool,
     end: Option<Result<(), ReadError>>,
     waiting: WakeList,
-    io: Option<Waker>,
     stopping: bool,
     /// Somebody wants to know what is waited for.
     asked: bool,
-    /// The I/O thread's answer to that.
+    /// The first I/O thread's answer to that.
     waits: Option<Option<Wait>>,
+}
+
+impl Inner {
+    fn wakers(&self) -> Vec<Waker> {
+        self.lanes.iter().map(|lane| lane.waker.clone()).collect()
+    }
 }
 
 #[derive(Default)]
@@ -118,28 +131,28 @@ impl Queue {
     pub(super) fn give_back(&self, channel: ChannelId, buffer: Vec<u8>) {
         let waker = {
             let mut inner = self.inner();
-            inner.returned.push((channel, buffer));
-            let wake = std::mem::take(&mut inner.starved);
-            if wake { inner.io.clone() } else { None }
+            let owner = inner.owners.get(channel.index()).copied().unwrap_or(0);
+            // Whoever has a buffer got it from a thread.
+            let lane = &mut inner.lanes[owner];
+            lane.returned.push((channel, buffer));
+            std::mem::take(&mut lane.starved).then(|| lane.waker.clone())
         };
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Asks the I/O thread to end.
+    /// Asks the I/O threads to end.
     pub(super) fn stop(&self) {
-        let waker = {
+        let wakers = {
             let mut inner = self.inner();
             inner.stopping = true;
-            inner.io.clone()
+            inner.wakers()
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakers.iter().for_each(Waker::wake);
     }
 
-    /// Reading cannot go on: what is queued is dropped, and the I/O thread ends.
+    /// Reading cannot go on: what is queued is dropped, and the I/O threads end.
     pub(super) fn abort(&self, error: &ReadError) {
         {
             let mut inner = self.inner();
@@ -149,7 +162,7 @@ impl Queue {
         self.stop();
     }
 
-    /// What the subscriber waits for, as its I/O thread says; `None` also if there is something to take.
+    /// What the subscriber waits for, as its first I/O thread says; `None` also if there is something to take.
     pub(super) fn waiting_for(&self) -> Option<Wait> {
         let waker = {
             let mut inner = self.inner();
@@ -157,7 +170,7 @@ impl Queue {
                 return None;
             }
             (inner.asked, inner.waits) = (true, None);
-            inner.io.clone()
+            inner.lanes.first().map(|lane| lane.waker.clone())
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -176,15 +189,47 @@ impl Queue {
         block_on(answer, Some(Instant::now() + ANSWER_WITHIN)).flatten()
     }
 
-    // The I/O thread's side.
+    // The I/O threads' side.
 
-    /// The answer to the question of which [`Queue::take_returned`] told.
-    pub(super) fn answer_wait(&self, waits: Option<Wait>) {
-        self.change(|inner| inner.waits = Some(waits));
+    /// What the subscriber waits for, if somebody has asked.
+    pub(super) fn answer_wait(&self, waits: impl FnOnce() -> Option<Wait>) {
+        if !std::mem::take(&mut self.inner().asked) {
+            return;
+        }
+        let waits = waits();
+        self.change(|inner| inner.waits = Some(waits)).wake_all();
     }
 
-    pub(super) fn set_waker(&self, waker: Waker) {
-        self.inner().io = Some(waker);
+    /// Adds an I/O thread, which `waker` wakes; returns its number.
+    pub(super) fn add_lane(&self, waker: Waker) -> usize {
+        let mut inner = self.inner();
+        inner.lanes.push(Lane {
+            waker,
+            returned: Vec::new(),
+            starved: false,
+        });
+        inner.lanes.len() - 1
+    }
+
+    /// Takes back the lane that was added last: there is no thread for it.
+    pub(super) fn remove_lane(&self) {
+        self.inner().lanes.pop();
+    }
+
+    /// From now on this lane's thread has `channel`.
+    pub(super) fn assign(&self, channel: ChannelId, lane: usize) {
+        let mut inner = self.inner();
+        let channels = inner.owners.len().max(channel.index() + 1);
+        inner.owners.resize(channels, 0);
+        inner.owners[channel.index()] = lane;
+    }
+
+    /// Wakes the thread of this lane.
+    pub(super) fn wake_lane(&self, lane: usize) {
+        let waker = self.inner().lanes.get(lane).map(|lane| lane.waker.clone());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -192,48 +237,46 @@ impl Queue {
     }
 
     pub(super) fn opened(&self) {
-        self.change(|inner| inner.opened = true);
+        self.change(|inner| inner.opened = true).wake_all();
     }
 
-    /// Dropped if the end is there already.
-    pub(super) fn push(&self, item: Item) {
+    /// Dropped if the end is there already. Returns whom to wake.
+    #[must_use = "the consumer may wait for it"]
+    pub(super) fn push(&self, item: Item) -> WakeList {
         self.change(|inner| {
             if inner.end.is_none() {
                 inner.items.push_back(item);
             }
-        });
+        })
     }
 
     /// Nothing follows: the first reason stays.
     pub(super) fn end(&self, why: Result<(), ReadError>) {
         self.change(|inner| {
             inner.end.get_or_insert(why);
-        });
+        })
+        .wake_all();
     }
 
-    /// Takes returned buffers into `into`. If there is none and the caller is `starved`, it will be woken by the next.
-    /// True if somebody wants to know what is waited for.
+    /// Takes the buffers that came back to `lane` into `into`. If there is none and the lane is `starved`, the next one
+    /// wakes its thread.
     pub(super) fn take_returned(
         &self,
+        lane: usize,
         starved: bool,
         into: &mut Vec<(ChannelId, Vec<u8>)>,
-    ) -> bool {
+    ) {
         let mut inner = self.inner();
-        into.append(&mut inner.returned);
-        inner.starved = starved && into.is_empty();
-        std::mem::take(&mut inner.asked)
+        let lane = &mut inner.lanes[lane];
+        into.append(&mut lane.returned);
+        lane.starved = starved && into.is_empty();
     }
 
-    fn change(&self, f: impl FnOnce(&mut Inner)) {
-        let waiting = {
-            let mut inner = self.inner();
-            f(&mut inner);
-            if inner.waiting.is_empty() {
-                return;
-            }
-            inner.waiting.take()
-        };
-        waiting.wake_all();
+    /// Returns whom to wake.
+    fn change(&self, f: impl FnOnce(&mut Inner)) -> WakeList {
+        let mut inner = self.inner();
+        f(&mut inner);
+        inner.waiting.take()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -244,6 +287,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use embar_transport::{Epoll, Reactor as _};
+
     use super::super::reading::tests::{delivered, frame};
     use super::*;
     use crate::error::ClientError;
@@ -270,8 +315,8 @@ mod tests {
             )
         };
         assert!(next().is_none());
-        queue.push(moved(1));
-        queue.push(moved(2));
+        queue.push(moved(1)).wake_all();
+        queue.push(moved(2)).wake_all();
         queue.end(Err(ClientError::Closed.into()));
         queue.end(Ok(()));
         for expected in [1, 2] {
@@ -295,10 +340,14 @@ mod tests {
         let queue = Queue::default();
         let batch = delivered(&frame(7, 1, &[b"a"]), 0);
         let broker = batch.broker;
-        queue.push(Item::PositionChange(of_broker(broker, 7)));
-        queue.push(Item::Batch(batch));
-        queue.push(Item::PositionChange(of_broker(broker, 9)));
-        queue.push(Item::PositionChange(of_broker(broker + 1, 5)));
+        for item in [
+            Item::PositionChange(of_broker(broker, 7)),
+            Item::Batch(batch),
+            Item::PositionChange(of_broker(broker, 9)),
+            Item::PositionChange(of_broker(broker + 1, 5)),
+        ] {
+            queue.push(item).wake_all();
+        }
         let starts = [of_broker(broker, 7), of_broker(broker + 1, 5)];
         assert_eq!(queue.take_starts(), starts);
         let next = || block_on(poll_fn(|context| queue.poll_next(context)), None);
@@ -308,17 +357,27 @@ mod tests {
     }
 
     #[test]
-    fn returned_buffers_are_taken_once() {
+    fn returned_buffers_are_taken_once_and_by_the_thread_that_has_the_channel() {
         let queue = Queue::default();
-        let mut into = Vec::new();
-        queue.take_returned(true, &mut into);
-        assert!(into.is_empty());
-        queue.give_back(ChannelId(1), vec![1]);
-        queue.give_back(ChannelId(2), vec![2]);
-        queue.take_returned(false, &mut into);
-        assert_eq!(into, [(ChannelId(1), vec![1]), (ChannelId(2), vec![2])]);
-        into.clear();
-        queue.take_returned(false, &mut into);
-        assert!(into.is_empty());
+        let reactors = [
+            Epoll::new().expect("a reactor"),
+            Epoll::new().expect("a reactor"),
+        ];
+        for reactor in &reactors {
+            queue.add_lane(reactor.waker());
+        }
+        let taken = |lane| {
+            let mut into = Vec::new();
+            queue.take_returned(lane, true, &mut into);
+            into
+        };
+        queue.assign(ChannelId(3), 1);
+        assert_eq!((taken(0), taken(1)), (vec![], vec![]));
+        for channel in [1, 2, 3] {
+            queue.give_back(ChannelId(channel), vec![channel as u8]);
+        }
+        assert_eq!(taken(1), [(ChannelId(3), vec![3])]);
+        assert_eq!(taken(0), [(ChannelId(1), vec![1]), (ChannelId(2), vec![2])]);
+        assert_eq!((taken(0), taken(1)), (vec![], vec![]));
     }
 }
