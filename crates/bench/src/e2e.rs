@@ -16,7 +16,7 @@ use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::plan::{BenchPlan, TOPIC};
+use super::plan::BenchPlan;
 use super::publish::{broker_profile, create_topic, open};
 use super::stamp::{Stamper, Verifier};
 use super::usage::{Costs, Meters, Rate};
@@ -115,7 +115,7 @@ impl E2eJob {
         create_topic(&admin, plan)?;
         let (publisher, _reporter) = open(plan, &self.connector, self.metering)?;
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
-            .topic(TOPIC)
+            .topic(&plan.topic)
             .from(Start::Earliest)
             .metering(self.metering)
             .open()?;

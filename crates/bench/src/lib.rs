@@ -4,8 +4,9 @@
 //! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost),
 //! [`private_cluster`] (brokers of one trial) and [`shared_cluster`] (brokers of several), then [`publish`], [`read`],
 //! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (order levels by turns),
-//! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`largest_stage`] (what limited a
-//! run) and [`report`] (what is printed). [`session`] and [`redis`] are benches without log and brokers.
+//! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`walls`] (the log beside it),
+//! [`largest_stage`] (what limited a run) and [`report`] (what is printed). [`session`] and [`redis`] are benches without
+//! log and brokers.
 
 #![forbid(unsafe_code)]
 
@@ -25,3 +26,4 @@ pub mod shared_cluster;
 pub mod stamp;
 pub mod usage;
 pub mod wall;
+pub mod walls;

@@ -8,12 +8,15 @@ use serde::Serialize;
 
 use super::stamp::STAMP_BYTES;
 
-/// A topic of this name lives in the private cluster of a bench.
+/// The topic of a bench that has one.
 pub const TOPIC: &str = "bench";
 
 /// Parameters of a run; `config` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchPlan {
+    /// The topic.
+    #[serde(skip)]
+    pub topic: String,
     /// Bytes of one message's value.
     pub message_bytes: u32,
     /// Messages of one trial.
@@ -134,6 +137,7 @@ pub(crate) mod tests {
     /// A plan that is valid.
     pub fn plan() -> BenchPlan {
         BenchPlan {
+            topic: TOPIC.to_owned(),
             message_bytes: 1024,
             messages: 1024,
             total_bytes: 1 << 20,

@@ -16,7 +16,7 @@ use embar_meter::random::filler;
 use embar_supervise::work::Abort;
 use serde::Serialize;
 
-use super::plan::{BenchPlan, TOPIC};
+use super::plan::BenchPlan;
 use super::private_cluster::PrivateCluster;
 use super::stamp::Stamper;
 use super::usage::{Costs, Meters, Rate};
@@ -156,11 +156,11 @@ impl PublishJob {
 
 /// Creates the topic of a plan.
 pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
-    let spec = TopicSpec::new(TOPIC).order(plan.order.try_into()?);
+    let spec = TopicSpec::new(&plan.topic).order(plan.order.try_into()?);
     admin
         .create_topic(spec)
         .wait()
-        .with_context(|| format!("cannot create the topic {TOPIC}"))?;
+        .with_context(|| format!("cannot create the topic {}", plan.topic))?;
     Ok(())
 }
 
@@ -173,7 +173,7 @@ pub fn open(
     let probe = WaitProbe::new();
     let reporter = connector.report_waits(&probe, None);
     let publisher = Publisher::builder(connector.bootstrap())
-        .topic(TOPIC)
+        .topic(&plan.topic)
         .acks(if plan.acks == 0 {
             Acks::None
         } else {

@@ -5,11 +5,15 @@ use embar_console::connect::Connector;
 use embar_console::setting::BadSetting;
 use embar_console::size::Size;
 
-use super::plan::{BenchPlan, TOPIC};
+use super::plan::BenchPlan;
 
 /// An error if something was evicted already.
 pub fn check(connector: &Connector, plan: &BenchPlan) -> Result<()> {
-    let partitions = connector.admin()?.describe_topic(TOPIC).wait()?.partitions;
+    let partitions = connector
+        .admin()?
+        .describe_topic(&plan.topic)
+        .wait()?
+        .partitions;
     let evicted: u64 = partitions.iter().map(|partition| partition.first).sum();
     if evicted > 0 {
         let why = format!(

@@ -1,16 +1,20 @@
 //! The *wall* of the log, what the machine itself allows: the same bytes over the same number of sockets, without the
 //! log.
 //!
-//! - *bare*: senders write buffers of the size of a batch, receiving processes read them into a ring of memory that is
-//!   already mapped.
-//! - *working*: also one copy of each message into the batch by one application thread, and one CRC-32C on each side.
-//! - *read*: the receiving processes send from their ring, readers in this process read.
+//! [`drive::Wall`] lists what is measured. *Bare* walls are sockets alone: buffers of the size of a batch, one write for
+//! each, into and out of a ring of memory that is already mapped. *Working* walls also do what any log must do: one copy
+//! of each message into the batch by one application thread, and one CRC-32C of each batch on each side.
 //!
 //! Of the log's code only the checksum function takes part. The ring is memory of the kind the log lives in, so that
 //! page sizes and placement are the same.
 
 mod connection;
 pub mod drive;
+mod publishing;
+mod reading;
 pub mod receiver;
+mod relay;
+mod relaying;
 mod ring;
+pub mod stream;
 pub mod wire;

@@ -77,7 +77,7 @@ pub enum Command {
     Layout(LayoutArgs),
     Bench(BenchArgs),
     Verify(VerifyArgs),
-    /// A receiving process of `bench wall`.
+    /// A receiving process of `bench walls`.
     #[command(name = receiver::COMMAND, hide = true)]
     WallReceiver(WorkerArgs),
     /// A publishing process of `verify`.

@@ -284,30 +284,88 @@ fn what_does_not_fit_is_refused_with_advice() {
     );
 }
 
-#[test]
-fn bench_wall_measures_all_three() {
-    let report = json(&[
-        "--json",
-        "bench",
-        "wall",
+/// Rows of `bench walls` with small rounds and these options, without what was measured.
+fn wall_rows(args: &[&str]) -> Vec<(String, u64, u64, String, bool)> {
+    let small = [
         "-s",
-        "16MiB",
+        "4MiB",
         "--trials",
         "1",
         "--warmup",
         "0",
+        "--brokers",
+        "3",
         "--region-size",
         "128MiB",
-    ]);
-    let series = report["series"].as_array().expect("series");
+    ];
+    let report = json(&[&["--json", "bench", "walls"][..], &small, args].concat());
+    let rows = report["rows"].as_array().expect("rows").iter();
+    rows.map(|row| {
+        assert!(is_positive(&row["wall_gb_per_s"]), "{row}");
+        let is_ours = is_positive(&row["ours_gb_per_s"]);
+        assert_eq!(is_ours, is_positive(&row["ratio"]), "{row}");
+        assert_eq!(is_ours, is_positive(&row["interval"]["point"]), "{row}");
+        let text = |field: &str| row[field].as_str().expect(field).to_owned();
+        let number = |field: &str| row[field].as_u64().expect(field);
+        (
+            text("path"),
+            number("order"),
+            number("batch_bytes"),
+            text("wall"),
+            is_ours,
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn bench_walls_has_each_path_beside_its_walls() {
+    let rows = wall_rows(&["--order", "0", "--batch-size", "256KiB"]);
+    let row = |path: &str, wall: &str| (path.to_owned(), 0, 256 << 10, wall.to_owned(), true);
+    let wall = |path: &str, wall: &str| (path.to_owned(), 0, 256 << 10, wall.to_owned(), false);
     assert_eq!(
-        series
-            .iter()
-            .map(|s| s["name"].as_str().expect("a name"))
-            .collect::<Vec<_>>(),
-        ["bare wall", "working wall", "read wall"]
+        rows,
+        [
+            row("publish_tcp", "bare"),
+            row("publish_tcp", "working"),
+            row("read_tcp", "bare"),
+            row("read_tcp", "working"),
+            row("read_tcp", "working, verified"),
+            row("read_tcp", "ours unverified"),
+            row("e2e_tcp", "bare relay"),
+            wall("publish_unix", "bare"),
+            wall("publish_unix", "working"),
+            wall("read_unix", "bare"),
+            wall("read_unix", "working"),
+            wall("read_unix", "working, verified"),
+            wall("e2e_unix", "bare relay"),
+        ]
     );
-    assert!(series.iter().all(|s| is_positive(&s["median_mib_per_s"])));
+}
+
+#[test]
+fn bench_walls_compares_orders_and_sizes_on_the_path_that_was_asked_for() {
+    let rows = wall_rows(&["--path", "publish_tcp", "--batch-size", "16KiB,64KiB"]);
+    assert_eq!(rows.len(), 2 * 5);
+    for bytes in [16 << 10, 64 << 10] {
+        let is_compared = |row: &(String, u64, u64, String, bool)| {
+            row.1 == 5 && row.2 == bytes && row.3 == "order 0" && row.4
+        };
+        assert!(rows.iter().any(is_compared), "{rows:?}");
+    }
+}
+
+#[test]
+fn bench_walls_measures_the_machine_alone() {
+    let rows = wall_rows(&[
+        "--walls-only",
+        "--batch-size",
+        "16KiB",
+        "--read-threads",
+        "2",
+    ]);
+    assert_eq!(rows.len(), 2 * 6);
+    assert!(rows.iter().all(|row| !row.4), "{rows:?}");
 }
 
 /// Processes whose parent is `pid`, and have a row in the cluster.

@@ -1,11 +1,8 @@
-//! Starts the receiving processes of the wall, and runs its trials: threads of this process send to them, or read from
-//! them.
+//! Starts the receiving processes of the wall, and runs its trials: threads of this process send to them, read from
+//! them, or both.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel, sync_channel};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,25 +14,49 @@ use embar_supervise::child::{Child, ChildEvent};
 use embar_supervise::protocol::ProcessReport;
 
 use super::receiver::{self, ReceiverSpec};
-use super::wire::{ANSWER_BYTES, BATCH_HEAD_BYTES, Hello, Kind, seal};
+use super::stream::{Place, Stream, Transport};
+use super::wire::BATCH_HEAD_BYTES;
 
 /// How long a receiving process may take to map and touch its ring.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long a peer may be silent before the trial fails.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Buffers per sender in the working wall: as many as a publisher has for each connection.
-const BUFFERS_PER_SENDER: usize = 4;
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Threads hand each other at least so many bytes at once: with small batches, several of them.
+const HAND_OVER_BYTES: usize = 256 << 10;
+/// Buffers for each connection, where one thread fills what another one empties: as many as a publisher has.
+pub(super) const BUFFERS_PER_CONNECTION: usize = 4;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    /// Senders write batches, receiving processes read them into their rings.
+    PublishBare,
+    /// As `PublishBare`; also one thread copies each message into its batch, and both sides checksum each batch.
+    PublishWorking,
+    /// Receiving processes send from their rings, a thread for each connection reads.
+    ReadBare,
+    /// As `ReadBare`, with as many threads as the plan says, which checksum each batch.
+    ReadWorking,
+    /// As `ReadWorking`; also one thread takes over all batches and verifies each message.
+    ReadVerified,
+    /// As `PublishBare` and `ReadBare` at once: what comes in goes out again, from where it lies.
+    Relay,
+}
 
 /// What is sent, and over how many connections.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct WallPlan {
+    /// What carries the bytes.
+    pub transport: Transport,
     /// Receiving processes.
     pub receivers: u16,
     /// Connections, and sending threads, to each of them.
     pub connections_per_receiver: u16,
     /// Connections from each of them when reading.
     pub read_connections_per_receiver: u16,
-    /// Bytes of a batch.
+    /// Threads that read and check, all together.
+    pub read_threads: u16,
+    /// Bytes of a batch at most.
     pub batch_bytes: u32,
     /// Bytes of a message.
     pub message_bytes: u32,
@@ -45,35 +66,61 @@ pub struct WallPlan {
     pub ring_bytes: u64,
 }
 
-/// Receiving processes that are ready; they end when this is dropped.
-pub struct Receivers {
-    plan: WallPlan,
-    addresses: Vec<SocketAddr>,
-    _children: Vec<Child>,
-    _logs: tempfile::TempDir,
-    interrupt: Interrupt,
+impl WallPlan {
+    /// Bytes of each batch: its head, and as many whole messages as fit.
+    pub(super) fn batch(&self) -> usize {
+        let message = self.message_bytes as usize;
+        let body = (self.batch_bytes as usize).saturating_sub(BATCH_HEAD_BYTES);
+        BATCH_HEAD_BYTES + body / message * message
+    }
+
+    /// Part of a batch that is messages.
+    pub(super) fn message_share(&self) -> f64 {
+        let batch = self.batch();
+        (batch - BATCH_HEAD_BYTES) as f64 / batch as f64
+    }
+
+    /// Batches that threads hand each other at once.
+    pub(super) fn batches_at_once(&self) -> usize {
+        (HAND_OVER_BYTES / self.batch()).max(1)
+    }
+
+    /// Batches for each of so many connections; all of them together are about a trial.
+    pub(super) fn batches_for_each(&self, connections: usize) -> u64 {
+        let batches = self.total_bytes / self.batch() as u64;
+        (batches / connections as u64).max(1)
+    }
 }
 
+/// Receiving processes that are ready; they end when this is dropped.
+pub struct Receivers {
+    pub(super) places: Vec<Place>,
+    _children: Vec<Child>,
+    _files: tempfile::TempDir,
+    pub(super) interrupt: Interrupt,
+}
+
+/// What one thread of a trial does; returns the bytes that count.
+pub(super) type Job<'a> = Box<dyn FnOnce() -> Result<u64> + Send + 'a>;
+
 impl Receivers {
-    /// Starts them and waits until their rings are warm.
-    pub fn start(plan: WallPlan, context: &Context) -> Result<Self> {
-        let logs = tempfile::tempdir().context("cannot make a directory for logs")?;
+    /// Starts as many as the plan says, and waits until their rings are warm.
+    pub fn start(plan: &WallPlan, context: &Context) -> Result<Self> {
+        let files = tempfile::tempdir().context("cannot make a directory for logs and sockets")?;
         let (send, events) = channel();
-        let ring = plan.ring_bytes / u64::from(plan.receivers);
+        let ring_bytes = plan.ring_bytes / u64::from(plan.receivers);
+        let socket = |id: usize| files.path().join(format!("receiver-{id}.socket"));
         let children = (0..plan.receivers)
             .map(|id| {
+                let slot = usize::from(id);
                 let spec = serde_json::to_string(&ReceiverSpec {
                     id,
-                    ring_bytes: ring,
+                    ring_bytes,
+                    unix: socket(slot),
                 })?;
                 let args = [receiver::COMMAND.to_owned(), spec];
-                let log = logs.path().join(format!("receiver-{id}.log"));
-                Child::start(
-                    (&context.program, &args),
-                    &log,
-                    (usize::from(id), 1),
-                    send.clone(),
-                )
+                let log = files.path().join(format!("receiver-{id}.log"));
+                Child::start((&context.program, &args), &log, (slot, 1), send.clone())
             })
             .collect::<Result<Vec<_>>>()?;
         let mut addresses = vec![None; children.len()];
@@ -99,161 +146,51 @@ impl Receivers {
                 ),
             }
         }
-        let addresses = addresses.into_iter().flatten().collect();
+        let addresses = addresses.into_iter().flatten().enumerate();
+        let places = addresses.map(|(id, tcp)| Place {
+            tcp,
+            unix: socket(id),
+        });
         Ok(Self {
-            plan,
-            addresses,
+            places: places.collect(),
             _children: children,
-            _logs: logs,
+            _files: files,
             interrupt: context.interrupt.clone(),
         })
     }
 
-    /// Runs one trial of sockets alone; returns MiB/s.
-    pub fn bare(&self) -> Result<f64> {
-        let batches = AtomicU64::new(self.batches());
-        let batch = vec![0x5a; self.plan.batch_bytes as usize];
-        self.send(Kind::Take, |stream| {
-            while take_one(&batches) && !self.interrupt.is_raised() {
-                stream.write_all(&batch)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Runs one trial with the copy and both checksums; returns MiB/s of message bytes.
-    pub fn working(&self) -> Result<f64> {
-        let senders = self.addresses.len() * usize::from(self.plan.connections_per_receiver);
-        let buffers = senders * BUFFERS_PER_SENDER + 1;
-        // Both queues hold every buffer there is, so neither ever blocks a sender.
-        let (full_in, full_out) = sync_channel::<Vec<u8>>(buffers);
-        let (free_in, free_out) = sync_channel::<Vec<u8>>(buffers);
-        for _ in 0..buffers {
-            free_in.send(vec![1; self.plan.batch_bytes as usize])?;
-        }
-        let full_out = Mutex::new(full_out);
-        // Both ends that the senders use go with this closure: if the senders fail, the filler is not left waiting.
-        thread::scope(move |scope| {
-            let (free_in, full_out) = (free_in, full_out);
-            scope.spawn(move || self.fill_batches(&free_out, &full_in));
-            self.send(Kind::Check, |stream| {
-                while let Some(mut batch) = next_of(&full_out) {
-                    seal(&mut batch);
-                    stream.write_all(&batch)?;
-                    // The filler may be done already.
-                    let _wanted = free_in.send(batch);
-                }
-                Ok(())
-            })
-        })
-        .map(|rate| rate * self.message_share())
-    }
-
-    /// Runs one trial in the other direction; returns MiB/s.
-    pub fn read(&self) -> Result<f64> {
-        let connections =
-            self.addresses.len() * usize::from(self.plan.read_connections_per_receiver);
-        let share = self.plan.total_bytes / connections as u64;
-        let hello = Hello {
-            kind: Kind::Give,
-            batch_bytes: self.plan.batch_bytes,
-            bytes: share,
-        };
-        let (bytes, elapsed) =
-            self.on_each(self.plan.read_connections_per_receiver, |mut stream| {
-                stream.write_all(&hello.to_bytes())?;
-                let mut buffer = vec![0; self.plan.batch_bytes as usize];
-                let mut left = share;
-                while left > 0 {
-                    self.interrupt.check()?;
-                    let n = stream.read(&mut buffer)?;
-                    ensure!(n > 0, "a receiver ended early");
-                    left = left.saturating_sub(n as u64);
-                }
-                Ok(share)
-            })?;
-        Ok(mib_per_s(bytes, elapsed))
-    }
-
-    fn batches(&self) -> u64 {
-        self.plan
-            .total_bytes
-            .div_ceil(u64::from(self.plan.batch_bytes))
-    }
-
-    /// The application thread: one copy of each message.
-    fn fill_batches(&self, free: &Receiver<Vec<u8>>, full: &std::sync::mpsc::SyncSender<Vec<u8>>) {
-        let message = vec![0x5a; self.plan.message_bytes as usize];
-        for _ in 0..self.batches() {
-            let Ok(mut batch) = free.recv() else { return };
-            if self.interrupt.is_raised() {
-                return;
-            }
-            for place in batch[BATCH_HEAD_BYTES..].chunks_exact_mut(message.len()) {
-                place.copy_from_slice(std::hint::black_box(&message));
-            }
-            if full.send(batch).is_err() {
-                return;
-            }
+    /// Runs one trial; returns MiB/s. Where messages have a meaning, it counts only their bytes.
+    pub fn run(&self, wall: Wall, plan: &WallPlan) -> Result<f64> {
+        match wall {
+            Wall::PublishBare => self.publish_bare(plan),
+            Wall::PublishWorking => self.publish_working(plan),
+            Wall::ReadBare => self.read_bare(plan),
+            Wall::ReadWorking => self.read_working(plan, false),
+            Wall::ReadVerified => self.read_working(plan, true),
+            Wall::Relay => self.relay(plan),
         }
     }
 
-    /// Part of a batch that is whole messages.
-    fn message_share(&self) -> f64 {
-        let body = self.plan.batch_bytes as usize - BATCH_HEAD_BYTES;
-        let message = self.plan.message_bytes as usize;
-        (body / message * message) as f64 / f64::from(self.plan.batch_bytes)
+    /// So many connections to each receiving process, by turns.
+    pub(super) fn connect(&self, plan: &WallPlan, to_each: u16) -> Result<Vec<Stream>> {
+        (0..to_each)
+            .flat_map(|_| &self.places)
+            .map(|place| Stream::connect(place, plan.transport, SILENCE_MAX))
+            .collect()
     }
 
-    fn send(
-        &self,
-        kind: Kind,
-        sender: impl Fn(&mut TcpStream) -> Result<()> + Sync,
-    ) -> Result<f64> {
-        let hello = Hello {
-            kind,
-            batch_bytes: self.plan.batch_bytes,
-            bytes: 0,
-        };
-        let (bytes, elapsed) = self.on_each(self.plan.connections_per_receiver, |mut stream| {
-            stream.write_all(&hello.to_bytes())?;
-            sender(&mut stream)?;
-            stream.shutdown(Shutdown::Write)?;
-            let mut answer = [0; ANSWER_BYTES];
-            stream
-                .read_exact(&mut answer)
-                .context("a receiver refused the bytes, or died")?;
-            Ok(u64::from_le_bytes(answer))
-        })?;
-        self.interrupt.check()?;
-        let expected = self.batches() * u64::from(self.plan.batch_bytes);
-        ensure!(bytes == expected, "{bytes} bytes arrived of {expected}");
-        Ok(mib_per_s(bytes, elapsed))
-    }
-
-    /// Runs `work` on `connections` threads per receiver, each with a connection, and times from the moment all are
-    /// connected until the last is done. Returns the sum of what they return.
-    fn on_each(
-        &self,
-        connections: u16,
-        work: impl Fn(TcpStream) -> Result<u64> + Sync,
-    ) -> Result<(u64, Duration)> {
-        let targets: Vec<SocketAddr> = (0..connections)
-            .flat_map(|_| self.addresses.iter().copied())
-            .collect();
-        let streams = targets
-            .iter()
-            .map(|address| connect(*address))
-            .collect::<Result<Vec<_>>>()?;
-        let start = Barrier::new(streams.len() + 1);
-        thread::scope(|scope| {
-            let workers: Vec<_> = streams
+    /// Runs each job on a thread, and times from the moment all are there until the last is done. Returns the sum of
+    /// what they return, and MiB of it per second.
+    pub(super) fn timed(&self, jobs: Vec<Job<'_>>) -> Result<(u64, f64)> {
+        let start = Barrier::new(jobs.len() + 1);
+        let (sum, elapsed) = thread::scope(|scope| -> Result<(u64, Duration)> {
+            let workers: Vec<_> = jobs
                 .into_iter()
-                .map(|stream| {
-                    let (start, work) = (&start, &work);
+                .map(|job| {
+                    let start = &start;
                     scope.spawn(move || {
                         start.wait();
-                        work(stream)
+                        job()
                     })
                 })
                 .collect();
@@ -266,28 +203,8 @@ impl Receivers {
                     .map_err(|_| anyhow!("a thread of the wall panicked"))??;
             }
             Ok((sum, started.elapsed()))
-        })
+        })?;
+        self.interrupt.check()?;
+        Ok((sum, mib_per_s(sum, elapsed)))
     }
-}
-
-fn connect(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect(address)
-        .with_context(|| format!("cannot connect to the receiver at {address}"))?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
-    Ok(stream)
-}
-
-fn take_one(left: &AtomicU64) -> bool {
-    left.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-        .is_ok()
-}
-
-fn next_of(queue: &Mutex<Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    queue
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .recv()
-        .ok()
 }

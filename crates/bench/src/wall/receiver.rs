@@ -4,6 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use embar_console::interrupt::on_parent_exit;
@@ -13,13 +16,16 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, Turn};
+use super::connection::{Connection, Memory, Turn};
+use super::relay::Relay;
 use super::ring::Ring;
+use super::stream::Stream;
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
-/// Marks the listener; connections count from 0.
-const LISTENER: u64 = u64::MAX;
+/// Mark the listeners; connections count from 0.
+const TCP_LISTENER: u64 = u64::MAX;
+const UNIX_LISTENER: u64 = u64::MAX - 1;
 
 /// The command of the program that runs a receiver; the specification is its argument.
 pub const COMMAND: &str = "wall-receiver";
@@ -31,6 +37,8 @@ pub struct ReceiverSpec {
     pub id: u16,
     /// Bytes of its ring.
     pub ring_bytes: u64,
+    /// Where its Unix socket is to be.
+    pub unix: PathBuf,
 }
 
 /// Serves until standard input ends. `spec` is a [`ReceiverSpec`] in JSON.
@@ -41,9 +49,12 @@ pub fn run(spec: &str) -> Result<()> {
     let dir = regions::temporary("wall-");
     let ring = Ring::new(&dir, spec.ring_bytes)?;
     regions::tidy(&dir);
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
+    let tcp = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    tcp.set_nonblocking(true)?;
+    let unix = UnixListener::bind(&spec.unix)
+        .with_context(|| format!("cannot listen at {}", spec.unix.display()))?;
+    unix.set_nonblocking(true)?;
+    let address = tcp.local_addr()?;
     let ready = ProcessReport::Ready {
         id: spec.id,
         address,
@@ -52,7 +63,7 @@ pub fn run(spec: &str) -> Result<()> {
         batches: 0,
     };
     report(&ready).context("the parent does not listen any more")?;
-    Loop::new(listener, ring)?.run()
+    Loop::new(tcp, unix, ring)?.run()
 }
 
 fn report(report: &ProcessReport) -> io::Result<()> {
@@ -63,30 +74,36 @@ fn report(report: &ProcessReport) -> io::Result<()> {
 
 struct Loop {
     epoll: rustix::fd::OwnedFd,
-    listener: TcpListener,
-    ring: Ring,
+    tcp: TcpListener,
+    unix: UnixListener,
+    memory: Memory,
     connections: HashMap<u64, Connection>,
     next: u64,
     ready: VecDeque<u64>,
+    /// Connections that wait for room in the relay, or for a batch from it.
+    waiting: Vec<u64>,
 }
 
 impl Loop {
-    fn new(listener: TcpListener, ring: Ring) -> Result<Self> {
+    fn new(tcp: TcpListener, unix: UnixListener, ring: Ring) -> Result<Self> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll set")?;
-        epoll::add(
-            &epoll,
-            &listener,
-            epoll::EventData::new_u64(LISTENER),
-            epoll::EventFlags::IN,
-        )?;
+        for (listener, id) in [(tcp.as_fd(), TCP_LISTENER), (unix.as_fd(), UNIX_LISTENER)] {
+            let data = epoll::EventData::new_u64(id);
+            epoll::add(&epoll, listener, data, epoll::EventFlags::IN)?;
+        }
         Ok(Self {
             epoll,
-            listener,
-            ring,
+            tcp,
+            unix,
+            memory: Memory {
+                relay: Relay::new(ring.capacity()),
+                ring,
+            },
             connections: HashMap::new(),
             next: 0,
             ready: VecDeque::new(),
+            waiting: Vec::new(),
         })
     }
 
@@ -106,16 +123,16 @@ impl Loop {
             for event in &events {
                 // Fields of a packed struct.
                 let (id, flags) = (event.data.u64(), event.flags);
-                if id == LISTENER {
-                    self.accept()?;
+                if id == TCP_LISTENER || id == UNIX_LISTENER {
+                    self.accept(id)?;
                     continue;
                 }
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.peer_ended |=
                         flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
                 }
-                // An edge while it is in the list already is covered by its turn.
-                if !self.ready.contains(&id) {
+                // An edge while it is in a list already is covered by its turn.
+                if !self.ready.contains(&id) && !self.waiting.contains(&id) {
                     self.ready.push_back(id);
                 }
             }
@@ -132,17 +149,32 @@ impl Loop {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        match connection.turn(&mut self.ring) {
+        let before = self.memory.relay.changes();
+        match connection.turn(&mut self.memory) {
             Turn::Again => self.ready.push_back(id),
             Turn::Wait => {}
+            Turn::WaitForRelay => self.waiting.push(id),
             Turn::Over => drop(self.connections.remove(&id)),
+        }
+        if self.memory.relay.changes() != before {
+            self.ready.extend(self.waiting.drain(..));
         }
     }
 
-    fn accept(&mut self) -> Result<()> {
+    /// Accepts all that wait at a listener.
+    fn accept(&mut self, listener: u64) -> Result<()> {
         loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+            let accepted = if listener == TCP_LISTENER {
+                self.tcp.accept().and_then(|(stream, _)| {
+                    stream.set_nodelay(true)?;
+                    Ok(Stream::Tcp(stream))
+                })
+            } else {
+                let accepted = self.unix.accept();
+                accepted.map(|(stream, _)| Stream::Unix(stream))
+            };
+            let stream = match accepted {
+                Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => {
                     // To the receiver's log; the sender finds that its connection is closed.
@@ -150,8 +182,7 @@ impl Loop {
                     return Ok(());
                 }
             };
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
+            stream.set_nonblocking()?;
             let flags = epoll::EventFlags::IN
                 | epoll::EventFlags::OUT
                 | epoll::EventFlags::RDHUP

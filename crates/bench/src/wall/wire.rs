@@ -1,10 +1,15 @@
 //! What a thread that measures the wall and a receiving process tell each other beside payload.
 //!
 //! The thread begins a connection with a [`Hello`] of 24 bytes. With [`Kind::Take`] and [`Kind::Check`] it then sends
-//! payload and shuts its side, and the receiving process answers with the number of bytes that it took. With
-//! [`Kind::Give`] the receiving process sends as many bytes as the hello says, and closes.
+//! payload and shuts its side, and the receiving process answers with the number of bytes that it took. [`Kind::Relay`]
+//! is the same, and the batches go on to those who [follow](Kind::Follow). With [`Kind::Give`] and [`Kind::Follow`] the
+//! receiving process sends as many bytes as the hello says, and closes.
+//!
+//! A batch is a head of 64 bytes, in which only the checksum of the rest has a meaning, and messages one after the other.
 
 use embar_frame::Crc;
+
+use crate::stamp::Stamper;
 
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 24;
@@ -20,8 +25,17 @@ pub enum Kind {
     Take,
     /// Take batches and check their checksums.
     Check,
-    /// Send bytes.
+    /// Send bytes of the ring, whatever they are.
     Give,
+    /// Fill the ring with batches whose checksums are right, of messages of so many bytes, and answer when that is done.
+    Fill {
+        /// Bytes of a message.
+        message_bytes: u32,
+    },
+    /// Take batches and pass them on.
+    Relay,
+    /// Send the batches that others relay.
+    Follow,
 }
 
 /// The first bytes of a connection.
@@ -31,7 +45,7 @@ pub struct Hello {
     pub kind: Kind,
     /// Bytes of a batch, its head included.
     pub batch_bytes: u32,
-    /// Bytes to send, for [`Kind::Give`].
+    /// Bytes to send, for [`Kind::Give`] and [`Kind::Follow`].
     pub bytes: u64,
 }
 
@@ -44,11 +58,19 @@ impl Hello {
             Kind::Take => 0u32,
             Kind::Check => 1,
             Kind::Give => 2,
+            Kind::Fill { .. } => 3,
+            Kind::Relay => 4,
+            Kind::Follow => 5,
+        };
+        let message_bytes = match self.kind {
+            Kind::Fill { message_bytes } => message_bytes,
+            _ => 0,
         };
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&kind.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.batch_bytes.to_le_bytes());
+        bytes[12..16].copy_from_slice(&message_bytes.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         bytes
     }
@@ -63,6 +85,11 @@ impl Hello {
             0 => Kind::Take,
             1 => Kind::Check,
             2 => Kind::Give,
+            3 => Kind::Fill {
+                message_bytes: word(12)?,
+            },
+            4 => Kind::Relay,
+            5 => Kind::Follow,
             _ => return None,
         };
         let batch_bytes = word(8).filter(|bytes| *bytes as usize > BATCH_HEAD_BYTES)?;
@@ -73,6 +100,21 @@ impl Hello {
             bytes,
         })
     }
+}
+
+/// Writes messages into a batch, numbered from `sequence` on, and its checksum. Returns the number after the last one.
+pub fn fill(
+    batch: &mut [u8],
+    stamper: &mut Stamper,
+    message_bytes: usize,
+    mut sequence: u64,
+) -> u64 {
+    for place in batch[BATCH_HEAD_BYTES..].chunks_exact_mut(message_bytes) {
+        place.copy_from_slice(stamper.stamp(sequence, 0));
+        sequence += 1;
+    }
+    seal(batch);
+    sequence
 }
 
 /// Writes the checksum of a batch into its head.
@@ -107,7 +149,15 @@ mod tests {
 
     #[test]
     fn hello_both_ways_and_nothing_else() {
-        for kind in [Kind::Take, Kind::Check, Kind::Give] {
+        let fill = Kind::Fill { message_bytes: 99 };
+        for kind in [
+            Kind::Take,
+            Kind::Check,
+            Kind::Give,
+            fill,
+            Kind::Relay,
+            Kind::Follow,
+        ] {
             let hello = Hello {
                 kind,
                 batch_bytes: 2 << 20,

@@ -9,15 +9,16 @@ mod read;
 mod redis;
 mod session;
 mod session_serve;
-mod wall;
+mod walls;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_bench::plan::{BenchPlan, Metering, parse_order};
+use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
 use embar_bench::private_cluster::sweep;
 use embar_bench::wall::drive::WallPlan;
+use embar_bench::wall::stream::Transport;
 use embar_console::size::Size;
 
 use crate::context::Context;
@@ -37,7 +38,7 @@ enum Bench {
     Read(read::ReadArgs),
     E2e(e2e::E2eArgs),
     Latency(latency::LatencyArgs),
-    Wall(wall::WallArgs),
+    Walls(walls::WallsArgs),
     Metering(metering::MeteringArgs),
     Session(Box<session::SessionArgs>),
     Redis(Box<redis::RedisArgs>),
@@ -51,7 +52,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Bench::Read(args) => read::run(args, context),
         Bench::E2e(args) => e2e::run(args, context),
         Bench::Latency(args) => latency::run(args, context),
-        Bench::Wall(args) => wall::run(args, context),
+        Bench::Walls(args) => walls::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
         Bench::Session(args) => session::run(args, context),
         Bench::Redis(args) => redis::run(args, context),
@@ -98,6 +99,7 @@ impl CommonArgs {
         let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = size / u64::from(message_bytes.max(1));
         Ok(BenchPlan {
+            topic: TOPIC.to_owned(),
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
@@ -129,9 +131,11 @@ impl CommonArgs {
 /// A wall with the connections of a publisher.
 fn wall_of(plan: &BenchPlan) -> WallPlan {
     WallPlan {
+        transport: Transport::Tcp,
         receivers: plan.data_brokers,
         connections_per_receiver: plan.threads_per_broker as u16,
         read_connections_per_receiver: 1,
+        read_threads: 1,
         batch_bytes: plan.batch_bytes,
         message_bytes: plan.message_bytes,
         total_bytes: plan.total_bytes,

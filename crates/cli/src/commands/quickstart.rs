@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use embar_bench::largest_stage::{LargestStage, sentence};
-use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::plan::{BenchPlan, Metering, TOPIC};
 use embar_bench::private_cluster::{PrivateCluster, sweep};
 use embar_bench::publish::PublishTrial;
 use embar_bench::read::ReadTrial;
@@ -54,6 +54,7 @@ impl QuickstartArgs {
         let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = self.size.0 / u64::from(message_bytes.max(1));
         let plan = BenchPlan {
+            topic: TOPIC.to_owned(),
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
@@ -153,6 +154,8 @@ fn read_all(
     context: &Context,
 ) -> Result<ReadTrial> {
     let job = read::ReadJob {
+        topic: plan.topic.clone(),
+        verified: true,
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use embar_bench::latency::{self, LatencyLine, LatencyPlan, LatencyResult};
-use embar_bench::plan::{BenchPlan, Metering, parse_order};
+use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
 use embar_console::size::{Size, parse_duration};
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
@@ -120,6 +120,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
     let messages = args.size.0 / u64::from(message_bytes.max(1));
     Ok(LatencyPlan {
         publish: BenchPlan {
+            topic: TOPIC.to_owned(),
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),

@@ -10,7 +10,7 @@ use embar_bench::report::{
     profile_text, record, series, summary_line, trials_table,
 };
 use embar_bench::usage::{Costs, median};
-use embar_bench::wall::drive::{Receivers, WallPlan};
+use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Trial};
 use serde::Serialize;
@@ -137,9 +137,10 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let output = &context.output;
     output.say(format_args!("publish: {}", plan.describe()))?;
     let configs = configs(args.metering, args.wall);
+    let wall = wall_of(&plan);
     let receivers = args
         .wall
-        .then(|| Receivers::start(wall_of(&plan), &context.work))
+        .then(|| Receivers::start(&wall, &context.work))
         .transpose()?;
     let mut trials = Vec::new();
     let outcome = Experiment::new(configs.iter().map(|config| config.name()))
@@ -148,8 +149,10 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
         .trials(plan.trials)
         .run(|index, round| {
             let rate = match (configs[index], &receivers) {
-                (Config::WorkingWall, Some(receivers)) => receivers.working()?,
-                (Config::BareWall, Some(receivers)) => receivers.bare()?,
+                (Config::WorkingWall, Some(receivers)) => {
+                    receivers.run(Wall::PublishWorking, &wall)?
+                }
+                (Config::BareWall, Some(receivers)) => receivers.run(Wall::PublishBare, &wall)?,
                 (Config::Publish { metering }, _) => {
                     let trial = trial(&plan, metering, &context.work)?;
                     let rate = trial.rate.mib_per_s;

@@ -10,7 +10,7 @@ use embar_bench::report::{
     summary_line, trials_table,
 };
 use embar_bench::usage::{Costs, median};
-use embar_bench::wall::drive::{Receivers, WallPlan};
+use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_bench::{publish, retained};
 use embar_console::connect::Connector;
 use embar_console::size::Size;
@@ -81,9 +81,10 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
         .say(format_args!("read: {}", plan.describe()))?;
     let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
     fill(&mut private, &plan, context)?;
+    let wall = wall_of(&plan);
     let receivers = args
         .wall
-        .then(|| Receivers::start(wall_of(&plan), &context.work))
+        .then(|| Receivers::start(&wall, &context.work))
         .transpose()?;
     let names: &[&str] = if args.wall {
         &["bare wall, reading", "read"]
@@ -107,7 +108,7 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
                 receivers
                     .as_ref()
                     .ok_or_else(|| anyhow!("the wall has no receivers"))?
-                    .read()?
+                    .run(Wall::ReadBare, &wall)?
             };
             show_progress(context, names[index], round, rate);
             Ok(Sample::from(rate))
@@ -137,6 +138,8 @@ fn fill(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Re
 
 fn trial(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
     let job = ReadJob {
+        topic: plan.topic.clone(),
+        verified: true,
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,

@@ -1,0 +1,191 @@
+//! Trials of the log beside the walls: all of them on one cluster, with a topic for each order level.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use embar_client::{Start, Subscriber};
+use embar_console::connect::Connector;
+use embar_console::context::Context;
+use embar_console::progress::Bar;
+use embar_supervise::work::Abort;
+
+use super::plan::{Direction, Path, WallsPlan};
+use crate::e2e::E2eJob;
+use crate::plan::BenchPlan;
+use crate::private_cluster::PrivateCluster;
+use crate::publish::PublishJob;
+use crate::read::ReadJob;
+use crate::retained;
+
+/// Threads of a subscriber have names that begin so.
+const SUBSCRIBER_THREAD: &str = "embar-sub";
+/// Messages between two looks at whose threads there are.
+const LOOK_EVERY: u64 = 1024;
+/// How long a subscriber may wait for a message.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// What trials know of the cluster.
+pub struct Ours {
+    plan: WallsPlan,
+    connector: Connector,
+    pids: Vec<u32>,
+    data_brokers: Vec<u32>,
+}
+
+/// The run has one bar for all trials.
+struct NoBar;
+
+impl Bar for NoBar {
+    fn set(&self, _done_bytes: u64) {}
+}
+
+impl Ours {
+    /// Trials on this cluster.
+    pub fn new(plan: &WallsPlan, private: &PrivateCluster, context: &Context) -> Self {
+        Self {
+            plan: plan.clone(),
+            connector: Connector::to(private.cluster.head(), context.progress.clone()),
+            pids: private.pids(),
+            data_brokers: private.data_brokers(),
+        }
+    }
+
+    /// Prepares trials of `path`: what is to be read must be there.
+    pub fn begin(&self, path: Path, batch_bytes: u32, abort: &Abort) -> Result<()> {
+        if path.is_read() {
+            for &order in &self.plan.orders {
+                let plan = self.plan_of(order, batch_bytes);
+                self.publish(&plan, true, abort)?;
+                retained::check(&self.connector, &plan)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what [`begin`](Self::begin) made.
+    pub fn end(&self, path: Path) -> Result<()> {
+        if path.is_read() {
+            self.plan
+                .orders
+                .iter()
+                .try_for_each(|order| self.delete(&topic(*order)))?;
+        }
+        Ok(())
+    }
+
+    /// How many threads receive for a subscriber of what [`begin`](Self::begin) made. It reads a part of it, because
+    /// threads may start when there is work for them.
+    pub fn receiving_threads(&self, abort: &Abort) -> Result<u16> {
+        let order = self
+            .plan
+            .orders
+            .first()
+            .context("there is an order level")?;
+        let mut subscriber = Subscriber::builder(self.connector.bootstrap())
+            .topic(topic(*order))
+            .from(Start::Earliest)
+            .until_end(true)
+            .open()?;
+        let (mut threads, mut messages) = (0, 0u64);
+        while subscriber.next_timeout(SILENCE_MAX)?.is_some() {
+            messages += 1;
+            if messages == 1 || messages.is_multiple_of(LOOK_EVERY) {
+                abort.check()?;
+                threads = threads.max(threads_named(SUBSCRIBER_THREAD)?);
+            }
+        }
+        ensure!(threads > 0, "a subscriber has no thread of its own");
+        Ok(threads)
+    }
+
+    /// Runs one trial; returns MiB/s. `verified`: each message that is read is verified, too.
+    pub fn trial(
+        &self,
+        path: Path,
+        order: u32,
+        batch_bytes: u32,
+        verified: bool,
+        abort: &Abort,
+    ) -> Result<f64> {
+        let plan = self.plan_of(order, batch_bytes);
+        match path.direction() {
+            Direction::Publish => {
+                let rate = self.publish(&plan, false, abort)?;
+                self.delete(&plan.topic)?;
+                Ok(rate)
+            }
+            Direction::Read => self.read(&plan, verified, abort),
+            Direction::E2e => {
+                let rate = self.e2e(&plan, abort)?;
+                self.delete(&plan.topic)?;
+                Ok(rate)
+            }
+        }
+    }
+
+    fn plan_of(&self, order: u32, batch_bytes: u32) -> BenchPlan {
+        self.plan.ours(order, batch_bytes, &topic(order))
+    }
+
+    fn publish(&self, plan: &BenchPlan, stamped: bool, abort: &Abort) -> Result<f64> {
+        let job = PublishJob {
+            plan: plan.clone(),
+            metering: true,
+            stamped,
+            connector: self.connector.clone(),
+            pids: self.pids.clone(),
+            data_brokers: self.data_brokers.clone(),
+            bar: Box::new(NoBar),
+        };
+        Ok(job.run(abort)?.rate.mib_per_s)
+    }
+
+    fn read(&self, plan: &BenchPlan, verified: bool, abort: &Abort) -> Result<f64> {
+        let job = ReadJob {
+            topic: plan.topic.clone(),
+            messages: plan.messages,
+            message_bytes: plan.message_bytes,
+            verified,
+            metering: true,
+            connector: self.connector.clone(),
+            pids: self.pids.clone(),
+            bar: Box::new(NoBar),
+        };
+        Ok(job.run(abort)?.rate.mib_per_s)
+    }
+
+    fn e2e(&self, plan: &BenchPlan, abort: &Abort) -> Result<f64> {
+        let job = E2eJob {
+            plan: plan.clone(),
+            window_bytes: plan.region_bytes / 4,
+            bytes_per_s: None,
+            metering: true,
+            connector: self.connector.clone(),
+            pids: self.pids.clone(),
+            data_brokers: self.data_brokers.clone(),
+            bar: Box::new(NoBar),
+        };
+        Ok(job.run(abort)?.rate.mib_per_s)
+    }
+
+    fn delete(&self, topic: &str) -> Result<()> {
+        let deleted = self.connector.admin()?.delete_topic(topic).wait();
+        deleted.with_context(|| format!("cannot delete the topic {topic}"))
+    }
+}
+
+/// Threads of this process whose names begin so.
+fn threads_named(begin: &str) -> Result<u16> {
+    let mut threads = 0;
+    for task in fs::read_dir("/proc/self/task")? {
+        // A thread that has ended meanwhile has no name.
+        let name = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
+        threads += u16::from(name.starts_with(begin));
+    }
+    Ok(threads)
+}
+
+fn topic(order: u32) -> String {
+    format!("walls-{order}")
+}

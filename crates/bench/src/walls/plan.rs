@@ -1,0 +1,291 @@
+//! What `bench walls` measures: paths, orders, sizes of batches, rounds.
+
+use embar_console::setting::BadSetting;
+use embar_console::size::Size;
+use serde::Serialize;
+
+use crate::plan::{BenchPlan, Metering};
+use crate::stamp::STAMP_BYTES;
+use crate::wall::drive::WallPlan;
+use crate::wall::stream::Transport;
+use crate::wall::wire::BATCH_HEAD_BYTES;
+
+/// Largest batch: a receiving process hands out its ring in blocks of so many bytes.
+const BATCH_BYTES_MAX: u32 = 16 << 20;
+
+/// Where bytes go, over which sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Path {
+    /// From a publisher into the log, over TCP.
+    PublishTcp,
+    /// From the log to a subscriber, over TCP.
+    ReadTcp,
+    /// Both at once, over TCP.
+    E2eTcp,
+    /// As `PublishTcp`, over Unix sockets.
+    PublishUnix,
+    /// As `ReadTcp`, over Unix sockets.
+    ReadUnix,
+    /// As `E2eTcp`, over Unix sockets.
+    E2eUnix,
+}
+
+/// The part of a [`Path`] that says where bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Into the log.
+    Publish,
+    /// Out of it.
+    Read,
+    /// Through it.
+    E2e,
+}
+
+impl Path {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::PublishTcp,
+        Self::ReadTcp,
+        Self::E2eTcp,
+        Self::PublishUnix,
+        Self::ReadUnix,
+        Self::E2eUnix,
+    ];
+
+    /// As it is written in reports and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PublishTcp => "publish_tcp",
+            Self::ReadTcp => "read_tcp",
+            Self::E2eTcp => "e2e_tcp",
+            Self::PublishUnix => "publish_unix",
+            Self::ReadUnix => "read_unix",
+            Self::E2eUnix => "e2e_unix",
+        }
+    }
+
+    /// Where its bytes go.
+    pub fn direction(self) -> Direction {
+        match self {
+            Self::PublishTcp | Self::PublishUnix => Direction::Publish,
+            Self::ReadTcp | Self::ReadUnix => Direction::Read,
+            Self::E2eTcp | Self::E2eUnix => Direction::E2e,
+        }
+    }
+
+    /// Whether it begins with what is in the log.
+    pub fn is_read(self) -> bool {
+        self.direction() == Direction::Read
+    }
+
+    /// Whether the log's clients can be made to take it. Of the others only the walls are measured.
+    pub fn has_ours(self) -> bool {
+        self.transport() == Transport::Tcp
+    }
+
+    /// What carries its bytes.
+    pub fn transport(self) -> Transport {
+        match self {
+            Self::PublishTcp | Self::ReadTcp | Self::E2eTcp => Transport::Tcp,
+            Self::PublishUnix | Self::ReadUnix | Self::E2eUnix => Transport::Unix,
+        }
+    }
+}
+
+/// Parameters of a run; `config` in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct WallsPlan {
+    /// What is measured.
+    pub paths: Vec<Path>,
+    /// Order levels of topics.
+    pub orders: Vec<u32>,
+    /// Bytes of a batch.
+    pub batch_bytes: Vec<u32>,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Bytes of all values of one trial.
+    pub total_bytes: u64,
+    /// Connections, and threads that serve them, for each data broker.
+    pub threads_per_broker: u32,
+    /// Connections from each receiving process to readers of the wall.
+    pub read_connections: u16,
+    /// Threads that read in the working walls; `null`: as many as a subscriber has.
+    pub read_threads: Option<u16>,
+    /// Brokers, the head included.
+    pub brokers: u16,
+    /// Brokers that take data, and receiving processes of the walls.
+    pub data_brokers: u16,
+    /// Threads of each broker.
+    pub network_threads: u16,
+    /// Bytes of shared memory in all, and of the rings of the walls.
+    pub region_bytes: u64,
+    /// Rounds measured.
+    pub trials: usize,
+    /// Rounds run before and thrown away.
+    pub warmup: usize,
+    /// Whether only the walls are measured, without the log.
+    pub walls_only: bool,
+}
+
+impl WallsPlan {
+    /// Refuses what cannot be run.
+    pub fn validate(&self) -> Result<(), BadSetting> {
+        let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
+        if self.message_bytes < STAMP_BYTES as u32 {
+            let why = format!(
+                "a message must have at least {STAMP_BYTES} bytes, for its sequence number and its checksum"
+            );
+            return wrong(&["message_bytes"], &why);
+        }
+        if self.trials == 0 {
+            return wrong(&["trials"], "there must be at least one trial");
+        }
+        for batch in &self.batch_bytes {
+            let needed = BATCH_HEAD_BYTES as u32 + self.message_bytes;
+            if *batch < needed + 64 || *batch > BATCH_BYTES_MAX {
+                let why = format!(
+                    "a batch of {} must hold a message of {} and have at most {}",
+                    Size((*batch).into()),
+                    Size(self.message_bytes.into()),
+                    Size(BATCH_BYTES_MAX.into())
+                );
+                return wrong(&["batch_bytes"], &why);
+            }
+        }
+        let largest = self.batch_bytes.iter().max().copied().unwrap_or(0);
+        if self.total_bytes < u64::from(largest) {
+            return wrong(&["total_bytes"], "this is less than one batch");
+        }
+        let is_read = self.paths.iter().any(|path| path.is_read());
+        let retained = self.total_bytes * self.orders.len() as u64;
+        if is_read && !self.walls_only && retained > self.region_bytes / 10 * 6 {
+            let why = format!(
+                "to be read, {} for each order must fit into 60 % of the region",
+                Size(self.total_bytes)
+            );
+            return wrong(&["total_bytes", "region_bytes"], &why);
+        }
+        Ok(())
+    }
+
+    /// The trial of the log with these parameters.
+    pub fn ours(&self, order: u32, batch_bytes: u32, topic: &str) -> BenchPlan {
+        let messages = self.total_bytes / u64::from(self.message_bytes);
+        BenchPlan {
+            topic: topic.to_owned(),
+            message_bytes: self.message_bytes,
+            messages,
+            total_bytes: messages * u64::from(self.message_bytes),
+            order,
+            acks: 1,
+            threads_per_broker: self.threads_per_broker,
+            publishers: 1,
+            batch_bytes,
+            brokers: self.brokers,
+            data_brokers: self.data_brokers,
+            network_threads: self.network_threads,
+            region_bytes: self.region_bytes,
+            trials: self.trials,
+            warmup: self.warmup,
+            metering: Metering::On,
+        }
+    }
+
+    /// The trial of a wall beside it. `read_threads` is what a subscriber has.
+    pub fn wall(&self, path: Path, batch_bytes: u32, read_threads: u16) -> WallPlan {
+        WallPlan {
+            transport: path.transport(),
+            receivers: self.data_brokers,
+            connections_per_receiver: self.threads_per_broker as u16,
+            read_connections_per_receiver: self.read_connections,
+            read_threads: self.read_threads.unwrap_or(read_threads),
+            batch_bytes,
+            message_bytes: self.message_bytes,
+            total_bytes: self.total_bytes,
+            ring_bytes: self.region_bytes,
+        }
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        format!(
+            "{} of {}-byte messages a trial, {} trials after {} warm-up(s); {} brokers ({} take data), {} connection(s) \
+             each, one publishing thread, ack 1, region and rings of {}; GB are 10^9 bytes of message values",
+            Size(self.total_bytes),
+            self.message_bytes,
+            self.trials,
+            self.warmup,
+            self.brokers,
+            self.data_brokers,
+            self.threads_per_broker,
+            Size(self.region_bytes),
+        )
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    /// A plan that is valid.
+    pub fn plan() -> WallsPlan {
+        WallsPlan {
+            paths: Path::ALL.to_vec(),
+            orders: vec![0, 5],
+            batch_bytes: vec![2 << 20, 16 << 10],
+            message_bytes: 1024,
+            total_bytes: 64 << 20,
+            threads_per_broker: 1,
+            read_connections: 1,
+            read_threads: None,
+            brokers: 4,
+            data_brokers: 3,
+            network_threads: 1,
+            region_bytes: 1 << 30,
+            trials: 6,
+            warmup: 1,
+            walls_only: false,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        assert!(plan().validate().is_ok());
+        let mut small = plan();
+        small.message_bytes = 16;
+        let mut none = plan();
+        none.trials = 0;
+        let mut narrow = plan();
+        narrow.batch_bytes = vec![2 << 20, 1024];
+        let mut short = plan();
+        short.total_bytes = 1 << 20;
+        let mut full = plan();
+        full.region_bytes = 128 << 20;
+        for (setting, plan) in [
+            ("message_bytes", &small),
+            ("trials", &none),
+            ("batch_bytes", &narrow),
+            ("total_bytes", &short),
+            ("region_bytes", &full),
+        ] {
+            let error = plan.validate().expect_err(setting);
+            assert!(error.settings.contains(&setting), "{error}");
+        }
+        full.walls_only = true;
+        assert!(full.validate().is_ok(), "the walls keep nothing");
+    }
+
+    #[test]
+    fn paths_have_one_name_everywhere() {
+        for path in Path::ALL {
+            let value = path.to_possible_value().expect("an option");
+            assert_eq!(value.get_name(), path.name());
+            let json = serde_json::to_value(path).expect("JSON");
+            assert_eq!(json, path.name());
+        }
+    }
+}
