@@ -5,8 +5,8 @@
 //! [`private_cluster`] (brokers of one trial) and [`shared_cluster`] (brokers of several), then [`publish`], [`read`],
 //! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (order levels by turns),
 //! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`walls`] (the log beside it),
-//! [`largest_stage`] (what limited a run) and [`report`] (what is printed). [`session`] and [`redis`] are benches without
-//! log and brokers.
+//! [`scale`] (what it costs as one thing grows), [`largest_stage`] (what limited a run) and [`report`] (what is printed).
+//! [`session`] and [`redis`] are benches without log and brokers.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ pub mod read;
 pub mod redis;
 pub mod report;
 pub mod retained;
+pub mod scale;
 pub mod session;
 pub mod shared_cluster;
 pub mod stamp;

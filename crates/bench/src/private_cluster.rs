@@ -28,6 +28,17 @@ impl PrivateCluster {
         metering: bool,
         context: &Context,
     ) -> Result<Self> {
+        Self::with_topics(prefix, plan, None, metering, context)
+    }
+
+    /// Starts it with room for so many topics; without a number, for as many as go with the size.
+    pub fn with_topics(
+        prefix: &str,
+        plan: &BenchPlan,
+        topics: Option<u16>,
+        metering: bool,
+        context: &Context,
+    ) -> Result<Self> {
         let logs = logs::temporary()?;
         let plan = ClusterPlan {
             program: context.program.clone(),
@@ -36,7 +47,7 @@ impl PrivateCluster {
             standbys: 0,
             region: regions::temporary(prefix),
             region_bytes: plan.region_bytes,
-            topics: None,
+            topics,
             fresh: true,
             temporary: true,
             log_dir: logs.path().to_owned(),

@@ -368,6 +368,67 @@ fn bench_walls_measures_the_machine_alone() {
     assert!(rows.iter().all(|row| !row.4), "{rows:?}");
 }
 
+#[test]
+fn bench_scale_measures_each_point_of_a_curve() {
+    let report = json(&[
+        "--json",
+        "bench",
+        "scale",
+        "--curve",
+        "brokers,topics",
+        "--max",
+        "2",
+        "--duration",
+        "20ms",
+        "--trials",
+        "1",
+        "--warmup",
+        "0",
+        "--region-size",
+        "128MiB",
+    ]);
+    let curves = report["curves"].as_array().expect("curves");
+    let points = |curve: &Value| -> Vec<u64> {
+        let points = curve["points"].as_array().expect("points").iter();
+        points
+            .map(|point| {
+                // The kernel counts CPU time in ticks, of which so short a trial may see none.
+                assert!(point["cpu_s_per_gib"].is_number(), "{point}");
+                assert!(is_positive(&point["messages_per_s"]), "{point}");
+                point["value"].as_u64().expect("a number")
+            })
+            .collect()
+    };
+    assert_eq!(
+        curves.iter().map(points).collect::<Vec<_>>(),
+        [vec![1, 2], vec![1]]
+    );
+}
+
+#[test]
+fn bench_scale_reports_what_cannot_be_run_and_goes_on() {
+    let output = run(&mut embar(&[
+        "bench",
+        "scale",
+        "--curve",
+        "publishers",
+        "--max",
+        "2",
+        "--duration",
+        "20ms",
+        "--region-size",
+        "1KiB",
+    ]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for part in [
+        "publishers 1 could not be run: ",
+        "publishers 2 could not be run: ",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
 /// Processes whose parent is `pid`, and have a row in the cluster.
 fn brokers_of(pid: u32) -> Vec<u32> {
     let output = Command::new("ps")

@@ -7,6 +7,7 @@ mod metering;
 mod publish;
 mod read;
 mod redis;
+mod scale;
 mod session;
 mod session_serve;
 mod walls;
@@ -39,6 +40,7 @@ enum Bench {
     E2e(e2e::E2eArgs),
     Latency(latency::LatencyArgs),
     Walls(walls::WallsArgs),
+    Scale(scale::ScaleArgs),
     Metering(metering::MeteringArgs),
     Session(Box<session::SessionArgs>),
     Redis(Box<redis::RedisArgs>),
@@ -53,6 +55,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Bench::E2e(args) => e2e::run(args, context),
         Bench::Latency(args) => latency::run(args, context),
         Bench::Walls(args) => walls::run(args, context),
+        Bench::Scale(args) => scale::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
         Bench::Session(args) => session::run(args, context),
         Bench::Redis(args) => redis::run(args, context),
