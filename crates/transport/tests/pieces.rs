@@ -50,7 +50,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (seed + at * 31) as u8).collect()
 }
 
-/// Four pieces of both kinds, and what they are.
+/// Pieces of all kinds, and what they are.
 fn run<M: Memory>(hosts: &Hosts<M>) -> (Box<Pieces<M>>, Vec<u8>) {
     let mut extent = hosts.own.allocate(1).unwrap();
     let mut other_end = 0;
@@ -76,11 +76,14 @@ fn run<M: Memory>(hosts: &Hosts<M>) -> (Box<Pieces<M>>, Vec<u8>) {
         all.extend(header);
         all.extend(content);
     }
+    let frame = Arc::new(bytes(64 + 700, 9));
+    all.extend_from_slice(&frame);
+    pieces.push_frame(frame);
     (pieces, all)
 }
 
 fn every_cut_shows_what_follows<M: Memory>((pieces, mut all): (Box<Pieces<M>>, Vec<u8>)) {
-    assert_eq!((pieces.count(), pieces.len()), (4, all.len()));
+    assert_eq!((pieces.count(), pieces.len()), (5, all.len()));
     let mut buf = SendBuf::new(b"hi!".to_vec(), Body::Pieces(pieces));
     all.splice(..0, *b"hi!");
     assert_eq!(buf.total(), all.len());

@@ -1,7 +1,8 @@
 //! What is sent as one buffer although it lies in many places: up to 64 headers, each with a
-//! payload that may be in another process's memory.
+//! payload that may be in another process's memory, or up to 64 whole frames of this one's.
 
 use std::fmt;
+use std::sync::Arc;
 
 use embar_memory::{Foreign, Mapped, Memory, Span};
 
@@ -20,11 +21,15 @@ pub enum Payload<M: Memory = Mapped> {
     Own(Span<M>),
     /// Bytes of another process's log, which nothing keeps still.
     Foreign(Foreign<M>),
+    /// What follows the header in private memory that others of this process also hold, such as a
+    /// batch kept for a resend: all but its first [`PIECE_HEADER_BYTES`].
+    Shared(Arc<Vec<u8>>),
 }
 
 impl<M: Memory> Payload<M> {
     fn len(&self) -> usize {
         match self {
+            Self::Shared(frame) => frame.len() - PIECE_HEADER_BYTES,
             Self::Own(span) => span.len(),
             Self::Foreign(foreign) => foreign.len(),
         }
@@ -46,8 +51,8 @@ impl<M: Memory> Piece<M> {
 
 /// Bytes of one piece that lie together.
 pub(crate) enum Part<'a, M: Memory> {
-    /// Of its header.
-    Header(&'a [u8]),
+    /// Private memory: of its header, or of a frame that holds both.
+    Private(&'a [u8]),
     /// Of its payload, from this byte on.
     Own(&'a Span<M>, usize),
     /// Of its payload, from this byte on.
@@ -57,7 +62,7 @@ pub(crate) enum Part<'a, M: Memory> {
 impl<M: Memory> Part<'_, M> {
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Self::Header(bytes) => bytes.is_empty(),
+            Self::Private(bytes) => bytes.is_empty(),
             Self::Own(span, from) => *from == span.len(),
             Self::Foreign(foreign, from) => *from == foreign.len(),
         }
@@ -97,6 +102,15 @@ impl<M: Memory> Pieces<M> {
             payload,
             start,
         });
+    }
+
+    /// Adds a frame of private memory, its header included.
+    ///
+    /// # Panics
+    /// If there are [`PIECES_MAX`] already, or if the frame is shorter than a header.
+    pub fn push_frame(&mut self, frame: Arc<Vec<u8>>) {
+        let header = frame.first_chunk().copied();
+        self.push(header.expect("a header"), Payload::Shared(frame));
     }
 
     /// Bytes of all pieces, headers and payloads.
@@ -139,11 +153,14 @@ impl<M: Memory> Pieces<M> {
                 let skip = skip.saturating_sub(piece.start);
                 let from = skip.saturating_sub(PIECE_HEADER_BYTES);
                 let header = &piece.header[skip.min(PIECE_HEADER_BYTES)..];
-                let payload = match &piece.payload {
-                    Payload::Own(span) => Part::Own(span, from),
-                    Payload::Foreign(foreign) => Part::Foreign(foreign, from),
-                };
-                [Part::Header(header), payload]
+                match &piece.payload {
+                    Payload::Own(span) => [Part::Private(header), Part::Own(span, from)],
+                    Payload::Foreign(foreign) => {
+                        [Part::Private(header), Part::Foreign(foreign, from)]
+                    }
+                    // Both lie together.
+                    Payload::Shared(frame) => [Part::Private(&frame[skip..]), Part::Private(&[])],
+                }
             })
             .filter(|part| !part.is_empty())
     }
@@ -153,7 +170,7 @@ impl<M: Memory> Pieces<M> {
     pub(super) fn with_next<R>(&self, skip: usize, most: usize, f: impl FnOnce(&[u8]) -> R) -> R {
         match self.parts(skip).next() {
             None => f(&[]),
-            Some(Part::Header(bytes)) => f(bytes),
+            Some(Part::Private(bytes)) => f(bytes),
             Some(Part::Own(span, from)) => span.with_bytes(|bytes| f(&bytes[from..])),
             Some(Part::Foreign(foreign, from)) => {
                 let mut copy = [0; COPY_BYTES];
@@ -170,7 +187,7 @@ impl<M: Memory> Pieces<M> {
         let mut copy = Vec::with_capacity(self.len() - skip);
         for part in self.parts(skip) {
             match part {
-                Part::Header(bytes) => copy.extend_from_slice(bytes),
+                Part::Private(bytes) => copy.extend_from_slice(bytes),
                 Part::Own(span, from) => {
                     span.with_bytes(|bytes| copy.extend_from_slice(&bytes[from..]));
                 }

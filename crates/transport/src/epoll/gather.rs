@@ -34,12 +34,12 @@ pub(super) fn send<'a>(
     head: &'a [u8],
     parts: impl Iterator<Item = Part<'a, Mapped>>,
 ) -> rustix::io::Result<usize> {
-    let head = Some(Part::Header(head)).filter(|head| !head.is_empty());
+    let head = Some(Part::Private(head)).filter(|head| !head.is_empty());
     let mut places = [NOTHING; PARTS_MAX];
     let mut count = 0;
     for part in head.into_iter().chain(parts) {
         let (start, len) = match part {
-            Part::Header(bytes) => (bytes.as_ptr(), bytes.len()),
+            Part::Private(bytes) => (bytes.as_ptr(), bytes.len()),
             Part::Own(span, from) => {
                 let bytes = &span.as_slice()[from..];
                 (bytes.as_ptr(), bytes.len())

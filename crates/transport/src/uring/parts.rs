@@ -64,7 +64,7 @@ impl Parts {
             self.push(head.as_ptr(), head.len());
             for part in parts {
                 match part {
-                    Part::Header(bytes) => self.push(bytes.as_ptr(), bytes.len()),
+                    Part::Private(bytes) => self.push(bytes.as_ptr(), bytes.len()),
                     Part::Own(span, from) => {
                         let bytes = &span.as_slice()[from..];
                         self.push(bytes.as_ptr(), bytes.len());

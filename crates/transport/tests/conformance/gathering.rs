@@ -1,6 +1,7 @@
 //! Bodies of pieces, some of them in the log of another broker.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::thread;
 
 use embar_transport::buffer::PIECES_MAX;
@@ -46,6 +47,12 @@ impl Run {
         self.expected.extend(bytes);
     }
 
+    fn frame(&mut self, bytes: &[u8]) {
+        let frame = [&self.header()[..], bytes].concat();
+        self.pieces.push_frame(Arc::new(frame));
+        self.expected.extend(bytes);
+    }
+
     fn body(self) -> (Body<Mapped>, Vec<u8>) {
         (Body::Pieces(self.pieces), self.expected)
     }
@@ -84,11 +91,12 @@ pub fn pieces_leave_by_one_call_wherever_they_were_cut<K: Kind>() {
     let log = Log::new();
     let mut driver = driver::<K>();
     let (token, mut peer) = driver.pair();
-    let total = 3 + 4 * 64 + 64 + 5 + 130 + 1;
+    let total = 3 + 5 * 64 + 64 + 5 + 70 + 130 + 1;
     for cut in 0..total {
         let mut run = Run::new();
         run.own(&log, &pattern(64));
         run.foreign(&log, &pattern(5));
+        run.frame(&pattern(70));
         run.foreign(&log, &pattern(130));
         run.own(&log, b"!");
         let (body, mut expected) = run.body();
