@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - At most one receive and one send are with the driver, the payload that an owner receives by itself included.
-//! - A batch is handed over only while no send is with the driver, so the next send that ends carries it.
+//! - Batches are handed over only while no send is with the driver, so the next send that ends carries them.
 
 mod error;
 
@@ -310,21 +310,30 @@ impl Connection {
         sent.map_err(|error| error.to_string().into())
     }
 
-    /// Whether [`Connection::send_batch`] may be called.
+    /// Whether [`Connection::send_batches`] may be called.
     pub fn may_send_batch(&self) -> bool {
         !self.sending && self.welcomed && self.session().is_some_and(Session::may_send_body)
     }
 
-    /// Sends a whole batch frame. The next [`Connection::sent`] that reports no error says that it was handed over, and that
-    /// no reference to it is left.
+    /// Sends whole batch frames, at most [`PIECES_MAX`](embar_transport::buffer::PIECES_MAX), one behind the other. The next
+    /// [`Connection::sent`] that reports no error says that they were handed over, and that no reference to them is left.
     ///
     /// # Panics
     /// Unless [`Connection::may_send_batch`].
-    pub fn send_batch(&mut self, frame: Arc<Vec<u8>>) {
+    pub fn send_batches(&mut self, mut frames: impl ExactSizeIterator<Item = Arc<Vec<u8>>>) {
         assert!(self.may_send_batch(), "one send at a time");
-        if let Some(session) = self.session_mut() {
-            session.send_body(Vec::new(), Body::Shared(frame));
-        }
+        let Some(session) = self.session_mut() else {
+            return;
+        };
+        let body = match frames.len() {
+            1 => Body::Shared(frames.next().expect("there is one")),
+            _ => {
+                let mut pieces = session.pieces();
+                frames.for_each(|frame| pieces.push_frame(frame));
+                Body::Pieces(pieces)
+            }
+        };
+        session.send_body(Vec::new(), body);
     }
 
     /// A receive of [`Connection::poll`] is over; 0 bytes mean that the peer sends no more.

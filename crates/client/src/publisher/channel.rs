@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
+use embar_transport::buffer::PIECES_MAX;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
@@ -17,6 +18,10 @@ use crate::connection::{
     ANSWER_TIMEOUT, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };
 use crate::peer::{Absence, Peer, Phase};
+
+/// A send takes no further batch when it has so many bytes. A run of small batches goes by few calls, and none waits
+/// long behind the others of its run.
+const SEND_BYTES_MAX: u64 = 256 << 10;
 
 /// What a broker answered to a request.
 #[derive(Debug)]
@@ -62,7 +67,7 @@ pub(super) struct LostConnection {
     /// What it carried, in order.
     pub(super) carried: VecDeque<Batch>,
     /// What it was to carry next.
-    pub(super) assigned: Option<Batch>,
+    pub(super) assigned: VecDeque<Batch>,
     /// Why it was refused, if it was.
     pub(super) refusal: Option<ErrorReply>,
     /// That was said in an Error frame, which comes behind all acknowledgements.
@@ -73,8 +78,9 @@ pub(super) struct LostConnection {
 pub(super) struct PublishChannel {
     pub(super) peer: Peer,
     pub(super) in_flight: InFlight,
-    /// Given to this channel and not yet to the driver.
-    pub(super) assigned: Option<Batch>,
+    /// Given to this channel and not yet to the driver. They go by one send.
+    assigned: VecDeque<Batch>,
+    assigned_bytes: u64,
     pub(super) opened_before: bool,
     /// Tells this publisher from others with the same producer.
     instance: u64,
@@ -98,7 +104,8 @@ impl PublishChannel {
         Self {
             peer: Peer::new(broker, Absence::Avoid, settings),
             in_flight: InFlight::new(config.acks),
-            assigned: None,
+            assigned: VecDeque::new(),
+            assigned_bytes: 0,
             opened_before: false,
             instance,
             draining: false,
@@ -108,13 +115,31 @@ impl PublishChannel {
         }
     }
 
-    /// Bytes in flight, if the channel can take a batch now.
+    /// Bytes in flight and assigned, if the channel can take a batch now.
     pub(super) fn load(&self, limit: usize) -> Option<u64> {
         let able = self.takes_requests()
-            && self.assigned.is_none()
+            && self.assigned_bytes < SEND_BYTES_MAX
+            && self.assigned.len() < PIECES_MAX
             && self.may_send()
-            && self.in_flight.len() < limit;
-        able.then(|| self.in_flight.bytes())
+            && self.in_flight.len() + self.assigned.len() < limit;
+        able.then(|| self.in_flight.bytes() + self.assigned_bytes)
+    }
+
+    /// Gives it a batch, for its next send.
+    pub(super) fn assign(&mut self, batch: Batch) {
+        self.assigned_bytes += batch.bytes.len() as u64;
+        self.assigned.push_back(batch);
+    }
+
+    /// What it was given and has not sent, in order.
+    pub(super) fn assigned(&self) -> impl Iterator<Item = &Batch> {
+        self.assigned.iter()
+    }
+
+    /// Takes back what it was given and has not sent, in order.
+    pub(super) fn take_assigned(&mut self) -> VecDeque<Batch> {
+        self.assigned_bytes = 0;
+        std::mem::take(&mut self.assigned)
     }
 
     /// Whether the broker does what it is asked for.
@@ -145,18 +170,17 @@ impl PublishChannel {
     }
 
     pub(super) fn poll(&mut self, now: Now) -> Option<ConnectionAction> {
-        if self.may_send()
-            && let Some(batch) = self.assigned.take()
-        {
-            self.peer
-                .connection
-                .send_batch(self.in_flight.send(batch, now));
+        if self.may_send() && !self.assigned.is_empty() {
+            self.assigned_bytes = 0;
+            let batches = self.assigned.drain(..);
+            let frames = batches.map(|batch| self.in_flight.send(batch, now));
+            self.peer.connection.send_batches(frames);
         }
         self.peer.connection.poll()
     }
 
     pub(super) fn has_action(&mut self) -> bool {
-        (self.assigned.is_some() && self.may_send()) || self.peer.connection.has_action()
+        (!self.assigned.is_empty() && self.may_send()) || self.peer.connection.has_action()
     }
 
     pub(super) fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
@@ -170,6 +194,9 @@ impl PublishChannel {
         now: Now,
         out: &mut VecDeque<Event>,
     ) {
+        if result.is_err() {
+            self.in_flight.cut_short(buf.remaining());
+        }
         self.peer.connection.sent(buf, result, now);
         if result.is_ok() && self.in_flight.is_sending() {
             self.in_flight.sent(now, out);
@@ -230,7 +257,7 @@ impl PublishChannel {
         if self.draining
             && self.peer.phase == Phase::Open
             && self.in_flight.is_empty()
-            && self.assigned.is_none()
+            && self.assigned.is_empty()
         {
             let why = ConnectionError::Local("the broker is draining");
             self.peer.finish(why, now);
@@ -343,7 +370,7 @@ impl PublishChannel {
         LostConnection {
             refusal: self.peer.disconnected(cause, random, now),
             carried: self.in_flight.lost(out),
-            assigned: self.assigned.take(),
+            assigned: self.take_assigned(),
             by_error: std::mem::take(&mut self.by_error),
         }
     }

@@ -159,6 +159,14 @@ impl PublisherCore {
         self.read(index, now);
     }
 
+    /// The connection of `channel` ends, and so does this send of it, of which some was left. To be said before
+    /// `disconnected`; a driver that drops the buffer instead leaves more batches in doubt.
+    pub fn cut_short(&mut self, channel: ChannelId, buf: &SendBuf) {
+        if let Some(channel) = self.channel(channel) {
+            channel.in_flight.cut_short(buf.remaining());
+        }
+    }
+
     fn read(&mut self, index: usize, now: Now) {
         let terms = self.terms();
         let answer = self.channels[index].read(&self.config, terms, now, &mut self.events);
@@ -460,7 +468,7 @@ impl PublisherCore {
                 return;
             };
             self.last_choice = index;
-            self.channels[index].assigned = Some(batch);
+            self.channels[index].assign(batch);
         }
     }
 

@@ -147,7 +147,7 @@ impl ChannelDriver {
             };
             let Some(action) = action else { break };
             if let ConnectionAction::Send(buf) = &action {
-                self.sends_batch = buf.with_unsent(|_, batch| !batch.is_empty());
+                self.sends_batch = buf.remaining() > buf.unsent_head();
             }
             self.socket.perform(action, &mut self.reactor);
         }
@@ -200,6 +200,8 @@ impl ChannelDriver {
                         self.recorder.add_ticks(SEND_PAYLOAD, ticks, 1);
                     }
                     self.with_core(|core, now| core.sent(channel, buf, &result, now));
+                } else {
+                    self.with_core(|core, _| core.cut_short(channel, &buf));
                 }
             }
             _ => {}

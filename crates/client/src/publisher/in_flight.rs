@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - `batches` is in the order of sending, so the first one has the connection-local number `acked`.
-//! - Only the last one may still be in the hands of the reactor (`sending`); its buffer is released only after the
-//!   reactor gave up its reference, even if the acknowledgement was faster.
+//! - Only the last ones, which go by one send, may still be in the hands of the reactor (`sending`). Their buffers are
+//!   released only after the reactor gave up its references, even if acknowledgements were faster: those are `held`.
 //! - A batch with a place in a session is not resolved here: its answer is handed on, with the batch, once the reactor has
 //!   no reference to it.
 
@@ -137,8 +137,9 @@ pub(super) struct InFlight {
     batches: VecDeque<Batch>,
     acked: u64,
     bytes: u64,
-    sending: bool,
-    held: Option<Held>,
+    /// Batches of the send that is with the reactor, those that are held included.
+    sending: usize,
+    held: VecDeque<Held>,
     answers: VecDeque<Answered>,
     progress_at: Now,
     /// When a batch was last stored.
@@ -152,8 +153,8 @@ impl InFlight {
             batches: VecDeque::new(),
             acked: 0,
             bytes: 0,
-            sending: false,
-            held: None,
+            sending: 0,
+            held: VecDeque::new(),
             answers: VecDeque::new(),
             progress_at: Now(0),
             stored_at: Now(0),
@@ -171,11 +172,11 @@ impl InFlight {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.batches.is_empty() && !self.sending
+        self.batches.is_empty() && !self.is_sending()
     }
 
     pub(super) fn is_sending(&self) -> bool {
-        self.sending
+        self.sending > 0
     }
 
     pub(super) fn len(&self) -> usize {
@@ -192,9 +193,9 @@ impl InFlight {
         (!self.is_empty()).then_some(self.progress_at)
     }
 
-    /// The batch is handed to the reactor now; returns what to send.
+    /// The batch is handed to the reactor now, by one send with all others of which that is said before
+    /// [`InFlight::sent`]; returns what to send.
     pub(super) fn send(&mut self, mut batch: Batch, now: Now) -> Arc<Vec<u8>> {
-        assert!(!self.sending, "one send at a time");
         if self.batches.is_empty() {
             self.progress_at = now;
         }
@@ -203,31 +204,46 @@ impl InFlight {
         let bytes = batch.bytes.clone();
         self.bytes += bytes.len() as u64;
         self.batches.push_back(batch);
-        self.sending = true;
+        self.sending += 1;
         bytes
     }
 
-    /// The kernel has all of the last batch, and the reactor no reference to it.
+    /// The kernel has all that was sent, and the reactor no reference to it.
     pub(super) fn sent(&mut self, now: Now, out: &mut VecDeque<Event>) {
-        self.sending = false;
+        self.sending = 0;
         self.progress_at = now;
-        if self.held.is_some() {
-            self.let_go(out);
-        } else if self.acks == Acks::None
-            && let Some(batch) = self.batches.pop_back()
-        {
-            self.bytes -= batch.bytes.len() as u64;
+        self.let_go(out);
+        if self.acks == Acks::None {
+            self.bytes = 0;
             self.stored_at = now;
-            batch.finish(Outcome::Sent, out);
+            for batch in self.batches.drain(..) {
+                batch.finish(Outcome::Sent, out);
+            }
+        }
+    }
+
+    /// The send that is with the reactor ends with its connection, and the kernel never had its last `unsent` bytes: no
+    /// broker has batches of which it had none.
+    pub(super) fn cut_short(&mut self, mut unsent: usize) {
+        let with_reactor = self.sending - self.held.len();
+        for batch in self.batches.iter_mut().rev().take(with_reactor) {
+            let Some(rest) = unsent.checked_sub(batch.bytes.len()) else {
+                return;
+            };
+            unsent = rest;
+            if batch.sequence.is_none() {
+                batch.written = batch.is_possible_duplicate();
+            }
         }
     }
 
     /// The reactor has no reference to what was held for it.
     fn let_go(&mut self, out: &mut VecDeque<Event>) {
-        match self.held.take() {
-            None => {}
-            Some(Held::Resolved(buffer)) => out.push_back(Event::Released { buffer }),
-            Some(Held::Answered(answered)) => self.answers.push_back(answered),
+        for held in self.held.drain(..) {
+            match held {
+                Held::Resolved(buffer) => out.push_back(Event::Released { buffer }),
+                Held::Answered(answered) => self.answers.push_back(answered),
+            }
         }
     }
 
@@ -251,6 +267,7 @@ impl InFlight {
             });
         }
         for offset in offsets {
+            let is_with_reactor = self.batches.len() + self.held.len() <= self.sending;
             let Some(batch) = self.batches.pop_front() else {
                 break;
             };
@@ -275,9 +292,10 @@ impl InFlight {
                 out.push_back(resolved(&batch, outcome, Some(waited_ns)));
                 Held::Resolved(batch.bytes)
             };
-            self.held = Some(held);
-            if !(self.sending && self.batches.is_empty()) {
-                self.let_go(out);
+            match held {
+                held if is_with_reactor => self.held.push_back(held),
+                Held::Resolved(buffer) => out.push_back(Event::Released { buffer }),
+                Held::Answered(answered) => self.answers.push_back(answered),
             }
         }
         self.progress_at = now;
@@ -294,10 +312,10 @@ impl InFlight {
 
     /// The places of the batches that have no answer yet, or one that is held back.
     pub(super) fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
-        let held = match &self.held {
-            Some(Held::Answered(answered)) => answered.batch.sequence,
-            _ => None,
-        };
+        let held = self.held.iter().filter_map(|held| match held {
+            Held::Answered(answered) => answered.batch.sequence,
+            Held::Resolved(_) => None,
+        });
         let open = self.batches.iter().filter_map(|batch| batch.sequence);
         open.chain(held)
     }
@@ -305,7 +323,7 @@ impl InFlight {
     /// The connection is gone and the reactor has no reference to any batch: what was not acknowledged, in order.
     pub(super) fn lost(&mut self, out: &mut VecDeque<Event>) -> VecDeque<Batch> {
         self.let_go(out);
-        self.sending = false;
+        self.sending = 0;
         self.acked = 0;
         self.bytes = 0;
         std::mem::take(&mut self.batches)

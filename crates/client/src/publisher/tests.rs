@@ -8,6 +8,7 @@ mod ordered;
 mod ordered_faults;
 mod ordered_model;
 mod replaced;
+mod runs;
 pub(super) mod script;
 mod wait;
 

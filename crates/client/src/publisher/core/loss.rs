@@ -81,7 +81,7 @@ impl PublisherCore {
 
     /// Decides about the batches of a connection that is gone.
     pub(super) fn recover_all(&mut self, lost: LostConnection, now: Now) {
-        if let Some(batch) = lost.assigned {
+        for batch in lost.assigned.into_iter().rev() {
             self.take_back(batch);
         }
         for mut batch in lost.carried.into_iter().rev() {

@@ -155,7 +155,7 @@ impl PublisherCore {
             session.end_epoch();
         }
         for index in 0..self.channels.len() {
-            if let Some(batch) = self.channels[index].assigned.take() {
+            for batch in self.channels[index].take_assigned() {
                 self.queue_resend(batch);
             }
         }

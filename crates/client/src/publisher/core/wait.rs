@@ -38,10 +38,7 @@ impl PublisherCore {
             .channels
             .iter()
             .filter_map(|channel| channel.in_flight.oldest());
-        let assigned = self
-            .channels
-            .iter()
-            .filter_map(|channel| channel.assigned.as_ref());
+        let assigned = self.channels.iter().flat_map(PublishChannel::assigned);
         let kept = assigned
             .chain(self.resend.values())
             .chain(self.queued.front());

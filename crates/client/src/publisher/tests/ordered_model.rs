@@ -125,14 +125,17 @@ impl Model {
 
     /// What is with the reactor arrives.
     fn arrive(&mut self, channel: ChannelId) {
-        if let Some(header) = self.script.header(channel) {
-            self.script.sent(channel);
-            self.broker(channel).arrived.push_back(Arrived {
-                batch: header.append_time().0,
-                epoch: header.epoch(),
-                number: header.sequence(),
-            });
+        let headers = self.script.headers(channel);
+        if headers.is_empty() {
+            return;
         }
+        self.script.sent(channel);
+        let arrived = headers.into_iter().map(|header| Arrived {
+            batch: header.append_time().0,
+            epoch: header.epoch(),
+            number: header.sequence(),
+        });
+        self.broker(channel).arrived.extend(arrived);
     }
 
     /// The connection breaks; what had arrived may still be decided about, and nobody is told.

@@ -189,11 +189,25 @@ impl Script {
         ))
     }
 
-    /// The header of the batch that the reactor has on this channel.
+    /// The header of the first batch that the reactor has on this channel.
     pub(super) fn header(&self, channel: ChannelId) -> Option<BatchHeader> {
-        let batch = self.batches.get(&channel)?;
-        let header = batch.with_unsent(|_, batch| BatchHeader::parse(batch, MAX_BATCH_BYTES));
-        Some(header.expect("a good header"))
+        self.headers(channel).into_iter().next()
+    }
+
+    /// The headers of all that the reactor has on this channel.
+    pub(super) fn headers(&self, channel: ChannelId) -> Vec<BatchHeader> {
+        let mut headers = Vec::new();
+        let Some(buf) = self.batches.get(&channel) else {
+            return headers;
+        };
+        buf.with_unsent(|_, mut batches| {
+            while !batches.is_empty() {
+                let header = BatchHeader::parse(batches, MAX_BATCH_BYTES).expect("a good header");
+                batches = &batches[header.frame_len() as usize..];
+                headers.push(header);
+            }
+        });
+        headers
     }
 
     pub(super) fn sent(&mut self, channel: ChannelId) {
