@@ -31,8 +31,8 @@ pub(crate) enum Input {
     Payload(IncomingBatch),
     /// Nothing: the batch waits for more staging memory or, when it is whole, for space in the log.
     Held(HeldBatch),
-    /// Nothing: the log admits no batch at the moment. The core has given up this header already.
-    Paused { header: BatchHeader, since: Now },
+    /// Nothing: the log admits no batch at the moment. The core still has its header.
+    Paused { since: Now },
 }
 
 /// A batch that is being received.

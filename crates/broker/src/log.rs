@@ -313,11 +313,18 @@ impl<M: Memory> Log<M> {
         })
     }
 
-    /// Admits a batch of `len` bytes, header included, before its payload is received.
+    /// Admits a batch of `len` bytes, header included, of which the first `came` are here. What is here as a whole
+    /// needs no credit.
     ///
     /// # Errors
     /// [`AdmitError`]: nothing was taken.
-    pub fn admit(&mut self, topic: u32, len: u32, by: &Sender) -> Result<Admitted<M>, AdmitError> {
+    pub fn admit(
+        &mut self,
+        topic: u32,
+        len: u32,
+        came: u32,
+        by: &Sender,
+    ) -> Result<Admitted<M>, AdmitError> {
         self.extents_of(topic)?;
         if self.is_damaged(topic) {
             return Err(AdmitError::Damaged);
@@ -325,10 +332,10 @@ impl<M: Memory> Log<M> {
         if self.is_congested() {
             return Err(AdmitError::Congested);
         }
-        if self.admission.may_reserve(len, by) {
+        if came == len || self.admission.may_reserve(len, by) {
             return self.reserve(topic, len).map(Admitted::InLog);
         }
-        let first = len.min(STAGING_BYTES_MIN);
+        let first = len.min(STAGING_BYTES_MIN.max(came.saturating_mul(2)));
         self.admission.stage(first, by)?;
         Ok(Admitted::Staged(first))
     }

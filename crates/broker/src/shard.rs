@@ -59,8 +59,9 @@ pub const TICK: Duration = Duration::from_millis(100);
 
 /// Size of a connection's send ring, for acknowledgements and answers. Batches go to the socket from the log.
 const SEND_RING_BYTES: usize = 64 << 10;
-/// Size of a connection's receive ring, for requests and batch headers. Payload goes straight into the log.
-const RECV_RING_BYTES: usize = 16 << 10;
+/// Size of a connection's receive ring, for requests, and for small batches, which come many at a time. The payload
+/// of others goes straight into the log. Only what came at once takes memory.
+const RECV_RING_BYTES: usize = 128 << 10;
 /// Rings of each kind that a thread keeps for the next connections.
 const IDLE_RINGS: usize = 64;
 /// How long a peer may take to read why its session ends.
@@ -214,9 +215,13 @@ impl<M: Memory> Shard<M> {
             self.state
                 .payload_received(connection, buf, result, ticks, at, out);
         } else {
-            if matches!(connection.peer, Peer::Publisher { .. }) && !buf.filled().is_empty() {
-                let meter = &self.state.meter;
-                meter.add_ticks(Stage::DrainHeader as usize, ticks, 1);
+            let came = buf.filled().len();
+            if matches!(connection.peer, Peer::Publisher { .. }) && came > 0 {
+                let stage = match came > BATCH_HEADER_BYTES {
+                    true => Stage::DrainPayloadToBuffer,
+                    false => Stage::DrainHeader,
+                };
+                self.state.meter.add_ticks(stage as usize, ticks, 1);
             }
             connection.core.received(buf, result, at.now);
         }
@@ -303,7 +308,7 @@ fn session_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
         session.discard_limit_bytes = DISCARD_LIMIT_BYTES;
         session.max_kept_bytes = 0;
         session.reply_room = SEND_RING_BYTES / REPLY_SHARE;
-        // No byte of a payload.
+        // No byte of a payload before a batch shows how large those of its publisher are.
         session.read_ahead = BATCH_HEADER_BYTES;
     })
 }

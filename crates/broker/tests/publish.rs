@@ -279,7 +279,7 @@ fn a_publisher_that_says_goodbye_has_its_last_batches_acknowledged() {
 }
 
 #[test]
-fn a_system_call_takes_a_payload_and_the_header_that_follows() {
+fn a_system_call_takes_a_payload_and_what_follows() {
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "t", 0);
     let mut publisher = Peer::greet(data(&cluster));
@@ -299,9 +299,9 @@ fn a_system_call_takes_a_payload_and_the_header_that_follows() {
     let after = ["recv_calls", "recv_eagain", "batches"].map(counter);
     let [calls, nothing, batches] = [0, 1, 2].map(|i| after[i] - before[i]);
     assert_eq!(batches, 400);
-    // Where the writer is cut short, a header comes in two.
+    // The writer's bytes come in parts, the more of them the busier the machine is.
     assert!(
-        calls - nothing <= batches + batches / 10,
+        calls - nothing <= batches / 4,
         "{calls} calls, {nothing} of which found nothing, for {batches} batches"
     );
 }

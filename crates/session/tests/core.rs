@@ -384,10 +384,16 @@ fn what_is_put_back_comes_again() {
             panic!("no head");
         };
         assert_eq!((head.head(), head.early()), (&b"hd"[..], &b"body"[..]));
+        assert_eq!(end.core.early(), b"body");
         end.core.put_back();
-        assert_eq!(end.core.body_due(), 0);
+        assert_eq!((end.core.body_due(), end.core.early()), (0, &b""[..]));
+        assert!(end.core.has_head());
+        end.core.hold(true, Now(0));
+        assert!(!end.core.has_head(), "nothing comes of a core that is held");
+        end.core.hold(false, Now(0));
     }
     assert!(matches!(end.core.next(Now(0)), Some(Incoming::Head(_))));
+    assert!(!end.core.has_head(), "a message is next");
     assert!(matches!(end.core.next(Now(0)), Some(Incoming::Message(_))));
     assert!(end.core.next(Now(0)).is_none());
     assert_eq!(end.core.stats().messages_in, 3);

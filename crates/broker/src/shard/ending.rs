@@ -68,7 +68,7 @@ impl<M: Memory> ShardState<M> {
             return None;
         }
         match &connection.input {
-            Input::Paused { since, .. } | Input::Held(HeldBatch { since, .. }) => {
+            Input::Paused { since } | Input::Held(HeldBatch { since, .. }) => {
                 return Some(since.after(config.backpressure_timeout));
             }
             // Others wait for what a slow batch holds.

@@ -49,7 +49,6 @@ fn request(message: &Message<'_>) -> Result<Control, DecodeError> {
 
 /// A batch's header: the frame's header, and the head that the core read behind it.
 fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeError> {
-    debug_assert!(head.early().is_empty(), "the read-ahead ends at the head");
     let mut bytes = [0; BATCH_HEADER_BYTES];
     let (frame, rest) = bytes.split_at_mut(FRAME_HEADER_BYTES);
     frame.copy_from_slice(&head.header().to_bytes());
@@ -75,36 +74,48 @@ impl<M: Memory> ShardState<M> {
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        loop {
-            connection.push_long_reply();
-            // An event may end the session: the acknowledgements of what is stored go before that.
+        while self.handle_next(connection, at, out) {}
+    }
+
+    /// Handles the next event of a connection's core. False if there is none that can be handled now.
+    pub(super) fn handle_next(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) -> bool {
+        connection.push_long_reply();
+        if !connection.core.has_head() {
+            // The event may end the session: the acknowledgements of what is stored go before that. Those of a run of
+            // batches go together.
             connection.send_acks(at.now);
-            let Some(incoming) = connection.core.next(at.now) else {
-                return;
-            };
-            let is_frame = matches!(incoming, Incoming::Message(_) | Incoming::Head(_));
-            let answering = connection.long_reply.is_some() || connection.pending.is_some();
-            if is_frame && answering {
-                // Answers go in the order of their requests.
-                connection.core.put_back();
-                return;
-            }
-            match LinkEvent::of(incoming, self.limits.max_batch_bytes) {
-                LinkEvent::Hello(hello) => self.welcome(connection, hello, at),
-                LinkEvent::Request(Ok(request)) => self.handle_request(connection, request, at),
-                LinkEvent::Request(Err(error)) => {
-                    let error = ErrorReply::new(error.code(), error.to_string());
-                    self.refuse(connection, error, at);
-                }
-                LinkEvent::Batch(header) => self.begin_batch(connection, header, at, out),
-                LinkEvent::Goodbye => {
-                    connection.said_goodbye = true;
-                    connection.finish_if_done(at.now);
-                }
-                LinkEvent::Closed(closed) => self.log_end(connection, &closed),
-                LinkEvent::Nothing => {}
-            }
         }
+        let Some(incoming) = connection.core.next(at.now) else {
+            return false;
+        };
+        let is_frame = matches!(incoming, Incoming::Message(_) | Incoming::Head(_));
+        let answering = connection.long_reply.is_some() || connection.pending.is_some();
+        if is_frame && answering {
+            // Answers go in the order of their requests.
+            connection.core.put_back();
+            return false;
+        }
+        match LinkEvent::of(incoming, self.limits.max_batch_bytes) {
+            LinkEvent::Hello(hello) => self.welcome(connection, hello, at),
+            LinkEvent::Request(Ok(request)) => self.handle_request(connection, request, at),
+            LinkEvent::Request(Err(error)) => {
+                let error = ErrorReply::new(error.code(), error.to_string());
+                self.refuse(connection, error, at);
+            }
+            LinkEvent::Batch(header) => self.begin_batch(connection, header, at, out),
+            LinkEvent::Goodbye => {
+                connection.said_goodbye = true;
+                connection.finish_if_done(at.now);
+            }
+            LinkEvent::Closed(closed) => self.log_end(connection, &closed),
+            LinkEvent::Nothing => {}
+        }
+        true
     }
 
     fn welcome(

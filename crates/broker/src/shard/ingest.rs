@@ -13,11 +13,16 @@ use embar_wire::message::Messages;
 
 use super::refusals::{LEAVES, batch_refused};
 use super::state::ShardState;
-use super::{Action, Shard};
+use super::{Action, RECV_RING_BYTES, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Destination, IncomingBatch, Input, Peer, Session};
 use crate::log::{AdmitError, Admitted, BatchSpace, Submitter};
 use crate::profile::{Counter, Stage};
+
+/// Batches up to this size are received together with what follows them.
+const SMALL_BATCH_BYTES: u32 = 64 << 10;
+/// Copied while it is in the first-level cache from its checksum.
+const COPIED_AT_ONCE_BYTES: usize = 8 << 10;
 
 impl<M: Memory> ShardState<M> {
     /// Begins a batch: finds memory for it, and asks for its payload.
@@ -53,7 +58,7 @@ impl<M: Memory> ShardState<M> {
     }
 
     /// Receives a batch, or pauses its connection until the log admits it.
-    pub(super) fn admit(
+    fn admit(
         &mut self,
         connection: &mut Connection<M>,
         header: BatchHeader,
@@ -61,50 +66,55 @@ impl<M: Memory> ShardState<M> {
         out: &mut Vec<Action<M>>,
     ) {
         let by = connection.sender(self.lane);
+        // Small batches come in runs, and what is here of their payload with them.
+        let came = BATCH_HEADER_BYTES + connection.core.early().len();
+        let (topic, len) = (header.topic(), header.frame_len());
         let start = self.meter.start();
-        let admitted = self
-            .node
-            .log()
-            .admit(header.topic(), header.frame_len(), &by);
+        let admitted = self.node.log().admit(topic, len, came as u32, &by);
         self.meter.stop(Stage::ReserveBLogSpace as usize, start);
-        let core = &mut connection.core;
-        let whole = header.frame_len() as usize;
-        let (destination, buf) = match admitted {
-            Ok(Admitted::InLog(BatchSpace {
-                reservation,
-                location,
-            })) => {
-                let buf = RecvBuf::reserved(reservation, BATCH_HEADER_BYTES..whole);
-                (Destination::Log(location), buf)
+        let (destination, store) = match admitted {
+            Ok(Admitted::InLog(space)) => {
+                let store = Store::Reserved(space.reservation);
+                (Destination::Log(space.location), store)
             }
             Ok(Admitted::Staged(bytes)) => {
-                let first = bytes as usize;
-                let buf = RecvBuf::heap(vec![0; first], BATCH_HEADER_BYTES..first);
-                (Destination::Staging(bytes), buf)
+                let store = Store::Heap(vec![0; bytes as usize]);
+                (Destination::Staging(bytes), store)
             }
             Err(AdmitError::Congested | AdmitError::Full) => {
+                connection.core.put_back();
                 if !matches!(connection.input, Input::Paused { .. }) {
-                    connection.input = Input::Paused {
-                        header,
-                        since: at.now,
-                    };
+                    connection.input = Input::Paused { since: at.now };
                     self.pause(connection, at);
                 }
                 return;
             }
             Err(never) => return self.refuse_batch(connection, batch_refused(never), at),
         };
-        connection.crc = Crc::new();
-        // The peer did not cause this wait.
-        core.hold(false, at.now);
         let batch = IncomingBatch {
             header,
             destination,
             began: at.now,
             looked: at.now,
             had: 0,
-            checked: BATCH_HEADER_BYTES,
+            checked: came,
             recalled: false,
+        };
+        connection.input = Input::Frames;
+        let start = self.meter.start();
+        let store = take_early(connection, store);
+        self.meter.stop(Stage::VerifyPayload as usize, start);
+        connection.core.set_read_ahead(read_ahead(&batch));
+        if batch.is_whole() {
+            return self.complete(connection, batch, store, at);
+        }
+        let buf = match store {
+            Store::Reserved(reservation) => RecvBuf::reserved(reservation, came..len as usize),
+            Store::Heap(bytes) => {
+                let all = bytes.len();
+                RecvBuf::heap(bytes, came..all)
+            }
+            Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
         };
         self.receive(connection, batch, buf, out);
     }
@@ -117,10 +127,9 @@ impl<M: Memory> ShardState<M> {
         mut buf: RecvBuf<M>,
         out: &mut Vec<Action<M>>,
     ) {
-        // One system call takes the payload and the header of the next batch, and no byte of the next
-        // payload.
+        // One system call takes the payload, and the header of the next batch or a run of small ones.
         if buf.filled().end + buf.remaining() == batch.len() as usize
-            && let Some(space) = connection.core.lend_ahead(BATCH_HEADER_BYTES)
+            && let Some(space) = connection.core.lend_ahead(read_ahead(&batch))
         {
             buf = buf.then(space);
         }
@@ -320,6 +329,33 @@ impl<M: Memory> Shard<M> {
         });
         self.state.ack_due = tokens;
     }
+}
+
+/// How many bytes behind a batch the call that receives its end may take. Behind a large one comes a header, and no byte
+/// of a payload that could go straight into the log. Behind a small one comes what is there: copying it costs less than
+/// a call for each batch.
+fn read_ahead(batch: &IncomingBatch) -> usize {
+    match batch.len() {
+        ..=SMALL_BATCH_BYTES => RECV_RING_BYTES,
+        _ => BATCH_HEADER_BYTES,
+    }
+}
+
+/// Puts what came with a batch's header where its payload goes, and adds it to the checksum while it is in the cache.
+fn take_early<M: Memory>(connection: &mut Connection<M>, mut store: Store<M>) -> Store<M> {
+    connection.crc = Crc::new();
+    let mut at = BATCH_HEADER_BYTES;
+    for part in connection.core.early().chunks(COPIED_AT_ONCE_BYTES) {
+        connection.crc.update(part);
+        let end = at + part.len();
+        match &mut store {
+            Store::Reserved(reservation) => reservation.write(at, part),
+            Store::Heap(bytes) => bytes[at..end].copy_from_slice(part),
+            Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
+        }
+        at = end;
+    }
+    store
 }
 
 /// Checks a batch's checksum, the length of each message, and the topic's limit, so that the log holds nothing

@@ -35,6 +35,23 @@ impl<M: Memory> ShardState<M> {
         }
         self.meter.count(Counter::Pauses as usize, 1);
     }
+
+    /// Tries again for a batch that may not begin. What follows it has its turn later in this round.
+    fn try_again(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
+        // The peer did not cause this wait.
+        connection.core.hold(false, at.now);
+        self.handle_next(connection, at, out);
+        if matches!(connection.input, Input::Paused { .. }) {
+            connection.core.hold(true, at.now);
+        } else {
+            self.ready.push(connection.token);
+        }
+    }
 }
 
 impl<M: Memory> Shard<M> {
@@ -90,10 +107,10 @@ impl<M: Memory> Shard<M> {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            let Input::Paused { header, .. } = connection.input else {
+            if !matches!(connection.input, Input::Paused { .. }) {
                 continue;
-            };
-            self.state.admit(connection, header, at, out);
+            }
+            self.state.try_again(connection, at, out);
             self.state.run_steps(connection, at, out);
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);

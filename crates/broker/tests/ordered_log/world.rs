@@ -445,7 +445,7 @@ impl Broker {
     ) -> (BatchSpace<Simulated>, BatchHeader) {
         let frame = sealed(of, sequence, bytes);
         let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
-        let mut claimed = match self.log.admit(of.topic, header.frame_len(), &TRUSTED) {
+        let mut claimed = match self.log.admit(of.topic, header.frame_len(), 0, &TRUSTED) {
             Ok(Admitted::InLog(claimed)) => claimed,
             Ok(Admitted::Staged(bytes)) => panic!("{bytes} bytes beside the log"),
             Err(none) => panic!("no room: {none:?}"),
@@ -467,7 +467,7 @@ impl Broker {
 
     /// Why a small batch is not admitted.
     pub fn refused(&mut self, topic: u32) -> Option<AdmitError> {
-        match self.log.admit(topic, 256, &TRUSTED) {
+        match self.log.admit(topic, 256, 0, &TRUSTED) {
             Ok(Admitted::InLog(claimed)) => {
                 self.log.abandon(claimed);
                 None

@@ -36,6 +36,8 @@ pub(super) struct Input {
     /// Kept messages leave no room to receive into.
     pub blocked: bool,
     pub shown: usize,
+    /// Bytes at the end of what is shown that belong to a body.
+    early: usize,
     /// Of the body shown last, to be taken back by `put_back`.
     shown_body: usize,
     shown_message: bool,
@@ -62,6 +64,7 @@ impl Input {
             lacks_room: false,
             blocked: false,
             shown: 0,
+            early: 0,
             shown_body: 0,
             shown_message: false,
             need: FRAME_HEADER_BYTES,
@@ -139,6 +142,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             } => {
                 let body = FRAME_HEADER_BYTES + header.length as usize - head_end;
                 self.input.shown = early_end;
+                self.input.early = early_end - head_end;
                 self.input.shown_message = true;
                 self.input.need = FRAME_HEADER_BYTES;
                 self.input.messages += 1;
@@ -190,9 +194,35 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
         debug_assert_eq!(self.input.body_due, self.input.shown_body);
         self.input.shown = 0;
+        self.input.early = 0;
         self.input.body_due = 0;
         self.input.shown_body = 0;
         self.input.messages -= 1;
+    }
+
+    /// The bytes that came with the [`Head`] that [`SessionCore::next`] returned last, as
+    /// [`Head::early`] has them; none after the next call of the core that changes it.
+    #[must_use]
+    pub fn early(&self) -> &[u8] {
+        let end = self.input.shown;
+        &self.recv.readable()[end - self.input.early..end]
+    }
+
+    /// Whether [`SessionCore::next`] would return a [`Head`]. It shows nothing, and gives what was
+    /// shown back to the ring.
+    pub fn has_head(&mut self) -> bool {
+        self.release();
+        let input = &self.input;
+        if !self.is_open() || input.held || input.skip > 0 || input.body_due > 0 {
+            return false;
+        }
+        let bytes = self.recv.readable();
+        let Some(header) = bytes.first_chunk().map(FrameHeader::parse) else {
+            return false;
+        };
+        header.id < FIRST_RESERVED_ID
+            && matches!(self.layout(header), Ok(Some((at, Some(head)))) if at + head <= bytes.len())
+            && self.has_reply_room()
     }
 
     /// Whether [`SessionCore::next`] returned nothing because the send ring lacks room for a reply,
@@ -209,6 +239,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     pub(super) fn release(&mut self) {
         let shown = mem::take(&mut self.input.shown);
         if shown > 0 {
+            self.input.early = 0;
             self.recv.consume(shown);
             self.input.shown_message = false;
             self.input.shown_body = 0;
