@@ -30,7 +30,14 @@ pub const LINES_MAX: usize = 600;
 pub const MAY_BE_UNSAFE: [&str; 3] = ["memory", "fabric", "transport"];
 
 /// Folders with documents, beside those of the members.
-const WITH_DOCUMENTS: [&str; 5] = ["", "docs", "docs/architecture", "benches", "benches/peers"];
+const WITH_DOCUMENTS: [&str; 6] = [
+    "",
+    "docs",
+    "docs/architecture",
+    "benches",
+    "benches/peers",
+    "benches/log-peers",
+];
 
 /// Checks all rules; what breaks one is printed as `file:line: what`.
 pub fn run(workspace: &Workspace) -> anyhow::Result<()> {

@@ -22,7 +22,10 @@ const TESTED_FEATURES: [&str; 2] = [
 ];
 
 /// Folders with a workspace of their own.
-const OTHER_WORKSPACES: [&str; 2] = ["outside", "benches/peers"];
+const OTHER_WORKSPACES: [&str; 3] = ["outside", "benches/peers", "benches/log-peers"];
+
+/// Those that are checked and tested here, because they need few other crates.
+const LIGHT_WORKSPACES: [&str; 1] = ["benches/log-peers"];
 
 /// `cargo xtask test`
 #[derive(clap::Args)]
@@ -154,14 +157,22 @@ impl Step {
             }
             Self::Lint | Self::Api | Self::Outside => return Ok(Vec::new()),
             Self::Clippy => {
-                Call::cargo("clippy --locked --workspace --all-targets --all-features --")
-                    .args(["-D", "warnings"])
+                let main = Call::cargo("clippy --locked --workspace --all-targets --all-features");
+                let light = light(workspace, "clippy --locked --all-targets");
+                let calls = std::iter::once(main).chain(light);
+                return Ok(calls
+                    .map(|call| call.args(["--", "-D", "warnings"]))
+                    .collect());
             }
             Self::Docs => Call::cargo("doc --locked --workspace --no-deps --all-features")
                 .add_flag("RUSTDOCFLAGS", "-D warnings"),
             Self::Loom => loom::command(workspace)?,
-            Self::Tests => Call::cargo("test --locked --workspace --lib --bins --tests --examples")
-                .args(TESTED_FEATURES),
+            Self::Tests => {
+                let main = Call::cargo("test --locked --workspace --lib --bins --tests --examples")
+                    .args(TESTED_FEATURES);
+                let light = light(workspace, "test --locked");
+                return Ok(std::iter::once(main).chain(light).collect());
+            }
             Self::Doctests => Call::cargo("test --locked --workspace --doc").args(TESTED_FEATURES),
             Self::Sim => return Ok(sim::seeds(workspace, &TESTED_FEATURES).into()),
         };
@@ -182,6 +193,15 @@ impl Step {
         let value = self.to_possible_value().expect("no step is hidden");
         value.get_help().expect("each has one").to_string()
     }
+}
+
+/// The same in each light workspace, where the main one builds.
+fn light(workspace: &Workspace, arguments: &str) -> impl Iterator<Item = Call> {
+    LIGHT_WORKSPACES.into_iter().map(move |folder| {
+        let manifest = format!("{folder}/Cargo.toml");
+        let target = workspace.target_dir().display().to_string();
+        Call::cargo(arguments).args(["--manifest-path", &manifest, "--target-dir", &target])
+    })
 }
 
 fn again(error: &anyhow::Error, line: &impl Display) -> anyhow::Error {

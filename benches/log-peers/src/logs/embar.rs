@@ -1,0 +1,58 @@
+//! Ours, by `embar bench`: a head and three data brokers.
+
+use super::{Log, Sample, Setup, Workload};
+use crate::process;
+use anyhow::Context;
+use std::path::Path;
+use std::process::Command;
+
+pub fn setups(program: &Path) -> Vec<Setup> {
+    let setup = |order: &'static str, settings| {
+        let program = program.to_owned();
+        Setup::new(Log::Embar, settings, move |workload| {
+            measure(&program, order, workload)
+        })
+    };
+    vec![
+        setup("0", "order 0, acks 1, batches of 2 MiB, 3 data brokers"),
+        setup("5", "order 5, acks 1, batches of 2 MiB, 3 data brokers"),
+    ]
+}
+
+fn measure(program: &Path, order: &str, workload: &Workload) -> anyhow::Result<Sample> {
+    let rate = |what: &str| {
+        let bytes = workload.messages * workload.message_size;
+        let mut bench = Command::new(program);
+        // The warm-up of its own is as long as what is measured.
+        bench.args(["bench", what, "--json", "--trials", "1", "--warmup", "1"]);
+        bench.args(["--order", order, "--size", &bytes.to_string()]);
+        bench.args(["--message-size", &workload.message_size.to_string()]);
+        rate(&process::output(&bench)?).map(Some)
+    };
+    Ok(Sample {
+        publish: rate("publish")?,
+        read: rate("read")?,
+        at_once: rate("e2e")?,
+    })
+}
+
+fn rate(printed: &str) -> anyhow::Result<f64> {
+    let line = printed.lines().find(|line| line.starts_with('{'));
+    let line = line.context("no JSON in what embar printed")?;
+    let result: serde_json::Value = serde_json::from_str(line)?;
+    let rate = result["messages_per_s"].as_f64();
+    rate.with_context(|| format!("no rate in what embar printed: {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn what_it_prints_is_read() {
+        let printed = "trial 1\n{\"bench\":\"read\",\"messages_per_s\":12.5}\n";
+        assert_eq!(rate(printed).unwrap(), 12.5);
+        assert!(rate("{}\n").is_err());
+        assert!(rate("error: no memory\n").is_err());
+    }
+}
