@@ -106,7 +106,7 @@ pub fn measure(plans: &[BenchPlan], context: &Context) -> Result<CompareTrials> 
     let mut private = PrivateCluster::start("bench-", plan, metering, context)?;
     let rounds = Rounds {
         plans: plans.to_vec(),
-        cluster: SharedCluster::new(&private, metering, context),
+        cluster: SharedCluster::new(&private, plan, metering, context),
     };
     let measured = private
         .cluster

@@ -115,6 +115,7 @@ impl E2eJob {
         create_topic(&admin, plan)?;
         let (publisher, _reporter) = open(plan, &self.connector, self.metering)?;
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
+            .transport(self.connector.transport())
             .topic(&plan.topic)
             .from(Start::Earliest)
             .metering(self.metering)

@@ -146,7 +146,7 @@ pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<LatencyResult> {
     let mut private = PrivateCluster::start("bench-", &plan.publish, true, context)?;
     let rounds = Rounds {
         plan: plan.clone(),
-        cluster: SharedCluster::new(&private, true, context),
+        cluster: SharedCluster::new(&private, &plan.publish, true, context),
     };
     let measured = private
         .cluster
@@ -266,6 +266,7 @@ impl Rounds {
         let (probe, admin) = (WaitProbe::new(), self.cluster.connector.admin()?);
         create_topic(&admin, plan)?;
         let builder = Publisher::builder(self.cluster.connector.bootstrap())
+            .transport(self.cluster.connector.transport())
             .topic(TOPIC)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)

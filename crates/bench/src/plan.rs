@@ -1,10 +1,15 @@
 //! The parameters of a bench of the log: sizes, order level, brokers, trials. A bench uses them exactly as given, and
 //! prints them.
 
-use embar_client::{Order, UnknownOrder};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use embar_client::{Order, Transport, UnknownOrder};
+use embar_console::connect::Connector;
+use embar_console::progress::Progress;
 use embar_console::setting::BadSetting;
 use embar_console::size::Size;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::stamp::STAMP_BYTES;
 
@@ -47,6 +52,13 @@ pub struct BenchPlan {
     pub warmup: usize,
     /// `on` or `off`.
     pub metering: Metering,
+    /// How clients connect to brokers: `tcp`, `unix` or `auto`.
+    #[serde(serialize_with = "as_text")]
+    pub transport: Transport,
+}
+
+fn as_text<S: Serializer>(transport: &Transport, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(transport)
 }
 
 /// Whether stages are timed.
@@ -68,6 +80,11 @@ pub fn parse_order(text: &str) -> Result<u32, String> {
 }
 
 impl BenchPlan {
+    /// The way to a cluster for the clients of this plan.
+    pub fn connector(&self, head: SocketAddr, progress: Arc<dyn Progress>) -> Connector {
+        Connector::to(head, progress).by(self.transport)
+    }
+
     /// Refuses what cannot be run.
     pub fn validate(&self, stamped: bool) -> Result<(), BadSetting> {
         let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
@@ -108,7 +125,7 @@ impl BenchPlan {
     pub fn describe(&self) -> String {
         format!(
             "{} messages of {} bytes ({}) per trial, order {}, ack {}, {} brokers ({} take data), \
-             {} threads per broker, {} publishing thread(s), batches of {}, region {}, metering {}, {} trials after {} warm-up(s)",
+             {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, metering {}, {} trials after {} warm-up(s)",
             embar_meter::table::grouped(self.messages),
             self.message_bytes,
             Size(self.total_bytes),
@@ -120,6 +137,7 @@ impl BenchPlan {
             self.publishers,
             Size(self.batch_bytes.into()),
             Size(self.region_bytes),
+            self.transport,
             match self.metering {
                 Metering::On => "on",
                 Metering::Off => "off",
@@ -153,6 +171,7 @@ pub(crate) mod tests {
             trials: 3,
             warmup: 1,
             metering: Metering::On,
+            transport: Transport::Tcp,
         }
     }
 
@@ -221,6 +240,7 @@ pub(crate) mod tests {
             "3 take data",
             "2MiB",
             "1GiB",
+            "transport tcp",
             "3 trials",
         ] {
             assert!(text.contains(part), "{part} in {text}");

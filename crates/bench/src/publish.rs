@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::plan::BenchPlan;
 use super::private_cluster::PrivateCluster;
 use super::stamp::Stamper;
-use super::usage::{Costs, Meters, Rate};
+use super::usage::{Connections, Costs, Meters, Rate};
 
 /// Messages between two looks at whether to stop.
 const LOOK_EVERY: u64 = 8192;
@@ -33,6 +33,9 @@ pub struct PublishTrial {
     /// What it cost.
     #[serde(flatten)]
     pub costs: Costs,
+    /// How many connections it had, and by which transport.
+    #[serde(flatten)]
+    pub connections: Connections,
     /// Whether stages were timed.
     pub metering: bool,
     /// Stage times of all brokers together.
@@ -50,7 +53,7 @@ pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<Publ
         plan: plan.clone(),
         metering,
         stamped: false,
-        connector: Connector::to(private.cluster.head(), context.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
         bar: context.bar("publishing", plan.total_bytes),
@@ -113,6 +116,7 @@ impl PublishJob {
         Ok(PublishTrial {
             rate: Rate::new(plan.total_bytes, plan.messages, elapsed),
             costs,
+            connections: Connections::of(&publisher_profile),
             metering: self.metering,
             broker_profile: self.metering.then_some(broker_profile),
             publisher_profile: self.metering.then_some(publisher_profile),
@@ -173,6 +177,7 @@ pub fn open(
     let probe = WaitProbe::new();
     let reporter = connector.report_waits(&probe, None);
     let publisher = Publisher::builder(connector.bootstrap())
+        .transport(connector.transport())
         .topic(&plan.topic)
         .acks(if plan.acks == 0 {
             Acks::None

@@ -12,7 +12,7 @@ use embar_supervise::work::Abort;
 use serde::Serialize;
 
 use super::stamp::Verifier;
-use super::usage::{Costs, Meters, Rate};
+use super::usage::{Connections, Costs, Meters, Rate};
 
 /// How long nothing may arrive before a reader gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -29,6 +29,9 @@ pub struct ReadTrial {
     /// What it cost.
     #[serde(flatten)]
     pub costs: Costs,
+    /// How many connections it had, and by which transport.
+    #[serde(flatten)]
+    pub connections: Connections,
     /// Stage times of the subscriber.
     #[serde(skip)]
     pub subscriber_profile: Option<Snapshot>,
@@ -62,6 +65,7 @@ impl ReadJob {
         let probe = WaitProbe::new();
         let _reporter = self.connector.report_waits(&probe, Some(SILENCE_MAX));
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
+            .transport(self.connector.transport())
             .topic(&self.topic)
             .from(Start::Earliest)
             .until_end(true)
@@ -92,10 +96,12 @@ impl ReadJob {
         }
         let bytes = self.messages * u64::from(self.message_bytes);
         let costs = meters.stop(bytes)?;
+        let profile = subscriber.profile();
         Ok(ReadTrial {
             rate: Rate::new(bytes, self.messages, elapsed),
             costs,
-            subscriber_profile: self.metering.then(|| subscriber.profile()),
+            connections: Connections::of(&profile),
+            subscriber_profile: self.metering.then_some(profile),
         })
     }
 }

@@ -22,10 +22,15 @@ pub struct SharedCluster {
 }
 
 impl SharedCluster {
-    /// `metering`: publishers time their stages.
-    pub fn new(private: &PrivateCluster, metering: bool, context: &Context) -> Self {
+    /// `metering`: publishers time their stages. Clients connect as the plan says.
+    pub fn new(
+        private: &PrivateCluster,
+        plan: &BenchPlan,
+        metering: bool,
+        context: &Context,
+    ) -> Self {
         Self {
-            connector: Connector::to(private.cluster.head(), context.progress.clone()),
+            connector: plan.connector(private.cluster.head(), context.progress.clone()),
             context: context.clone(),
             metering,
             pids: private.pids(),

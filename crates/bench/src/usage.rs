@@ -1,10 +1,48 @@
 //! What a trial cost: CPU, page faults, memory, of this process and of the brokers.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
+use embar_meter::Snapshot;
 use embar_meter::kernel::{ProcessReading, Usage};
 use serde::Serialize;
+
+/// Connections that a client made to data brokers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Connections {
+    /// By TCP.
+    pub tcp_connections: u64,
+    /// By Unix sockets.
+    pub unix_connections: u64,
+}
+
+impl Connections {
+    /// Those that a client's profile counts.
+    pub fn of(profile: &Snapshot) -> Self {
+        let count = |name| {
+            let mut counters = profile.counters.iter();
+            counters
+                .find(|(it, _)| it == name)
+                .map_or(0, |(_, count)| *count)
+        };
+        Self {
+            tcp_connections: count("tcp_connections"),
+            unix_connections: count("unix_connections"),
+        }
+    }
+}
+
+impl fmt::Display for Connections {
+    /// `by TCP`, `by Unix sockets` or both.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.tcp_connections, self.unix_connections) {
+            (_, 0) => f.write_str("by TCP"),
+            (0, _) => f.write_str("by Unix sockets"),
+            (tcp, unix) => write!(f, "by TCP ({tcp} connections) and Unix sockets ({unix})"),
+        }
+    }
+}
 
 /// Readings at the start of a measurement.
 pub struct Meters {

@@ -15,6 +15,10 @@ pub struct BrokerConfig {
     /// Allow an address that other machines can reach. There is no
     /// authentication, so the default is loopback only.
     pub insecure_listen: bool,
+    /// Listen on a Unix socket beside it: `sockets/<id>` in the region's directory, which only the user of this
+    /// process and root may open. Clients on this machine find it by themselves, and prefer it. Without a
+    /// directory, or where its path is too long for a socket (107 bytes), there is none; the log says so.
+    pub unix_socket: bool,
     /// Threads that receive and send; each has its own lane. At most 8.
     pub network_threads: u16,
     /// Largest batch, and so the largest message, in bytes with its header.
@@ -76,6 +80,7 @@ impl Default for BrokerConfig {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             insecure_listen: false,
+            unix_socket: true,
             network_threads: 1,
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             high_watermark_percent: 75,

@@ -157,6 +157,7 @@ pub(crate) enum NotSent {
 pub(crate) struct Connection<M: Memory> {
     /// Its number at the reactor.
     pub token: Token,
+    /// None of one that came by the Unix socket.
     pub peer_address: Option<SocketAddr>,
     pub peer_id: PeerId,
     pub counted: Counted,
@@ -315,6 +316,6 @@ impl<M: Memory> Connection<M> {
 
     pub fn name(&self) -> String {
         self.peer_address
-            .map_or_else(|| "a peer".into(), |a| a.to_string())
+            .map_or_else(|| "a peer by Unix socket".into(), |a| a.to_string())
     }
 }

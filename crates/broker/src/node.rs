@@ -63,6 +63,8 @@ pub struct Node<M: Memory> {
     topics: Mutex<TopicTable<M>>,
     log: Option<Mutex<Log<M>>>,
     connections: Mutex<Connections>,
+    /// Of the connections, those by the Unix socket.
+    by_unix: AtomicUsize,
     paused: AtomicUsize,
     /// By thread.
     inboxes: Vec<Inbox>,
@@ -98,6 +100,7 @@ impl<M: Memory> Node<M> {
             topics: Mutex::new(topics),
             log: log.map(Mutex::new),
             connections: Mutex::new(Connections::new(config.max_connections)),
+            by_unix: AtomicUsize::new(0),
             paused: AtomicUsize::new(0),
             watch: Mutex::new(LeaderWatch::new(nanos(config.sequencer_lease), 0)),
             gone_epoch: AtomicU32::new(0),
@@ -240,6 +243,13 @@ impl<M: Memory> Node<M> {
         self.region.dir().unwrap_or(Path::new(""))
     }
 
+    /// Where the brokers' socket files are, if a peer can be given such a path; else it is empty.
+    pub fn socket_dir(&self) -> String {
+        let dir = self.region.socket_dir();
+        dir.and_then(|dir| dir.to_str().map(str::to_owned))
+            .unwrap_or_default()
+    }
+
     /// Counts a connection that is to be served.
     pub(crate) fn serve(&self, peer: PeerId) -> Result<(), Full> {
         self.held().serve(peer, || self.is_of_cluster(peer))
@@ -251,9 +261,22 @@ impl<M: Memory> Node<M> {
         self.held().refuse(peer)
     }
 
+    /// Counts a connection that came by the Unix socket.
+    pub(crate) fn opened_by_unix(&self) {
+        // Relaxed, as everywhere: it is only counted.
+        self.by_unix.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a connection out.
-    pub(crate) fn connection_closed(&self, peer: PeerId, counted: Counted) {
+    pub(crate) fn connection_closed(&self, peer: PeerId, by_unix: bool, counted: Counted) {
         self.held().leave(peer, counted);
+        self.by_unix
+            .fetch_sub(usize::from(by_unix), Ordering::Relaxed);
+    }
+
+    /// Connections of all threads by the Unix socket, those that are ending included.
+    pub fn unix_connections(&self) -> usize {
+        self.by_unix.load(Ordering::Relaxed)
     }
 
     /// Connections of all threads, those that are ending included.

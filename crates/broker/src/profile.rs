@@ -48,6 +48,8 @@ pub enum Counter {
     SendBytes,
     /// Those that found no room.
     SendEagain,
+    /// Connections by the Unix socket that were refused, because another user's process made them.
+    RefusedUsers,
 }
 
 /// `[PublishPipelineProfile]`: one recorder per network thread.
@@ -73,5 +75,6 @@ pub static SCHEMA: Schema = Schema {
         "send_calls",
         "send_bytes",
         "send_eagain",
+        "refused_users",
     ],
 };

@@ -12,6 +12,7 @@ mod sequencer_thread;
 mod setup;
 mod start_error;
 mod stop;
+mod unix_socket;
 mod wakeups;
 
 use std::net::SocketAddr;
@@ -81,16 +82,18 @@ impl Server {
         let Joined {
             node,
             claim,
+            unix_listener,
             recovered,
             heartbeat,
             sequencer,
         } = setup::join(role, config, address, clock, &stop, progress)?;
         // The first thread accepts for all.
-        let mut listener = Some(listener);
+        let mut listeners = vec![listener.into()];
+        listeners.extend(unix_listener);
         let specs = (0..node.threads()).map(|number| ThreadSpec {
             number,
             node: Arc::clone(&node),
-            listener: listener.take(),
+            listeners: std::mem::take(&mut listeners),
             options: options.clone(),
             stop: Arc::clone(&stop),
             clock,

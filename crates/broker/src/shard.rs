@@ -50,8 +50,8 @@ use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
 use crate::connections::{Counted, Full};
 use crate::node::Node;
 use crate::peers::PeerId;
-use crate::profile::Stage;
-use refusals::STOPPING;
+use crate::profile::{Counter, Stage};
+use refusals::{STOPPING, WRONG_USER};
 use state::ShardState;
 
 /// How often the driver calls [`Shard::tick`] while there are connections.
@@ -137,7 +137,7 @@ impl<M: Memory> Shard<M> {
         &self.state.meter
     }
 
-    /// A peer connected.
+    /// A peer connected; one without an address by the Unix socket.
     pub fn opened(
         &mut self,
         token: Token,
@@ -145,13 +145,34 @@ impl<M: Memory> Shard<M> {
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let peer_id = PeerId::of(peer);
-        let refused = self.serve(peer_id);
+        let refused = self.serve(PeerId::of(peer));
+        self.open(token, peer, refused, at, out);
+    }
+
+    /// A process of another user, not root's either, connected by the Unix socket: it is refused, and counted.
+    pub fn opened_by_stranger(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+        self.meter().count(Counter::RefusedUsers as usize, 1);
+        let refused = (ErrorCode::WrongUser, WRONG_USER.into());
+        self.open(token, None, Some(refused), at, out);
+    }
+
+    fn open(
+        &mut self,
+        token: Token,
+        peer: Option<SocketAddr>,
+        refused: Option<(ErrorCode, String)>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
+        let (peer_id, by_unix) = (PeerId::of(peer), peer.is_none());
         let counted = match refused {
             None => Counted::Served,
             Some(_) if self.state.node.refuse(peer_id) => Counted::Refused,
             Some(_) => return out.push(Action::Close(token)),
         };
+        if by_unix {
+            self.state.node.opened_by_unix();
+        }
         let protocol = LogProtocol {
             limits: self.state.limits,
         };
@@ -167,7 +188,7 @@ impl<M: Memory> Shard<M> {
                     ?peer,
                     "cannot take a connection: no memory for its rings: {error}; raise vm.max_map_count, or accept fewer with max_connections"
                 );
-                self.state.node.connection_closed(peer_id, counted);
+                self.state.node.connection_closed(peer_id, by_unix, counted);
                 return out.push(Action::Close(token));
             }
         };

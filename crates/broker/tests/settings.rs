@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use embar_broker::{BrokerConfig, Cluster, StartError};
-use embar_wire::control::{Control, ErrorCode, SetMetering, StartAt};
+use embar_wire::control::{Control, ErrorCode, Metadata, SetMetering, StartAt};
 use support::{Peer, batch, create_topic, data, eventually, small, start, until_still};
 
 fn refused(config: BrokerConfig) -> String {
@@ -321,4 +321,41 @@ fn explicit_socket_buffers_reach_accepted_connections() {
     send(None, &mut |_, sent| {
         eventually("more is sent", || sent() > small)
     });
+}
+
+#[test]
+fn a_unix_socket_is_there_for_this_user_alone_unless_it_is_switched_off() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+
+    for unix_socket in [true, false] {
+        let space = tempfile::tempdir().expect("a directory");
+        let region = space.path().join("region");
+        let config = BrokerConfig {
+            unix_socket,
+            ..BrokerConfig::default()
+        };
+        let builder = small().region_dir(&region).config(config);
+        let cluster = builder.start().expect("a cluster");
+        let sockets = region.join("sockets");
+        let file = std::fs::symlink_metadata(sockets.join("1"));
+        let told = Peer::greet(cluster.bootstrap()).ask(&Control::Metadata(Metadata::default()));
+        let Control::ClusterMetadata(told) = told else {
+            panic!("{told:?}");
+        };
+        assert!(
+            told.brokers
+                .iter()
+                .all(|it| (it.socket_machine != 0) == unix_socket)
+        );
+        assert_eq!(file.is_ok(), unix_socket);
+        if let Ok(file) = file {
+            assert!(file.file_type().is_socket());
+            assert_eq!(file.permissions().mode() & 0o777, 0o600);
+            let dir = sockets.metadata().expect("it is there");
+            assert_eq!(dir.permissions().mode() & 0o777, 0o700);
+            assert_eq!(told.socket_dir, sockets.to_str().expect("text"));
+        }
+        cluster.shutdown();
+        assert!(!sockets.join("1").exists(), "removed at the end");
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use embar_client::Transport;
 use embar_console::connect::{Connector, ReportingAdmin};
 use embar_console::size::parse_duration;
 
@@ -12,7 +13,7 @@ use crate::context::Context;
 /// Where the cluster is.
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
-    /// Address of any broker of the cluster; several with commas
+    /// Address of any broker of the cluster, or unix: and the path of its socket file; several with commas
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -20,6 +21,10 @@ pub struct ConnectArgs {
         default_value = "127.0.0.1:9400"
     )]
     pub bootstrap: String,
+    /// How to connect to brokers: auto (Unix sockets to those on this machine, else TCP), tcp, or unix (brokers without
+    /// are left alone)
+    #[arg(long, value_name = "HOW", default_value_t = Transport::Auto)]
+    pub transport: Transport,
 }
 
 /// Where the cluster is, and how long it may take to answer.
@@ -36,7 +41,7 @@ pub struct AskArgs {
 impl ConnectArgs {
     /// The way to the cluster.
     pub fn connector(&self, context: &Context) -> Connector {
-        Connector::new(&self.bootstrap, context.work.progress.clone())
+        Connector::new(&self.bootstrap, context.work.progress.clone()).by(self.transport)
     }
 }
 

@@ -17,6 +17,9 @@ pub struct BrokerSettings {
     /// Listen where other machines can connect. There is no authentication: only on a network you trust
     #[arg(long)]
     pub insecure_listen: bool,
+    /// Do not listen on a Unix socket (sockets/ID in the region's directory) for clients on this machine, too
+    #[arg(long)]
+    pub no_unix_socket: bool,
     /// Threads that receive and send, 1 to 8
     #[arg(long, value_name = "N")]
     pub network_threads: Option<u16>,
@@ -83,6 +86,7 @@ impl BrokerSettings {
         let mut config = BrokerConfig {
             listen,
             insecure_listen: self.insecure_listen,
+            unix_socket: !self.no_unix_socket,
             metering: !self.no_metering,
             ..BrokerConfig::default()
         };
@@ -145,6 +149,7 @@ mod tests {
     fn all() -> BrokerSettings {
         BrokerSettings {
             insecure_listen: true,
+            no_unix_socket: true,
             network_threads: Some(2),
             max_batch_bytes: Some(Size(1 << 20)),
             high_watermark: Some(60),
@@ -193,6 +198,7 @@ mod tests {
             BrokerConfig {
                 listen,
                 insecure_listen: true,
+                unix_socket: false,
                 network_threads: 2,
                 max_batch_bytes: 1 << 20,
                 high_watermark_percent: 60,

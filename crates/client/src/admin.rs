@@ -25,6 +25,7 @@ use self::request_state::RequestState;
 use self::worker::Worker;
 use crate::bootstrap;
 use crate::error::{AdminError, ClientError};
+use crate::transport::Transport;
 use crate::wait::WaitProbe;
 use crate::wake::{WakeList, block_on};
 
@@ -93,7 +94,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Prepares to ask the brokers at `bootstrap`: `HOST:PORT`, or several separated by commas. Connects only when
+    /// Prepares to ask the brokers at `bootstrap`: `HOST:PORT` or `unix:PATH`, or several separated by commas. Connects only when
     /// something is asked.
     ///
     /// # Errors
@@ -122,6 +123,16 @@ impl Admin {
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
+        self
+    }
+
+    /// Connects to brokers by this transport. Default [`Transport::Auto`].
+    #[must_use]
+    pub fn transport(self, transport: Transport) -> Self {
+        if let Some(jobs) = &self.jobs {
+            // A thread that is gone answers requests with that.
+            let _ = jobs.send(Box::new(move |worker| worker.set_transport(transport)));
+        }
         self
     }
 

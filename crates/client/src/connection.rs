@@ -14,14 +14,13 @@ mod error;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
 use embar_session::{CloseReason, Closed, MIN_IDLE_TIMEOUT, RingPools, SessionConfig, Step};
 use embar_transport::ring::RecvSpace;
-use embar_transport::{Body, RecvBuf, SendBuf};
+use embar_transport::{Address, Body, RecvBuf, SendBuf};
 use embar_wire::ack::Ack;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{self, Control, Hello, Role, Welcome};
@@ -87,7 +86,7 @@ impl ChannelId {
 #[derive(Debug)]
 pub enum ConnectionAction {
     /// Connect to the address, then call `connected` or `disconnected`.
-    Connect(SocketAddr),
+    Connect(Address),
     /// Receive into the buffer, then hand it to `received`.
     Receive(RecvBuf),
     /// Send the buffer, then hand it to `sent`.
@@ -260,7 +259,7 @@ impl Connection {
     ///
     /// # Panics
     /// If the connection is not down.
-    pub fn connect(&mut self, address: SocketAddr) {
+    pub fn connect(&mut self, address: Address) {
         assert!(
             self.is_down(),
             "a connection is connected again only after it is down"

@@ -6,16 +6,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_session::Closed;
-use embar_transport::{RecvBuf, SendBuf};
+use embar_transport::{Address, RecvBuf, SendBuf};
 use embar_wire::control::{
     BrokerState, ClusterMetadata, Control, CreateTopic, DescribeTopic, ErrorCode, ErrorReply,
-    Metadata,
+    Metadata, Welcome,
 };
 use embar_wire::topic::Order;
 
@@ -25,6 +24,7 @@ use crate::connection::{
     Violation, refusal_of,
 };
 use crate::error::ClientError;
+use crate::transport::{Routes, Ways};
 use crate::wait::{Party, WaitReason};
 
 /// What the directory found out.
@@ -57,7 +57,8 @@ enum Step {
 pub(crate) struct Directory {
     connection: Connection,
     step: Step,
-    bootstrap: Vec<SocketAddr>,
+    bootstrap: Vec<Address>,
+    ways: Ways,
     cluster: Option<ClusterMetadata>,
     topic_order: Option<Order>,
     refreshed_at: Option<Now>,
@@ -67,10 +68,10 @@ pub(crate) struct Directory {
     topic_request: Option<bool>,
     /// The broker at the other end, once it said so.
     peer: Option<u32>,
-    /// The attempt goes to the address the cluster gives for its head.
-    to_head: bool,
-    /// The last attempt went there, and failed: another broker may know a new head.
-    head_failed: bool,
+    /// Where the attempt goes, if it is one of the ways that the cluster gives to its head.
+    to_head: Option<Address>,
+    /// The last attempts went there, so many, and failed: there is another way, or another broker may know a new head.
+    head_failures: usize,
     /// Counts the others that failed.
     turn: usize,
     backoff: Backoff,
@@ -84,7 +85,13 @@ pub(crate) struct Directory {
 impl Directory {
     /// # Panics
     /// If there is no bootstrap address; builders see to that.
-    pub(crate) fn new(name: &str, bootstrap: Vec<SocketAddr>, topic: &str, seed: u64) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        bootstrap: Vec<Address>,
+        ways: Ways,
+        topic: &str,
+        seed: u64,
+    ) -> Self {
         assert!(
             !bootstrap.is_empty(),
             "a client needs an address to start from"
@@ -93,6 +100,7 @@ impl Directory {
             connection: Connection::new(ConnectionSettings::control(name)),
             step: Step::Idle,
             bootstrap,
+            ways,
             cluster: None,
             topic_order: None,
             refreshed_at: None,
@@ -100,8 +108,8 @@ impl Directory {
             topic: topic.to_string(),
             topic_request: None,
             peer: None,
-            to_head: false,
-            head_failed: false,
+            to_head: None,
+            head_failures: 0,
             turn: 0,
             backoff: Backoff::new(BackoffLimits::default()),
             random: SplitMix64::new(seed),
@@ -172,7 +180,7 @@ impl Directory {
     }
 
     fn unreachable(&self) -> ClientError {
-        let addresses: Vec<String> = self.addresses().iter().map(SocketAddr::to_string).collect();
+        let addresses: Vec<String> = self.addresses().iter().map(Address::to_string).collect();
         ClientError::Unreachable {
             addresses: addresses.join(", "),
             source: self
@@ -190,7 +198,7 @@ impl Directory {
         let head = brokers.find(|broker| broker.id == cluster.head)?;
         Some(Party {
             broker: Some(head.id),
-            address: head.address.parse().ok(),
+            address: head.address.parse().ok().map(Address::Tcp),
             reason: match &self.last_error {
                 Some(cause) => WaitReason::NoAnswer(cause.to_string()),
                 None => WaitReason::Answer,
@@ -234,12 +242,7 @@ impl Directory {
             let result = match self.connection.next(now) {
                 Ok(None) => return,
                 Ok(Some(Incoming::Goodbye | Incoming::Nothing)) => Ok(()),
-                Ok(Some(Incoming::Welcome(welcome))) => {
-                    self.peer = Some(welcome.broker_id);
-                    self.connection.send(&Control::Metadata(Metadata {
-                        topic: Some(self.topic.clone()),
-                    }))
-                }
+                Ok(Some(Incoming::Welcome(welcome))) => self.welcomed(&welcome),
                 Ok(Some(Incoming::Control(message))) => self.answered(message, now),
                 Ok(Some(Incoming::Closed(closed))) => {
                     if matches!(self.step, Step::Busy(_)) {
@@ -257,6 +260,16 @@ impl Directory {
                 self.fail(violation.into(), now);
             }
         }
+    }
+
+    fn welcomed(&mut self, welcome: &Welcome) -> Result<(), Violation> {
+        self.peer = Some(welcome.broker_id);
+        if let (Some(taken), Some(routes)) = (&self.to_head, self.routes_to_head()) {
+            routes.check(taken, welcome)?;
+        }
+        self.connection.send(&Control::Metadata(Metadata {
+            topic: Some(self.topic.clone()),
+        }))
     }
 
     /// The end of the session in place of an answer.
@@ -318,7 +331,7 @@ impl Directory {
                     .connection
                     .send(&Control::DescribeTopic(DescribeTopic { name }));
             }
-            Some(_) if self.to_head => {
+            Some(_) if self.to_head.is_some() => {
                 let what = "the address of the head leads to another broker";
                 self.fail(ConnectionError::Local(what), now);
             }
@@ -399,17 +412,13 @@ impl Directory {
         if self.step != Step::Idle || !(self.refresh || self.topic_request.is_some()) {
             return;
         }
-        let head = self.cluster.as_ref().and_then(|cluster| {
-            let head = cluster
-                .brokers
-                .iter()
-                .find(|broker| broker.id == cluster.head)?;
-            head.address.parse().ok()
+        let routes = self.routes_to_head();
+        let routes = routes.filter(|_| self.topic_request.is_some());
+        self.to_head = routes.and_then(|routes| routes.addresses().nth(self.head_failures));
+        let target = self.to_head.clone().unwrap_or_else(|| {
+            let mut addresses = self.addresses();
+            addresses.swap_remove(self.turn % addresses.len())
         });
-        let head = head.filter(|_| self.topic_request.is_some() && !self.head_failed);
-        let addresses = self.addresses();
-        self.to_head = head.is_some();
-        let target = head.unwrap_or_else(|| addresses[self.turn % addresses.len()]);
         self.peer = None;
         self.step = Step::Busy(now.after(ANSWER_TIMEOUT));
         self.connection.connect(target);
@@ -436,27 +445,43 @@ impl Directory {
 
     fn settle(&mut self, failed: bool, now: Now) {
         if failed {
-            self.head_failed = self.to_head;
-            if !self.to_head {
+            if self.to_head.is_some() {
+                self.head_failures += 1;
+            } else {
+                self.head_failures = 0;
                 self.turn = self.turn.wrapping_add(1);
             }
             let wait = self.backoff.failed(&mut self.random);
             self.step = Step::Waiting(now.after(Duration::from_nanos(wait)));
         } else {
-            self.head_failed = false;
+            self.head_failures = 0;
             self.backoff.succeeded();
             self.step = Step::Idle;
             self.start(now);
         }
     }
 
-    /// Everyone who may know: the bootstrap addresses, then the brokers heard of.
-    fn addresses(&self) -> Vec<SocketAddr> {
+    /// The ways to the head, as the cluster was last heard of.
+    fn routes_to_head(&self) -> Option<Routes> {
+        let cluster = self.cluster.as_ref()?;
+        let mut brokers = cluster.brokers.iter();
+        let head = brokers.find(|broker| broker.id == cluster.head)?;
+        Some(self.ways.to(head, cluster))
+    }
+
+    /// Everyone who may know: the bootstrap addresses, then the brokers heard of, in the way that leads to each for
+    /// certain.
+    fn addresses(&self) -> Vec<Address> {
         let mut addresses = self.bootstrap.clone();
-        let brokers = self.cluster.iter().flat_map(|cluster| &cluster.brokers);
-        let members = brokers.filter(|broker| broker.state != BrokerState::Left);
-        for address in members.filter_map(|broker| broker.address.parse().ok()) {
-            if !addresses.contains(&address) {
+        let Some(cluster) = &self.cluster else {
+            return addresses;
+        };
+        let brokers = cluster.brokers.iter();
+        for broker in brokers.filter(|broker| broker.state != BrokerState::Left) {
+            let routes = self.ways.to(broker, cluster);
+            if let Some(address) = routes.addresses().last()
+                && !addresses.contains(&address)
+            {
                 addresses.push(address);
             }
         }

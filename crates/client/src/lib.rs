@@ -9,7 +9,8 @@
 //!
 //! Publisher and Subscriber are each a core without I/O (`publisher::core`, `subscriber::core`), which simulators
 //! drive as they are, and a thin driver on sockets. Read in this order: `error`, `connection` (a session that speaks
-//! the log's protocol, shared by all), `directory` (who is in the cluster), `peer` (one data broker of it), then
+//! the log's protocol, shared by all), `directory` (who is in the cluster), `transport` (which
+//! way to a broker), `peer` (one data broker of it), then
 //! `publisher`, `subscriber`, `admin`; and the small ones: `wait` (what a client waits for), `backoff`, `profile`, `wake`, `clock`, `bootstrap`, `settings`.
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod socket;
 mod subscriber;
 #[cfg(test)]
 mod testing;
+mod transport;
 mod wait;
 mod wake;
 
@@ -49,11 +51,13 @@ pub use subscriber::{
     Message, MessageStream, OnEvicted, OwnedMessage, ParsePositionsError, Positions, Start,
     Subscriber, SubscriberBuilder,
 };
+pub use transport::{Transport, UnknownTransport};
 pub use wait::{Party, Wait, WaitProbe, WaitReason};
 
 // What the types above have in their signatures.
 pub use embar_meter::{Snapshot, StageRow};
 pub use embar_session::{CloseReason, Closed, Side};
+pub use embar_transport::Address;
 pub use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, ErrorCode, Partition,
     Topic, TopicDescription,
@@ -76,4 +80,5 @@ pub mod sim_api {
     pub use crate::publisher::receipt::{Failure, Outcome};
     pub use crate::subscriber::core::SubscriberCore;
     pub use crate::subscriber::model::{Delivered, Event as SubscriberEvent, SubscriberConfig};
+    pub use crate::transport::Ways;
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_session::{CloseReason, Closed, Side};
+use embar_transport::Address;
 use embar_wire::control::{
     BrokerInfo, BrokerState, ClusterMetadata, ErrorCode, ErrorReply, Welcome,
 };
@@ -19,6 +20,7 @@ use crate::backoff::{Backoff, BackoffLimits};
 use crate::connection::{
     ANSWER_TIMEOUT, Connection, ConnectionError, ConnectionSettings, Violation, refusal_of,
 };
+use crate::transport::Routes;
 use crate::wait::{Party, WaitReason};
 
 /// A broker may not know a new topic yet; after this long it does not know it at all.
@@ -77,6 +79,14 @@ pub(crate) struct Peer {
     state: BrokerState,
     incarnation: u32,
     address: Option<SocketAddr>,
+    /// How to get there.
+    routes: Routes,
+    /// Where this connection goes, or went last.
+    taken: Option<Address>,
+    /// It led to the broker.
+    arrived: bool,
+    /// It did not, and there is another way.
+    rerouted: bool,
     backoff: Backoff,
 }
 
@@ -100,14 +110,20 @@ impl Peer {
             state: BrokerState::Gone,
             incarnation: 0,
             address: None,
+            routes: Routes::default(),
+            taken: None,
+            arrived: false,
+            rerouted: false,
             backoff: Backoff::new(BackoffLimits::default()),
         }
     }
 
-    /// The cluster's word about the broker; `None`: it is not in the cluster.
-    pub(crate) fn heard_of(&mut self, info: Option<&BrokerInfo>, now: Now) {
+    /// The cluster's word about the broker, and the ways to it; `None`: it is not in the cluster.
+    pub(crate) fn heard_of(&mut self, found: Option<(&BrokerInfo, Routes)>, now: Now) {
         let mut renewed = false;
-        if let Some(info) = info {
+        let info = found.as_ref().map(|(info, _)| *info);
+        if let Some((info, routes)) = found {
+            self.routes = routes;
             let address = info.address.parse().ok();
             renewed = address != self.address || info.incarnation != self.incarnation;
             self.address = address;
@@ -141,7 +157,7 @@ impl Peer {
             Absence::Avoid | Absence::Choose => self.state == BrokerState::Ready,
             Absence::Retry => matches!(self.state, BrokerState::Ready | BrokerState::Draining),
         };
-        serves && self.address.is_some()
+        serves && !self.routes.is_empty()
     }
 
     /// Whether it was removed from the cluster: nothing of it is waited for.
@@ -195,7 +211,7 @@ impl Peer {
     pub(crate) fn party(&self, reason: WaitReason) -> Party {
         Party {
             broker: Some(self.broker),
-            address: self.address,
+            address: self.address.map(Address::Tcp),
             reason,
         }
     }
@@ -227,11 +243,15 @@ impl Peer {
     /// Whether the right broker is at the other end.
     pub(crate) fn check(&mut self, welcome: &Welcome) -> Result<(), Violation> {
         self.welcomed = true;
-        if welcome.broker_id == self.broker {
-            return Ok(());
+        if welcome.broker_id != self.broker {
+            let found = welcome.broker_id;
+            return Err(format!("broker {found} answers at the address of {}", self.broker).into());
         }
-        let found = welcome.broker_id;
-        Err(format!("broker {found} answers at the address of {}", self.broker).into())
+        if let Some(taken) = &self.taken {
+            self.routes.check(taken, welcome)?;
+        }
+        self.arrived = true;
+        Ok(())
     }
 
     /// The broker does what was asked of it.
@@ -319,9 +339,11 @@ impl Peer {
         self.connection.tick(now);
         match self.phase {
             Phase::Waiting(at) if at <= now => {
-                if let Some(address) = self.address {
+                if let Some(address) = self.next_address() {
                     self.phase = Phase::Opening(now.after(ANSWER_TIMEOUT));
                     self.welcomed = false;
+                    self.arrived = false;
+                    self.taken = Some(address.clone());
                     self.connection.connect(address);
                 }
             }
@@ -330,10 +352,30 @@ impl Peer {
         }
     }
 
+    /// Whether the connection that ended took a way that did not lead to the broker: the next takes another, at once.
+    pub(crate) fn is_rerouted(&self) -> bool {
+        self.rerouted
+    }
+
+    /// The connection before went by the Unix socket, and not to the broker.
+    fn went_astray(&self) -> bool {
+        !self.arrived && matches!(self.taken, Some(Address::Unix(_)))
+    }
+
+    /// Where to connect next: not twice in a row to a socket file that does not lead to the broker.
+    fn next_address(&self) -> Option<Address> {
+        let mut addresses = self.routes.addresses();
+        let first = addresses.next()?;
+        match self.went_astray() {
+            true => Some(addresses.next().unwrap_or(first)),
+            false => Some(first),
+        }
+    }
+
     pub(crate) fn next_tick(&self) -> Option<Now> {
         let own = match self.phase {
             // There is nothing to do before the cluster says where it is.
-            Phase::Waiting(at) => self.address.map(|_| at),
+            Phase::Waiting(at) => (!self.routes.is_empty()).then_some(at),
             Phase::Opening(at) => Some(at),
             _ => None,
         };
@@ -349,6 +391,19 @@ impl Peer {
     ) -> Option<ErrorReply> {
         self.ending(cause);
         self.connection.disconnected();
+        self.rerouted =
+            self.went_astray() && self.routes.tcp.is_some() && self.phase != Phase::Done;
+        if self.rerouted {
+            let broker = self.broker;
+            let why = self.last_error.as_ref().map(ToString::to_string);
+            tracing::info!(broker, why, "its Unix socket cannot be used: TCP is");
+            self.refusal = None;
+            self.phase = match self.absence == Absence::Avoid && !self.is_ready() {
+                true => Phase::Parked,
+                false => Phase::Waiting(now),
+            };
+            return None;
+        }
         let refusal = self.refusal.take();
         self.refused_with = refusal.as_ref().map(|it| it.code);
         self.refused.clone_from(&refusal);

@@ -19,6 +19,8 @@ pub mod publisher {
             "messages",
             "batches_resent",
             "reconnects",
+            "tcp_connections",
+            "unix_connections",
         ],
     };
 
@@ -46,6 +48,10 @@ pub mod publisher {
     pub const BATCHES_RESENT: usize = 5;
     /// Connections opened again after a loss.
     pub const RECONNECTS: usize = 6;
+    /// Connections made to data brokers by TCP.
+    pub const TCP_CONNECTIONS: usize = 7;
+    /// The same by Unix sockets.
+    pub const UNIX_CONNECTIONS: usize = 8;
 }
 
 /// Stages and counters of a subscriber.
@@ -62,6 +68,8 @@ pub mod subscriber {
             "recv_eagain",
             "batches",
             "messages",
+            "tcp_connections",
+            "unix_connections",
         ],
     };
 
@@ -82,6 +90,10 @@ pub mod subscriber {
     pub const BATCHES: usize = 3;
     /// Messages in delivered batches.
     pub const MESSAGES: usize = 4;
+    /// Connections made to data brokers by TCP.
+    pub const TCP_CONNECTIONS: usize = 5;
+    /// The same by Unix sockets.
+    pub const UNIX_CONNECTIONS: usize = 6;
 }
 
 #[cfg(test)]
@@ -95,13 +107,13 @@ mod tests {
             "WaitForAck"
         );
         assert_eq!(
-            publisher::SCHEMA.counters[publisher::RECONNECTS],
-            "reconnects"
+            publisher::SCHEMA.counters[publisher::UNIX_CONNECTIONS],
+            "unix_connections"
         );
         assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
         assert_eq!(
-            subscriber::SCHEMA.counters[subscriber::MESSAGES],
-            "messages"
+            subscriber::SCHEMA.counters[subscriber::UNIX_CONNECTIONS],
+            "unix_connections"
         );
     }
 }

@@ -1,19 +1,21 @@
 //! What the builders of publishers and subscribers have in common.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_transport::Address;
 use embar_wire::topic::check_topic_name;
 
 use crate::bootstrap;
 use crate::connection::MAX_NAME_BYTES;
 use crate::error::{AddressError, SettingError};
+use crate::transport::{Transport, Ways};
 use crate::wait::WaitProbe;
 
 /// Settings of any client.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientSettings {
     bootstrap: String,
+    pub(crate) transport: Transport,
     pub(crate) name: String,
     pub(crate) topic: String,
     pub(crate) open_timeout: Duration,
@@ -26,6 +28,7 @@ impl ClientSettings {
     pub(crate) fn new(bootstrap: &str) -> Self {
         Self {
             bootstrap: bootstrap.to_string(),
+            transport: Transport::Auto,
             name: format!("embar-client {}", env!("CARGO_PKG_VERSION")),
             topic: String::new(),
             open_timeout: Duration::from_secs(5),
@@ -36,8 +39,13 @@ impl ClientSettings {
     }
 
     /// The bootstrap addresses. Names are looked up, which may block.
-    pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, AddressError> {
+    pub(crate) fn addresses(&self) -> Result<Vec<Address>, AddressError> {
         bootstrap::resolve(&self.bootstrap)
+    }
+
+    /// By which ways it may connect.
+    pub(crate) fn ways(&self) -> Ways {
+        Ways::of(self.transport)
     }
 
     /// Checks the topic's and the client's name, and that these limits and those of any client leave some time.
@@ -69,6 +77,12 @@ macro_rules! client_setters {
         /// The topic; required.
         pub fn topic(mut self, name: impl Into<String>) -> Self {
             self.client.topic = name.into();
+            self
+        }
+
+        /// By which transport to connect to brokers. Default [`Transport::Auto`].
+        pub fn transport(mut self, transport: Transport) -> Self {
+            self.client.transport = transport;
             self
         }
 

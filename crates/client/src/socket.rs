@@ -1,9 +1,25 @@
 //! The socket of one channel, for the thread that drives it: does on the reactor what the core asks for, and says when
 //! the reactor has given all buffers back, so that the core may hear that the connection is gone.
 
-use embar_transport::{Epoll, Reactor, Token};
+use std::io;
+
+use embar_transport::socket::SocketOptions;
+use embar_transport::{Address, Epoll, Reactor, Token};
 
 use crate::connection::{ConnectionAction, ConnectionError};
+
+/// Options of a client's sockets. By a Unix socket it speaks only to its own user's brokers, and root's.
+pub(crate) fn options() -> SocketOptions {
+    SocketOptions {
+        same_user: true,
+        ..SocketOptions::default()
+    }
+}
+
+/// A reactor for a client's sockets.
+pub(crate) fn reactor() -> io::Result<Epoll> {
+    Epoll::with_options(options())
+}
 
 /// One channel's connection, if it has one. The core may be told that it is gone only when the reactor has given all of
 /// its buffers back.
@@ -11,6 +27,8 @@ use crate::connection::{ConnectionAction, ConnectionError};
 pub(crate) struct Socket {
     /// Kept until all buffers are back.
     token: Option<Token>,
+    /// By a Unix socket.
+    is_unix: bool,
     /// Closed, for this reason.
     ending: Option<ConnectionError>,
     /// Buffers with the reactor.
@@ -33,9 +51,15 @@ impl Socket {
         self.ending.is_none()
     }
 
+    /// Whether its connection goes by a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.is_unix
+    }
+
     /// Does what the core asks for. What it asks for between the end of a connection and the report of it is void.
     pub(crate) fn perform(&mut self, action: ConnectionAction, reactor: &mut Epoll) {
         if let ConnectionAction::Connect(address) = action {
+            self.is_unix = matches!(address, Address::Unix(_));
             match reactor.connect(address) {
                 Ok(token) => self.token = Some(token),
                 Err(error) => self.ending = Some(error.into()),

@@ -1,14 +1,13 @@
 //! What tests of both cores share: frames a broker would send, and a driver that does nothing by itself.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_frame::{
     CHECKSUM_BYTES, FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now, verify_checksum,
 };
 use embar_session::{Incoming, RingPools, SessionConfig, Step};
-use embar_transport::{RecvBuf, SendBuf};
+use embar_transport::{Address, RecvBuf, SendBuf};
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
     Hello, Role, Welcome,
@@ -26,7 +25,10 @@ type Session = embar_session::SessionCore<LogProtocol>;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-pub(crate) fn bootstrap() -> Vec<SocketAddr> {
+/// Nonce of the region of every test's cluster.
+pub(crate) const REGION: u64 = 77;
+
+pub(crate) fn bootstrap() -> Vec<Address> {
     vec!["127.0.0.1:9400".parse().expect("an address")]
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn far_end(hello: &[u8]) -> (Session, Vec<u8>) {
 }
 
 /// A broker's end that is open, and what it said for that.
-fn open_end(broker_id: u32) -> (Session, Vec<u8>) {
+fn open_end(broker_id: u32, region: u64) -> (Session, Vec<u8>) {
     let greeting = Hello {
         role: Role::Client,
         name: String::new(),
@@ -85,6 +87,7 @@ fn open_end(broker_id: u32) -> (Session, Vec<u8>) {
         max_control_bytes: Limits::default().max_control_bytes,
         max_batch_bytes: Limits::default().max_batch_bytes,
         server: "test".into(),
+        region,
     };
     far.welcome(&welcome.to_greeting(), Now(0))
         .expect("decided now");
@@ -94,26 +97,31 @@ fn open_end(broker_id: u32) -> (Session, Vec<u8>) {
 
 /// What broker `broker_id` answers to a Hello.
 pub(crate) fn welcome(broker_id: u32) -> Vec<u8> {
-    open_end(broker_id).1
+    welcome_of(broker_id, REGION)
+}
+
+/// The same of a broker of another cluster, or of this.
+pub(crate) fn welcome_of(broker_id: u32, region: u64) -> Vec<u8> {
+    open_end(broker_id, region).1
 }
 
 /// What a broker says that drains.
 pub(crate) fn goodbye() -> Vec<u8> {
-    let (mut far, _) = open_end(0);
+    let (mut far, _) = open_end(0, REGION);
     far.goodbye("test");
     said(&mut far)
 }
 
 /// A sign of life from a broker.
 pub(crate) fn pong() -> Vec<u8> {
-    let (mut far, _) = open_end(0);
+    let (mut far, _) = open_end(0, REGION);
     far.ping();
     said(&mut far)
 }
 
 /// What a broker says as the last thing, with a code of its own.
 pub(crate) fn refused(code: ErrorCode) -> Vec<u8> {
-    let (mut far, _) = open_end(0);
+    let (mut far, _) = open_end(0, REGION);
     far.refuse(code.number(), "refused", Now(0));
     said(&mut far)
 }
@@ -169,12 +177,15 @@ pub(crate) fn cluster_of(
             BrokerRole::Member
         },
         takes_data: id > 0,
+        socket_machine: 0,
     };
     Control::ClusterMetadata(ClusterMetadata {
         head: 0,
         brokers: (0..=data).map(broker).collect(),
         topic_order,
         sequencer: None,
+        region: 0,
+        socket_dir: String::new(),
     })
 }
 
@@ -213,7 +224,7 @@ pub(crate) fn control_frames(bytes: &[u8]) -> Vec<Control> {
 /// What a core asked the driver for on one channel, and what it sent.
 #[derive(Default)]
 pub(crate) struct Socket {
-    pub(crate) connecting: Option<SocketAddr>,
+    pub(crate) connecting: Option<Address>,
     pub(crate) receiving: Option<RecvBuf>,
     pub(crate) sent: Vec<Control>,
     /// Heartbeats it sent.

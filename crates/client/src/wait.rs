@@ -4,10 +4,10 @@
 //! nobody asks.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use embar_transport::Address;
 use embar_wire::control::ErrorCode;
 
 /// What a client waits for at one moment.
@@ -27,7 +27,7 @@ pub struct Party {
     /// The broker's number, if it is a certain one.
     pub broker: Option<u32>,
     /// Where it is, if that is known.
-    pub address: Option<SocketAddr>,
+    pub address: Option<Address>,
     /// What for.
     pub reason: WaitReason,
 }
@@ -92,7 +92,7 @@ impl fmt::Display for WaitReason {
 
 impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.broker, self.address, &self.reason) {
+        match (self.broker, &self.address, &self.reason) {
             (Some(broker), Some(address), _) => write!(f, "broker {broker} at {address}")?,
             (Some(broker), None, _) => write!(f, "broker {broker}")?,
             (None, Some(address), _) => write!(f, "a broker at {address}")?,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_wait_says_whom_and_why() {
-        let address = SocketAddr::from(([127, 0, 0, 1], 9401));
+        let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 9401)));
         let party = |broker, address, reason| Party {
             broker,
             address,

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_client::{Admin, AdminError, WaitProbe};
+use embar_client::{Admin, AdminError, Transport, WaitProbe};
 
 use crate::progress::Progress;
 use crate::waiting::WaitReporter;
@@ -17,6 +17,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Connector {
     bootstrap: String,
+    transport: Transport,
     progress: Arc<dyn Progress>,
 }
 
@@ -40,8 +41,15 @@ impl Connector {
     pub fn new(bootstrap: impl Into<String>, progress: Arc<dyn Progress>) -> Self {
         Self {
             bootstrap: bootstrap.into(),
+            transport: Transport::Auto,
             progress,
         }
+    }
+
+    /// Connects by this transport.
+    #[must_use]
+    pub fn by(self, transport: Transport) -> Self {
+        Self { transport, ..self }
     }
 
     /// To the broker at `address`.
@@ -54,6 +62,11 @@ impl Connector {
         &self.bootstrap
     }
 
+    /// By which transport its clients connect to brokers.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// A client whose requests may take 5 s each.
     pub fn admin(&self) -> Result<ReportingAdmin, AdminError> {
         self.admin_within(ANSWER_WITHIN)
@@ -61,7 +74,8 @@ impl Connector {
 
     /// A client whose requests may take `limit` each.
     pub fn admin_within(&self, limit: Duration) -> Result<ReportingAdmin, AdminError> {
-        let admin = Admin::connect(&self.bootstrap)?.timeout(limit);
+        let admin = Admin::connect(&self.bootstrap)?;
+        let admin = admin.timeout(limit).transport(self.transport);
         Ok(ReportingAdmin {
             _reporter: self.report_waits(&admin.wait_probe(), None),
             admin,

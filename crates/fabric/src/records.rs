@@ -186,7 +186,9 @@ records! {
         /// 4 or 6; 0 while it has no address.
         42 family: u8,
         /// Zero.
-        43 reserved: [u8; 13],
+        43 reserved: [u8; 5],
+        /// The machine on which it listens on the socket file of its row, too; 0 while it does not.
+        48 socket_machine: u64,
     }
 
     /// Chains of which something has changed.

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use embar_client::sim_api::{ChannelId, ConnectionAction};
 use embar_frame::Now;
-use embar_transport::{RecvBuf, SendBuf};
+use embar_transport::{Address, RecvBuf, SendBuf};
 
 pub use byzantine::ByzantineClient;
 pub use flooding::FloodingClient;
@@ -43,7 +43,10 @@ pub enum SocketOp {
 impl From<ConnectionAction> for SocketOp {
     fn from(action: ConnectionAction) -> Self {
         match action {
-            ConnectionAction::Connect(address) => Self::Connect(address),
+            ConnectionAction::Connect(Address::Tcp(address)) => Self::Connect(address),
+            ConnectionAction::Connect(Address::Unix(path)) => {
+                unreachable!("clients here know TCP only, and not {}", path.display())
+            }
             ConnectionAction::Send(buf) => Self::Send(buf),
             ConnectionAction::Receive(buf) => Self::Receive(buf),
             ConnectionAction::ShutdownWrite => Self::ShutdownWrite,

@@ -13,6 +13,7 @@ pub fn of_broker(config: &BrokerConfig) -> Vec<String> {
     let plain = BrokerConfig::default();
     let mut arguments = Arguments(Vec::new());
     arguments.flag("insecure-listen", config.insecure_listen);
+    arguments.flag("no-unix-socket", !config.unix_socket);
     arguments.flag("no-metering", !config.metering);
     let mut number = |name, value, plain| arguments.value(name, value, plain, u64::to_string);
     number(

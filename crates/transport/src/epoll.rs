@@ -324,7 +324,7 @@ impl Reactor<Mapped> for Epoll {
     fn connect(&mut self, address: impl Into<Address>) -> io::Result<Token> {
         let address = address.into();
         let stream = socket::open_stream(&address, &self.options)?;
-        let started = socket::start_connect(&stream, &address);
+        let started = socket::start_connect(&stream, &address, &self.options);
         let waiting = matches!(started, Ok(false));
         let token = self.add_stream(stream, waiting)?;
         if !waiting {

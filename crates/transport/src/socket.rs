@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 pub use address::{Address, AddressError, Peer};
 pub use stream::{Listener, Stream};
-pub use unix::SocketFile;
+pub use unix::{MAX_UNIX_PATH_BYTES, SocketFile, machine_id};
 
 /// Why a socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,10 @@ pub struct SocketOptions {
     /// How many connections may wait to be accepted (listeners only; capped by
     /// `net.core.somaxconn`). Default 1024.
     pub backlog: u16,
+    /// Connect by a socket file only to a listener of this process's user or of root, and refuse any
+    /// other with `PermissionDenied`, before a byte is sent: so nobody else can put a file in the place
+    /// of one that is expected. The user is that of the process that listened. Default false.
+    pub same_user: bool,
 }
 
 impl Default for SocketOptions {
@@ -84,6 +88,7 @@ impl Default for SocketOptions {
             recv_buffer_bytes: None,
             send_buffer_bytes: None,
             backlog: 1024,
+            same_user: false,
         }
     }
 }
@@ -154,7 +159,7 @@ pub fn connect(
         apply_sizes(&stream, options)?;
         let deadline = Instant::now() + timeout;
         // The kernel says neither when the backlog has room again, nor lets a wait end in time.
-        while let Err(error) = unix::connect(&stream, path) {
+        while let Err(error) = unix::connect(&stream, path, options.same_user) {
             if error.kind() != io::ErrorKind::WouldBlock {
                 return Err(error);
             }
@@ -206,10 +211,14 @@ pub(crate) fn open_stream(address: &Address, options: &SocketOptions) -> io::Res
 }
 
 /// Starts to connect; true if that is done already.
-pub(crate) fn start_connect(stream: &Stream, address: &Address) -> io::Result<bool> {
+pub(crate) fn start_connect(
+    stream: &Stream,
+    address: &Address,
+    options: &SocketOptions,
+) -> io::Result<bool> {
     match address {
         Address::Tcp(address) => start_connect_tcp(stream, *address),
-        Address::Unix(path) => unix::connect(stream, path).map(|()| true),
+        Address::Unix(path) => unix::connect(stream, path, options.same_user).map(|()| true),
     }
 }
 
@@ -320,6 +329,7 @@ mod tests {
             recv_buffer_bytes: Some(32 * 1024),
             send_buffer_bytes: Some(48 * 1024),
             backlog: 4,
+            ..SocketOptions::default()
         };
         let listener = listen_tcp(loopback(), &options).unwrap();
         let address = listener.local_addr().unwrap();

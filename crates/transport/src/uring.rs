@@ -343,7 +343,7 @@ impl Reactor<Mapped> for Uring {
     fn connect(&mut self, address: impl Into<Address>) -> io::Result<Token> {
         let address = address.into();
         let stream = socket::open_stream(&address, &self.options)?;
-        let started = socket::start_connect(&stream, &address);
+        let started = socket::start_connect(&stream, &address, &self.options);
         let token = self.entries.next_token();
         let mut connection = Connection::new(stream);
         if matches!(started, Ok(false)) {

@@ -94,6 +94,8 @@ fn one_of_each() -> Vec<Control> {
             head: 0,
             topic_order: Some(Order::None),
             sequencer: Some(4),
+            region: 5,
+            socket_dir: "/dev/shm/r/sockets".into(),
             brokers: vec![BrokerInfo {
                 id: 1,
                 state: BrokerState::Ready,
@@ -101,6 +103,7 @@ fn one_of_each() -> Vec<Control> {
                 incarnation: 2,
                 role: BrokerRole::Member,
                 takes_data: true,
+                socket_machine: u64::MAX,
             }],
         }),
         Control::StatusReply(StatusReply {
@@ -122,6 +125,8 @@ fn one_of_each() -> Vec<Control> {
                 heartbeat_age_ns: 15,
                 repaired_records: 16,
                 damaged_records: 17,
+                unix_connections: 18,
+                refused_users: 19,
             }],
         }),
         Control::ProfileReply(ProfileReply {
@@ -241,6 +246,7 @@ fn greetings_survive_the_handshake_and_their_parts_do_not_mix() {
         max_control_bytes: 4,
         max_batch_bytes: 5,
         server: "embar 0.1".into(),
+        region: 6,
     };
     let bytes = welcome.to_greeting();
     assert_eq!(Welcome::from_greeting(&bytes).as_ref(), Ok(&welcome));

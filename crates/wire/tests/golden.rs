@@ -143,8 +143,9 @@ fn greetings() {
         max_control_bytes: 3,
         max_batch_bytes: 300,
         server: "x".into(),
+        region: 7,
     };
-    let expected = b"\x10\x01\x18\x02\x20\x03\x28\xac\x02\x32\x01x";
+    let expected = b"\x10\x01\x18\x02\x20\x03\x28\xac\x02\x32\x01x\x38\x07";
     assert_eq!(welcome.to_greeting(), expected);
 }
 

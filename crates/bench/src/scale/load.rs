@@ -116,6 +116,7 @@ impl LoadJob {
     fn open(&self, number: u32) -> Result<Publisher> {
         let load = &self.load;
         let builder = Publisher::builder(self.connector.bootstrap())
+            .transport(self.connector.transport())
             .topic(load.topic(number))
             .batch_bytes(load.batch_bytes as usize)
             .auto_create(false)

@@ -2,7 +2,6 @@
 //! follows.
 
 use anyhow::Result;
-use embar_console::connect::Connector;
 use embar_console::context::Context;
 
 use super::load::{LoadJob, ScaleTrial, allow_files};
@@ -53,7 +52,7 @@ fn trials(
         duration: plan.duration,
         trials: plan.trials,
         warmup: plan.warmup,
-        connector: Connector::to(private.cluster.head(), context.progress.clone()),
+        connector: cluster.connector(private.cluster.head(), context.progress.clone()),
         pids: private.pids(),
     };
     let trials = private

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use embar_client::Transport;
 use embar_console::setting::BadSetting;
 use embar_console::size::{Size, as_seconds};
 use serde::Serialize;
@@ -251,6 +252,7 @@ impl ScalePlan {
             trials: self.trials,
             warmup: self.warmup,
             metering: Metering::On,
+            transport: Transport::Tcp,
         }
     }
 }

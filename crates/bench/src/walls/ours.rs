@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use embar_client::{Start, Subscriber};
+use embar_client::{Start, Subscriber, Transport};
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
@@ -45,7 +45,8 @@ impl Ours {
     pub fn new(plan: &WallsPlan, private: &PrivateCluster, context: &Context) -> Self {
         Self {
             plan: plan.clone(),
-            connector: Connector::to(private.cluster.head(), context.progress.clone()),
+            connector: Connector::to(private.cluster.head(), context.progress.clone())
+                .by(Transport::Tcp),
             pids: private.pids(),
             data_brokers: private.data_brokers(),
         }
@@ -83,6 +84,7 @@ impl Ours {
             .first()
             .context("there is an order level")?;
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
+            .transport(self.connector.transport())
             .topic(topic(*order))
             .from(Start::Earliest)
             .until_end(true)

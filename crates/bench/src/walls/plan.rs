@@ -190,6 +190,7 @@ impl WallsPlan {
             trials: self.trials,
             warmup: self.warmup,
             metering: Metering::On,
+            transport: embar_client::Transport::Tcp,
         }
     }
 

@@ -1,7 +1,6 @@
 //! One network thread: carries events from its reactor to its shard, and the shard's actions back.
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_memory::Mapped;
 use embar_transport::socket::SocketOptions;
-use embar_transport::{Completion, Epoll, IoCounters, Reactor, Stream, Token, Waker};
+use embar_transport::{Completion, Epoll, IoCounters, Listener, Reactor, Stream, Token, Waker};
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
@@ -26,7 +25,7 @@ pub(super) struct ThreadSpec {
     pub number: u16,
     pub node: Arc<Node<Mapped>>,
     /// Of the thread that accepts.
-    pub listener: Option<TcpListener>,
+    pub listeners: Vec<Listener>,
     pub options: SocketOptions,
     pub stop: Arc<StopSignal>,
     pub clock: Clock,
@@ -60,8 +59,8 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
     let (siblings, introduced) = mpsc::channel();
     let (ready, result) = mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        let (reactor, listener, wakeups) =
-            match open(spec.options, spec.listener, parker, spec.node) {
+        let (reactor, listeners, wakeups) =
+            match open(spec.options, spec.listeners, parker, spec.node) {
                 Ok(opened) => opened,
                 Err(error) => return drop(ready.send(Err(error))),
             };
@@ -81,7 +80,7 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
             clock: spec.clock,
             next_sibling: 0,
             next_tick: Now(0),
-            listener,
+            listeners,
             counted: IoCounters::default(),
             draining: false,
         };
@@ -99,20 +98,23 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
 }
 
 /// What a thread opens for itself: its reactor, which listens and is woken by the sequencer.
-type Opened = (Epoll, Option<Token>, Option<SequencerWakeups>);
+type Opened = (Epoll, Vec<Token>, Option<SequencerWakeups>);
 
 fn open(
     options: SocketOptions,
-    listener: Option<TcpListener>,
+    listeners: Vec<Listener>,
     parker: Option<Parker>,
     node: Arc<Node<Mapped>>,
 ) -> io::Result<Opened> {
     let mut reactor = Epoll::with_options(options)?;
     let listen = |listener| Reactor::<Mapped>::listen(&mut reactor, listener);
-    let listener = listener.map(listen).transpose()?;
+    let listeners = listeners
+        .into_iter()
+        .map(listen)
+        .collect::<Result<_, _>>()?;
     let attach = |parker| SequencerWakeups::attach(parker, node, &mut reactor);
     let wakeups = parker.map(attach).transpose()?;
-    Ok((reactor, listener, wakeups))
+    Ok((reactor, listeners, wakeups))
 }
 
 /// Lets the threads run, each knowing all others.
@@ -144,7 +146,7 @@ struct NetworkThread {
     /// Which thread gets the connection that is accepted next.
     next_sibling: usize,
     next_tick: Now,
-    listener: Option<Token>,
+    listeners: Vec<Token>,
     /// What the reactor had counted when the meter last took it over.
     counted: IoCounters,
     draining: bool,
@@ -250,10 +252,14 @@ impl NetworkThread {
     }
 
     fn admit(&mut self, stream: Stream, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
-        let peer = stream.peer().ok().and_then(|peer| peer.tcp());
+        // One that is gone already needs no service.
+        let (Ok(peer), Ok(is_trusted)) = (stream.peer(), stream.is_trusted()) else {
+            return;
+        };
         match self.reactor.add(stream) {
-            Ok(token) => self.shard.opened(token, peer, at, actions),
-            Err(error) => tracing::warn!(?peer, "cannot take a connection: {error}"),
+            Ok(token) if is_trusted => self.shard.opened(token, peer.tcp(), at, actions),
+            Ok(token) => self.shard.opened_by_stranger(token, at, actions),
+            Err(error) => tracing::warn!(%peer, "cannot take a connection: {error}"),
         }
     }
 
@@ -303,7 +309,7 @@ impl NetworkThread {
         if std::mem::replace(&mut self.draining, true) {
             return;
         }
-        if let Some(listener) = self.listener.take() {
+        for listener in std::mem::take(&mut self.listeners) {
             self.reactor.close(listener);
         }
         self.shard.drain(at, actions);

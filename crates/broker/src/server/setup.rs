@@ -10,6 +10,7 @@ use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerRow;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
+use embar_transport::Listener;
 use embar_transport::socket::SocketOptions;
 
 use super::progress::Progress;
@@ -18,6 +19,7 @@ use super::role::Role;
 use super::sequencer_thread::{self, SequencerThread, is_alive};
 use super::start_error::StartError;
 use super::stop::StopSignal;
+use super::unix_socket::UnixSocket;
 use crate::broker_row::BrokerRowPublisher;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
@@ -38,6 +40,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Joined {
     pub node: Arc<Node<Mapped>>,
     pub claim: Arc<Claim>,
+    /// For clients on this machine.
+    pub unix_listener: Option<Listener>,
     pub recovered: Recovered,
     /// Has beaten once.
     pub heartbeat: Heartbeat<Mapped>,
@@ -68,7 +72,15 @@ pub(super) fn join(
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     let claim = Arc::new(claim);
-    let (row, heartbeat) = announce(&region, &claim, &config, address, clock);
+    let unix_socket = match config.unix_socket {
+        true => UnixSocket::open(&region, claim.row(), &socket_options(&config)),
+        false => None,
+    };
+    let mut described = describe(&config, address, clock);
+    described.socket_machine = unix_socket
+        .as_ref()
+        .map_or(0, |socket| socket.machine.get());
+    let (row, heartbeat) = announce(&region, &claim, described, clock);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     region.prefault(claim.row(), threads, &|done, total| {
         progress(Progress::Prefault { done, total })
@@ -99,20 +111,15 @@ pub(super) fn join(
     Ok(Joined {
         node: Arc::new(node),
         claim,
+        unix_listener: unix_socket.map(|socket| socket.listener),
         recovered,
         heartbeat,
         sequencer,
     })
 }
 
-/// Publishes that the owner of the claim starts, and beats once.
-fn announce(
-    region: &Region<Mapped>,
-    claim: &Claim,
-    config: &BrokerConfig,
-    address: SocketAddr,
-    clock: Clock,
-) -> (BrokerRowPublisher<Mapped>, Heartbeat<Mapped>) {
+/// What this process says of itself in its row.
+fn describe(config: &BrokerConfig, address: SocketAddr, clock: Clock) -> BrokerRow {
     let mut row = BrokerRow {
         pid: std::process::id(),
         lanes: config.network_threads,
@@ -120,6 +127,16 @@ fn announce(
         ..BrokerRow::default()
     };
     row.set_address(address);
+    row
+}
+
+/// Publishes that the owner of the claim starts, and beats once.
+fn announce(
+    region: &Region<Mapped>,
+    claim: &Claim,
+    row: BrokerRow,
+    clock: Clock,
+) -> (BrokerRowPublisher<Mapped>, Heartbeat<Mapped>) {
     let publisher = BrokerRowPublisher::start(region, claim, row);
     let mut heartbeat = Heartbeat::new(region, claim, row.pid);
     heartbeat.begin(clock.read());

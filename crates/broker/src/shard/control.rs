@@ -239,6 +239,8 @@ impl<M: Memory> ShardState<M> {
                 heartbeat_age_ns: at.wall.0.saturating_sub(heartbeat),
                 repaired_records: of(Damage::Repaired),
                 damaged_records: of(Damage::Lost),
+                unix_connections: node.unix_connections() as u64,
+                refused_users: counter(Counter::RefusedUsers),
             }],
         })
     }

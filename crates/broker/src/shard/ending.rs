@@ -48,8 +48,9 @@ impl<M: Memory> ShardState<M> {
             } => self.node.log().release_session(session.slot),
             _ => {}
         }
+        let by_unix = connection.peer_address.is_none();
         self.node
-            .connection_closed(connection.peer_id, connection.counted);
+            .connection_closed(connection.peer_id, by_unix, connection.counted);
         true
     }
 

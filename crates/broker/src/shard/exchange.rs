@@ -130,6 +130,7 @@ impl<M: Memory> ShardState<M> {
             max_control_bytes: self.limits.max_control_bytes,
             max_batch_bytes: self.limits.max_batch_bytes,
             server: concat!("embar ", env!("CARGO_PKG_VERSION")).into(),
+            region: self.node.region.nonce().into(),
         };
         match hello {
             Ok(_) => {

@@ -182,6 +182,7 @@ pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Contro
                 BrokerRole::Member
             },
             takes_data: node.region.geometry().takes_data(id),
+            socket_machine: row.socket_machine,
         })
     });
     Control::ClusterMetadata(ClusterMetadata {
@@ -192,5 +193,7 @@ pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Contro
             .sequencer()
             .filter(|row| node.alive(*row))
             .map(u32::from),
+        region: node.region.nonce().into(),
+        socket_dir: node.socket_dir(),
     })
 }

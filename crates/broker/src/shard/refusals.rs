@@ -11,6 +11,8 @@ pub(super) type Reply = Result<Control, ErrorReply>;
 
 /// To the peers of a broker that stops.
 pub(super) const STOPPING: &str = "this broker is stopping";
+/// To a process that may not use the Unix socket.
+pub(super) const WRONG_USER: &str = "this socket is for processes of the broker's user and of root: connect by TCP, or run as that user";
 /// To a publisher whose batch would keep a broker from leaving.
 pub(super) const LEAVES: &str = "this broker leaves the cluster: publish to another";
 /// To a subscriber whose batches this broker evicted while it sent them.

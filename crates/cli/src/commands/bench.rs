@@ -19,7 +19,8 @@ use clap::{Args, Subcommand};
 use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
 use embar_bench::private_cluster::sweep;
 use embar_bench::wall::drive::WallPlan;
-use embar_bench::wall::stream::Transport;
+use embar_bench::wall::stream;
+use embar_client::Transport;
 use embar_console::size::Size;
 
 use crate::context::Context;
@@ -95,6 +96,10 @@ struct CommonArgs {
     /// Bytes of a batch
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     batch_size: Size,
+    /// How clients connect to brokers: tcp, unix, or auto (Unix sockets where they can). TCP unless told otherwise, so
+    /// that figures can be compared with those of other runs
+    #[arg(long, value_name = "HOW", default_value_t = Transport::Tcp)]
+    transport: Transport,
 }
 
 impl CommonArgs {
@@ -118,6 +123,7 @@ impl CommonArgs {
             trials: self.trials,
             warmup: self.warmup,
             metering,
+            transport: self.transport,
         })
     }
 
@@ -134,7 +140,10 @@ impl CommonArgs {
 /// A wall with the connections of a publisher.
 fn wall_of(plan: &BenchPlan) -> WallPlan {
     WallPlan {
-        transport: Transport::Tcp,
+        transport: match plan.transport {
+            Transport::Tcp => stream::Transport::Tcp,
+            _ => stream::Transport::Unix,
+        },
         receivers: plan.data_brokers,
         connections_per_receiver: plan.threads_per_broker as u16,
         read_connections_per_receiver: 1,
@@ -194,7 +203,7 @@ mod tests {
     #[test]
     fn the_plan_is_exactly_what_was_asked_for() {
         let line = "x -m 100 -o 1 --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
-                    --network-threads 2 --region-size 64MiB --batch-size 1MiB";
+                    --network-threads 2 --region-size 64MiB --batch-size 1MiB --transport unix";
         let common = Line::try_parse_from(line.split_whitespace())
             .expect("options")
             .common;
@@ -220,6 +229,7 @@ mod tests {
             (plan.network_threads, plan.region_bytes, plan.batch_bytes),
             (2, 64 << 20, 1 << 20)
         );
+        assert_eq!(plan.transport, Transport::Unix);
         let wall = wall_of(&plan);
         assert_eq!(
             (

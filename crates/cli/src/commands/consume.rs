@@ -145,6 +145,7 @@ fn open(args: &ConsumeArgs, probe: &WaitProbe, context: &Context) -> Result<Subs
         None => Start::Earliest,
     };
     let subscriber = Subscriber::builder(&args.connect.bootstrap)
+        .transport(args.connect.transport)
         .topic(&args.topic)
         .from(start)
         .until_end(!args.follow)

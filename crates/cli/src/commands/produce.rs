@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
+use embar_bench::usage::Connections;
 use embar_client::{Acks, NewMessage, OnBrokerLoss, PublishError, Publisher, WaitProbe};
 use embar_console::size::{Size, mib_per_s, parse_duration, per_s};
 use memchr::memmem;
@@ -47,7 +48,7 @@ were read, how many are acknowledged, how many are in doubt (sent, and stored or
 and how many are not stored.
 
 JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s,
-mib_per_s, acks, lines (read), acknowledged (with acks 0: handed to the kernel), in_doubt,
+mib_per_s, acks, tcp_connections and unix_connections (made to brokers), lines (read), acknowledged (with acks 0: handed to the kernel), in_doubt,
 not_stored")]
 pub struct ProduceArgs {
     /// Topic to publish to
@@ -98,6 +99,8 @@ struct Summary<'a> {
     mib_per_s: f64,
     acks: u32,
     #[serde(flatten)]
+    connections: Connections,
+    #[serde(flatten)]
     outcome: Outcome,
 }
 
@@ -128,10 +131,12 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
     let produced = job.all(&args.files);
     let (lines, messages, bytes) = (job.lines, job.messages, job.bytes);
     // Also after an error: everything before it is to be acknowledged.
+    let connections = Connections::of(&publisher.profile());
     let settled = settle(publisher, args.timeout);
     let elapsed = started.elapsed();
     let outcome = tally.of(lines);
-    let reported = report(args, (messages, bytes), outcome, elapsed, context);
+    let sent = (messages, bytes, connections);
+    let reported = report(args, sent, outcome, elapsed, context);
     match (produced, settled) {
         // What became of the lines counts for more than whether somebody reads it.
         (Ok(()), Ok(())) => reported,
@@ -175,6 +180,7 @@ fn in_doubt(error: anyhow::Error, outcome: &Outcome) -> anyhow::Error {
 fn open(args: &ProduceArgs, probe: &WaitProbe, tally: &Arc<Tally>) -> Result<Publisher> {
     let tally = tally.clone();
     let publisher = Publisher::builder(&args.connect.bootstrap)
+        .transport(args.connect.transport)
         .acks(if args.acks == 0 {
             Acks::None
         } else {
@@ -197,7 +203,7 @@ fn open(args: &ProduceArgs, probe: &WaitProbe, tally: &Arc<Tally>) -> Result<Pub
 
 fn report(
     args: &ProduceArgs,
-    (messages, bytes): (u64, u64),
+    (messages, bytes, connections): (u64, u64, Connections),
     outcome: Outcome,
     elapsed: Duration,
     context: &Context,
@@ -210,6 +216,7 @@ fn report(
         messages_per_s: per_s(messages as f64, elapsed),
         mib_per_s: mib_per_s(bytes, elapsed),
         acks: args.acks,
+        connections,
         outcome,
     };
     if !outcome.is_whole() {
@@ -217,7 +224,7 @@ fn report(
         return context.output.json(&summary);
     }
     context.note(format_args!(
-        "{} messages, {:.1} MiB in {:.2} s: {} messages/s, {:.1} MiB/s{}",
+        "{} messages, {:.1} MiB in {:.2} s: {} messages/s, {:.1} MiB/s{}, {connections}",
         embar_meter::table::grouped(messages),
         bytes as f64 / (1 << 20) as f64,
         summary.seconds,

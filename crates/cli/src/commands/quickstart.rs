@@ -12,7 +12,7 @@ use embar_bench::read::ReadTrial;
 use embar_bench::report::profile_text;
 use embar_bench::usage::Rate;
 use embar_bench::{publish, read, retained};
-use embar_console::connect::Connector;
+use embar_client::Transport;
 use embar_console::size::Size;
 use embar_meter::Snapshot;
 use embar_meter::table::grouped;
@@ -70,6 +70,7 @@ impl QuickstartArgs {
             trials: 1,
             warmup: 0,
             metering: Metering::On,
+            transport: Transport::Auto,
         };
         plan.validate(true)?;
         Ok(plan)
@@ -135,7 +136,7 @@ fn publish_all(
         plan: plan.clone(),
         metering: true,
         stamped: true,
-        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
         bar: context.work.bar("publishing", plan.total_bytes),
@@ -159,7 +160,7 @@ fn read_all(
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
-        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         bar: context.work.bar("reading", plan.total_bytes),
     };

@@ -22,10 +22,11 @@ Examples:
 
 JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state,
 address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has left or
-does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches, messages, bytes_in,
+does not answer, uptime_s, connections, unix_connections (those of them by its Unix socket), log_total_bytes, log_free_bytes, batches, messages, bytes_in,
 bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
 heartbeat_age_s, repaired_records (places of shared memory where the broker found one wrong bit),
-damaged_records (places with more of them). Exit code 1 if a broker does not answer.")]
+damaged_records (places with more of them), refused_users (connections by its Unix socket that it refused,
+because they were another user's). Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     ask: AskArgs,
@@ -55,6 +56,7 @@ struct Broker {
 struct Counters {
     uptime_s: f64,
     connections: u64,
+    unix_connections: u64,
     log_total_bytes: u64,
     log_free_bytes: u64,
     batches: u64,
@@ -69,6 +71,7 @@ struct Counters {
     heartbeat_age_s: f64,
     repaired_records: u64,
     damaged_records: u64,
+    refused_users: u64,
 }
 
 impl From<&BrokerStatus> for Counters {
@@ -77,6 +80,7 @@ impl From<&BrokerStatus> for Counters {
         Self {
             uptime_s: seconds(status.uptime_ns),
             connections: status.connections,
+            unix_connections: status.unix_connections,
             log_total_bytes: status.payload_total_bytes,
             log_free_bytes: status.payload_free_bytes,
             batches: status.batches,
@@ -91,6 +95,7 @@ impl From<&BrokerStatus> for Counters {
             heartbeat_age_s: seconds(status.heartbeat_age_ns),
             repaired_records: status.repaired_records,
             damaged_records: status.damaged_records,
+            refused_users: status.refused_users,
         }
     }
 }
@@ -197,7 +202,10 @@ fn table(report: &Report) -> Table {
         ];
         match &broker.counters {
             Some(counters) => row.extend([
-                counters.connections.to_string(),
+                match counters.unix_connections {
+                    0 => counters.connections.to_string(),
+                    unix => format!("{} ({unix} unix)", counters.connections),
+                },
                 grouped(counters.messages),
                 grouped(counters.batches),
                 Size(counters.bytes_in).to_string(),

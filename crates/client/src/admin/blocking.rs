@@ -2,17 +2,18 @@
 //! comes or the deadline passes.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::{Control, ErrorReply};
+use embar_transport::socket::SocketError;
+use embar_transport::{Address, RecvBuf, SendBuf, Stream, socket as sockets};
+use embar_wire::control::{Control, ErrorReply, Welcome};
 
 use crate::clock::Clock;
 use crate::connection::{
     Connection, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
     refusal_of,
 };
+use crate::socket;
 
 /// Why a request got no answer. The connection cannot be used again, or a late answer would go to the next request.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ const ENDED: ConnectionError = ConnectionError::Local("the connection ended");
 
 /// A connection on which each call blocks, until its deadline.
 pub(super) struct BlockingConnection {
-    stream: TcpStream,
+    stream: Stream,
     connection: Connection,
     clock: Clock,
     /// What the connection wants to be received into.
@@ -61,7 +62,7 @@ pub(super) struct BlockingConnection {
 
 /// What became of one step of a conversation.
 enum Turn {
-    Welcome,
+    Welcome(Welcome),
     Answer(Control),
     /// Something moved.
     Progress,
@@ -70,16 +71,22 @@ enum Turn {
 }
 
 impl BlockingConnection {
-    /// Connects and shakes hands.
+    /// Connects, by `connect_by`, and shakes hands; `check` says whether it is the right broker that answers.
     pub(super) fn open(
-        address: SocketAddr,
+        address: &Address,
         settings: &ConnectionSettings,
+        connect_by: Instant,
         deadline: Instant,
+        check: impl Fn(&Welcome) -> Result<(), Violation>,
     ) -> Result<Self, Broken> {
-        let stream = TcpStream::connect_timeout(&address, left(deadline)?).map_err(Broken::io)?;
-        stream.set_nodelay(true)?;
+        let connected = sockets::connect(address, left(connect_by)?, &socket::options());
+        let stream = connected.map_err(|error| match error {
+            SocketError::Connect { source, .. } | SocketError::Listen { source, .. } => {
+                Broken::io(source)
+            }
+        })?;
         let mut connection = Connection::new(settings.clone());
-        connection.connect(address);
+        connection.connect(address.clone());
         // It asks to be connected, which it is.
         let _ = connection.poll();
         let clock = Clock::new();
@@ -92,7 +99,10 @@ impl BlockingConnection {
         };
         loop {
             match conversation.turn(deadline)? {
-                Turn::Welcome => return Ok(conversation),
+                Turn::Welcome(welcome) => {
+                    check(&welcome)?;
+                    return Ok(conversation);
+                }
                 Turn::Answer(Control::Error(refusal)) => return Err(Broken::refused(refusal)),
                 Turn::Answer(other) => {
                     let what = format!("{:?} was not asked for", other.id());
@@ -109,7 +119,7 @@ impl BlockingConnection {
         self.connection.send(request)?;
         loop {
             match self.turn(deadline)? {
-                Turn::Welcome | Turn::Progress => {}
+                Turn::Welcome(_) | Turn::Progress => {}
                 Turn::Answer(answer) => return Ok(answer),
                 Turn::Wait(buf) => self.receive(buf, Some(deadline))?,
             }
@@ -127,7 +137,7 @@ impl BlockingConnection {
                 },
                 Ok(Turn::Progress) => {}
                 // An answer that nobody waits for would be taken for the next one.
-                Ok(Turn::Welcome | Turn::Answer(_)) | Err(_) => return false,
+                Ok(Turn::Welcome(_) | Turn::Answer(_)) | Err(_) => return false,
             }
         }
     }
@@ -135,7 +145,7 @@ impl BlockingConnection {
     /// Takes one frame, or does one thing that brings it closer.
     fn turn(&mut self, deadline: Instant) -> Result<Turn, Broken> {
         match self.connection.next(self.clock.now())? {
-            Some(Incoming::Welcome(_)) => return Ok(Turn::Welcome),
+            Some(Incoming::Welcome(welcome)) => return Ok(Turn::Welcome(welcome)),
             Some(Incoming::Control(message)) => return Ok(Turn::Answer(message)),
             Some(Incoming::Nothing) => return Ok(Turn::Progress),
             Some(Incoming::Goodbye) => {
@@ -176,7 +186,7 @@ impl BlockingConnection {
     }
 
     fn send(&mut self, mut buf: SendBuf, deadline: Instant) -> Result<(), Broken> {
-        self.stream.set_write_timeout(Some(left(deadline)?))?;
+        self.stream.set_timeout(Some(left(deadline)?))?;
         buf.with_unsent(|head, body| {
             self.stream.write_all(head)?;
             self.stream.write_all(body)
@@ -191,7 +201,7 @@ impl BlockingConnection {
     fn receive(&mut self, mut buf: RecvBuf, deadline: Option<Instant>) -> Result<(), Broken> {
         let stream = &mut self.stream;
         let prepared = match deadline {
-            Some(deadline) => stream.set_read_timeout(Some(left(deadline)?)),
+            Some(deadline) => stream.set_timeout(Some(left(deadline)?)),
             None => stream.set_nonblocking(true),
         };
         let result = prepared.and_then(|()| stream.read(buf.spaces().0));

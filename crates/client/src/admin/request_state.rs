@@ -1,9 +1,10 @@
 //! The worker thread notes here which broker it waits for and why. A program that asks what the admin client waits for
 //! gets the answer from here.
 
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use embar_transport::Address;
 
 use crate::wait::{Party, Wait, WaitReason};
 
@@ -38,9 +39,9 @@ impl RequestState {
     }
 
     /// Somebody is waited for from now on.
-    pub(super) fn of(&self, broker: Option<u32>, address: SocketAddr, reason: WaitReason) {
+    pub(super) fn of(&self, broker: Option<u32>, address: &Address, reason: WaitReason) {
         if let Some(step) = &mut *self.step() {
-            let address = Some(address);
+            let address = Some(address.clone());
             step.party = Some(Party {
                 broker,
                 address,
@@ -102,14 +103,14 @@ mod tests {
 
     #[test]
     fn who_is_asked_comes_first_and_who_failed_after_it() {
-        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let address = |port| Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
         let request_state = RequestState::default();
         assert_eq!(request_state.waiting_for(), None);
         request_state.begin(2 * HOUR);
         assert_eq!(request_state.waiting_for(), None, "nobody was asked yet");
-        request_state.of(None, address(1), WaitReason::Connecting);
+        request_state.of(None, &address(1), WaitReason::Connecting);
         request_state.failed("refused");
-        request_state.of(Some(2), address(2), WaitReason::Answer);
+        request_state.of(Some(2), &address(2), WaitReason::Answer);
         let waits = request_state.waiting_for().expect("somebody is waited for");
         assert_eq!(
             waits.to_string(),

@@ -2,16 +2,16 @@
 //! turn, and makes the result or the error of what they answer.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "profile")]
 use embar_meter::Snapshot;
+use embar_transport::Address;
 use embar_wire::control::{
     BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
     ErrorCode, ErrorReply, ListTopics, Metadata, RemoveBroker, SetMetering, Topic,
-    TopicDescription,
+    TopicDescription, Welcome,
 };
 
 use super::TopicSpec;
@@ -19,19 +19,23 @@ use super::blocking::{BlockingConnection, Broken};
 use super::request_state::RequestState;
 use crate::connection::{ConnectionError, ConnectionSettings, Violation};
 use crate::error::{AdminError, ClientError};
+use crate::transport::{Routes, Transport, Ways};
 use crate::wait::WaitReason;
 
 /// One broker of several that does not let itself be connected must not hide the others.
 const CONNECT_SHARE: Duration = Duration::from_secs(1);
+/// How long a socket file may refuse connections because its backlog is full, where there is another way.
+const ONE_OF_SEVERAL: Duration = Duration::from_millis(100);
 /// How often is asked whether a broker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The worker thread's state.
 pub(super) struct Worker {
-    bootstrap: Vec<SocketAddr>,
+    bootstrap: Vec<Address>,
+    ways: Ways,
     cluster: Option<ClusterMetadata>,
     connection: ConnectionSettings,
-    open: HashMap<SocketAddr, BlockingConnection>,
+    open: HashMap<Address, BlockingConnection>,
     limit: Duration,
     deadline: Instant,
     /// A connection that is made during the request may take so long.
@@ -40,9 +44,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(bootstrap: Vec<SocketAddr>, request_state: Arc<RequestState>) -> Self {
+    pub(super) fn new(bootstrap: Vec<Address>, request_state: Arc<RequestState>) -> Self {
         Self {
             bootstrap,
+            ways: Ways::of(Transport::Auto),
             cluster: None,
             connection: ConnectionSettings::control(concat!(
                 "embar-admin ",
@@ -54,6 +59,12 @@ impl Worker {
             connect_share: Duration::ZERO,
             request_state,
         }
+    }
+
+    /// From now on brokers are connected to by this transport.
+    pub(super) fn set_transport(&mut self, transport: Transport) {
+        self.ways = Ways::of(transport);
+        self.open.clear();
     }
 
     /// A request begins, and has this much time.
@@ -72,19 +83,25 @@ impl Worker {
     /// Asks the bootstrap addresses, then every broker heard of, until one answers.
     pub(super) fn metadata(&mut self) -> Result<ClusterMetadata, AdminError> {
         let mut addresses = self.bootstrap.clone();
-        let brokers = self.cluster.iter().flat_map(|cluster| &cluster.brokers);
-        for address in brokers.filter_map(|broker| broker.address.parse().ok()) {
-            if !addresses.contains(&address) {
-                addresses.push(address);
+        if let Some(cluster) = &self.cluster {
+            for broker in &cluster.brokers {
+                // The one that leads to it for certain.
+                let address = self.ways.to(broker, cluster).addresses().last();
+                addresses.extend(address.filter(|address| !addresses.contains(address)));
             }
         }
         let (mut source, mut refusal) = (ConnectionError::NO_ANSWER, None);
         let whole_share = self.connect_share;
-        for (index, &address) in addresses.iter().enumerate() {
+        for (index, address) in addresses.iter().enumerate() {
             // A dead address must not use up the time that a living one could use.
             let left = self.deadline.saturating_duration_since(Instant::now());
             self.connect_share = left / (addresses.len() - index) as u32;
-            match self.ask(None, address, &Control::Metadata(Metadata::default())) {
+            match self.ask(
+                None,
+                address,
+                &Routes::default(),
+                &Control::Metadata(Metadata::default()),
+            ) {
                 Ok(Control::ClusterMetadata(cluster)) => {
                     self.connect_share = whole_share;
                     self.cluster = Some(cluster.clone());
@@ -105,7 +122,7 @@ impl Worker {
         if let Some(refusal) = refusal {
             return Err(refused(refusal));
         }
-        let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+        let addresses: Vec<String> = addresses.iter().map(Address::to_string).collect();
         Err(AdminError::Client(ClientError::Unreachable {
             addresses: addresses.join(", "),
             source,
@@ -261,17 +278,21 @@ impl Worker {
             let known = cluster.brokers.iter().map(|info| info.id).collect();
             return Err(AdminError::UnknownBroker { broker, known });
         };
-        let address: SocketAddr = info.address.parse().map_err(|_| {
-            let what = format!("its address is {:?}", info.address);
+        let routes = self.ways.to(info, cluster);
+        let (address, answer) = self.ask_by(broker, &routes, request).ok_or_else(|| {
+            let what = format!(
+                "its address is {:?}, and it has no socket here",
+                info.address
+            );
             misbehaved(&format!("broker {broker}"), what)
         })?;
-        match self.ask(Some(broker), address, request) {
+        match answer {
             Ok(Control::Error(refusal)) => Err(refused(refusal)),
             Ok(answer) => Ok(answer),
             Err(Broken {
                 refusal: Some(refusal),
                 ..
-            }) => Err(refused(at(address, refusal))),
+            }) => Err(refused(at(&address, refusal))),
             Err(Broken { cause, .. }) if Instant::now() >= self.deadline => {
                 Err(AdminError::TimedOut {
                     broker: format!("broker {broker} at {address}"),
@@ -286,15 +307,41 @@ impl Worker {
         }
     }
 
+    /// Asks a broker by the first of the ways to it that leads there: one on which there is a connection, or else the
+    /// best. Where the answer came from, or who did not give any; `None` if there is no way.
+    fn ask_by(
+        &mut self,
+        broker: u32,
+        routes: &Routes,
+        request: &Control,
+    ) -> Option<(Address, Result<Control, Broken>)> {
+        let mut addresses: Vec<Address> = routes.addresses().collect();
+        if let Some(open) = addresses.iter().position(|it| self.open.contains_key(it)) {
+            addresses.swap(0, open);
+        }
+        let last = addresses.pop()?;
+        for address in addresses {
+            let connected = self.open.contains_key(&address)
+                || self.connect(Some(broker), &address, routes, true).is_ok();
+            if connected {
+                let answer = self.ask(Some(broker), &address, routes, request);
+                return Some((address, answer));
+            }
+        }
+        let answer = self.ask(Some(broker), &last, routes, request);
+        Some((last, answer))
+    }
+
     /// Asks on a connection that is open, or else on a new one.
     fn ask(
         &mut self,
         broker: Option<u32>,
-        address: SocketAddr,
+        address: &Address,
+        routes: &Routes,
         request: &Control,
     ) -> Result<Control, Broken> {
         self.request_state.of(broker, address, WaitReason::Answer);
-        let answer = self.converse(broker, address, request);
+        let answer = self.converse(broker, address, routes, request);
         if let Err(broken) = &answer {
             self.request_state.failed(&broken.cause.to_string());
         }
@@ -304,10 +351,11 @@ impl Worker {
     fn converse(
         &mut self,
         broker: Option<u32>,
-        address: SocketAddr,
+        address: &Address,
+        routes: &Routes,
         request: &Control,
     ) -> Result<Control, Broken> {
-        if let Some(mut conversation) = self.open.remove(&address)
+        if let Some(mut conversation) = self.open.remove(address)
             && conversation.is_alive(self.deadline)
         {
             match conversation.ask(request, self.deadline) {
@@ -319,24 +367,49 @@ impl Worker {
                 Err(_) => {}
             }
         }
-        self.request_state
-            .of(broker, address, WaitReason::Connecting);
-        let connect_by = self.deadline.min(Instant::now() + self.connect_share);
-        let mut conversation = BlockingConnection::open(address, &self.connection, connect_by)?;
+        self.connect(broker, address, routes, false)?;
         self.request_state.of(broker, address, WaitReason::Answer);
+        let mut conversation = self.open.remove(address).expect("it was just opened");
         let answer = conversation.ask(request, self.deadline)?;
         Ok(self.keep(address, conversation, answer))
+    }
+
+    /// Opens a connection. With `or_else` there is another way to the broker, so this one has a moment only.
+    fn connect(
+        &mut self,
+        broker: Option<u32>,
+        address: &Address,
+        routes: &Routes,
+        or_else: bool,
+    ) -> Result<(), Broken> {
+        self.request_state
+            .of(broker, address, WaitReason::Connecting);
+        let now = Instant::now();
+        let by = self.deadline.min(now + self.connect_share);
+        let connect_by = if or_else {
+            by.min(now + ONE_OF_SEVERAL)
+        } else {
+            by
+        };
+        let by_unix = matches!(address, Address::Unix(_));
+        let check = |welcome: &Welcome| match broker.filter(|it| *it != welcome.broker_id) {
+            Some(_) if by_unix => Err(Violation::from("another broker answers there")),
+            _ => routes.check(address, welcome),
+        };
+        let opened = BlockingConnection::open(address, &self.connection, connect_by, by, check);
+        self.open.insert(address.clone(), opened?);
+        Ok(())
     }
 
     /// A broker may close after an error, so that connection is not used again.
     fn keep(
         &mut self,
-        address: SocketAddr,
+        address: &Address,
         conversation: BlockingConnection,
         answer: Control,
     ) -> Control {
         if !matches!(answer, Control::Error(_)) {
-            self.open.insert(address, conversation);
+            self.open.insert(address.clone(), conversation);
         }
         answer
     }
@@ -352,7 +425,7 @@ fn is_idempotent(request: &Control) -> bool {
 }
 
 /// What the broker at this address said.
-fn at(address: SocketAddr, refusal: ErrorReply) -> ErrorReply {
+fn at(address: &Address, refusal: ErrorReply) -> ErrorReply {
     let message = format!("the broker at {address}: {}", refusal.message);
     ErrorReply { message, ..refusal }
 }

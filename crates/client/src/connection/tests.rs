@@ -130,6 +130,7 @@ fn the_other_end_hears_who_came_and_what_is_asked() {
             max_control_bytes: 0,
             max_batch_bytes: 0,
             server: String::new(),
+            region: 0,
         }
         .to_greeting(),
         NOW,

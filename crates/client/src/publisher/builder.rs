@@ -17,6 +17,7 @@ use crate::clock::{random_secret, random_seed};
 use crate::error::{ClientError, OpenError, SettingError};
 use crate::profile::publisher::SCHEMA;
 use crate::settings::{ClientSettings, client_setters};
+use crate::transport::Transport;
 use crate::wait::WaitProbe;
 use crate::wake::block_on;
 
@@ -204,6 +205,7 @@ impl PublisherBuilder {
         let config = PublisherConfig {
             name: self.client.name.clone(),
             bootstrap: self.client.addresses()?,
+            ways: self.client.ways(),
             topic: self.client.topic.clone(),
             producer,
             secret: Secret(self.producer_secret.unwrap_or_else(random_secret)),

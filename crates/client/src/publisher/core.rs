@@ -87,6 +87,7 @@ impl PublisherCore {
         let directory = Directory::new(
             &config.name,
             config.bootstrap.clone(),
+            config.ways,
             &config.topic,
             random.next_u64(),
         );
@@ -206,13 +207,15 @@ impl PublisherCore {
         self.session_unasked(index);
         self.take_answers(index, now);
         let peer = &self.channels[index].peer;
-        self.events.push_back(Event::ChannelLost {
-            channel,
-            broker: peer.broker,
-            cause: peer
-                .last_error()
-                .map_or_else(String::new, ConnectionError::to_string),
-        });
+        if !peer.is_rerouted() {
+            self.events.push_back(Event::ChannelLost {
+                channel,
+                broker: peer.broker,
+                cause: peer
+                    .last_error()
+                    .map_or_else(String::new, ConnectionError::to_string),
+            });
+        }
         if let Some(refusal) = &lost.refusal {
             let carried = !lost.carried.is_empty();
             self.refused(index, refusal, carried, now);
@@ -394,7 +397,8 @@ impl PublisherCore {
         if self.failed.is_none() {
             for channel in &mut self.channels {
                 let info = data().find(|info| info.id == channel.peer.broker);
-                channel.peer.heard_of(info, now);
+                let routes = info.map(|info| self.config.ways.to(info, cluster));
+                channel.peer.heard_of(info.zip(routes), now);
             }
         }
         // It may be gone whom opening waited for.

@@ -16,8 +16,10 @@ use super::shared::{Shared, lock};
 use crate::connection::{ChannelId, ConnectionAction};
 use crate::error::ClientError;
 use crate::io_error::IoError;
-use crate::profile::publisher::{SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD};
-use crate::socket::Socket;
+use crate::profile::publisher::{
+    SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD, TCP_CONNECTIONS, UNIX_CONNECTIONS,
+};
+use crate::socket::{self, Socket};
 
 /// Starts the control thread, which starts the others as channels come up.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, ClientError> {
@@ -32,7 +34,7 @@ fn spawn(
     let shared = shared.clone();
     // A reactor stays on the thread that makes it.
     let body = move || {
-        ending_on_panic(&shared, || match Epoll::new() {
+        ending_on_panic(&shared, || match socket::reactor() {
             Ok(reactor) => {
                 shared.set_waker(channel, reactor.waker());
                 run(ChannelDriver::new(shared.clone(), channel, reactor));
@@ -134,6 +136,16 @@ impl ChannelDriver {
         }
     }
 
+    fn count_connection(&self) {
+        if self.channel != ChannelId::CONTROL {
+            let counter = match self.socket.is_unix() {
+                true => UNIX_CONNECTIONS,
+                false => TCP_CONNECTIONS,
+            };
+            self.recorder.count(counter, 1);
+        }
+    }
+
     fn stopping(&self) -> bool {
         self.shared.stopping.load(Ordering::SeqCst)
     }
@@ -177,7 +189,10 @@ impl ChannelDriver {
         let channel = self.channel;
         match completion {
             Completion::Connected { token, result } if self.is_live(token) => match result {
-                Ok(()) => self.with_core(|core, now| core.connected(channel, now)),
+                Ok(()) => {
+                    self.count_connection();
+                    self.with_core(|core, now| core.connected(channel, now));
+                }
                 Err(error) => self.socket.end(error.into(), &mut self.reactor),
             },
             Completion::Received {

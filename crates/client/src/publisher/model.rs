@@ -1,16 +1,17 @@
 //! The types that go into the publisher's core (its settings, and sealed batches) and that come out of it (events, such
 //! as what became of a batch).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_transport::Address;
 use embar_wire::control::Secret;
 
 use super::receipt::Outcome;
 use crate::connection::ChannelId;
 use crate::error::ClientError;
+use crate::transport::Ways;
 
 /// When a batch counts as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,9 @@ pub struct PublisherConfig {
     /// Goes into the brokers' logs.
     pub name: String,
     /// Where to ask for the cluster first; at least one.
-    pub bootstrap: Vec<SocketAddr>,
+    pub bootstrap: Vec<Address>,
+    /// By which ways it may connect to brokers.
+    pub ways: Ways,
     /// The topic's name.
     pub topic: String,
     /// Identity of this publishing session.

@@ -16,6 +16,7 @@ use crate::clock::random_seed;
 use crate::error::{ClientError, OpenError, SettingError};
 use crate::profile::subscriber::SCHEMA;
 use crate::settings::{ClientSettings, client_setters};
+use crate::transport::Transport;
 use crate::wait::WaitProbe;
 use crate::wake::block_on;
 
@@ -119,6 +120,7 @@ impl SubscriberBuilder {
         };
         let core = SubscriberCore::new(SubscriberConfig {
             bootstrap: self.client.addresses()?,
+            ways: self.client.ways(),
             name: self.client.name,
             topic: self.client.topic,
             start: self.start,

@@ -76,6 +76,7 @@ impl SubscriberCore {
         let directory = Directory::new(
             &config.name,
             config.bootstrap.clone(),
+            config.ways,
             &config.topic,
             random.next_u64(),
         );
@@ -174,13 +175,15 @@ impl SubscriberCore {
             channel.peer.phase = Phase::Parked;
             return;
         }
-        self.events.push_back(Event::ChannelLost {
-            broker: channel.peer.broker,
-            cause: channel
-                .peer
-                .last_error()
-                .map_or_else(String::new, ConnectionError::to_string),
-        });
+        if !channel.peer.is_rerouted() {
+            self.events.push_back(Event::ChannelLost {
+                broker: channel.peer.broker,
+                cause: channel
+                    .peer
+                    .last_error()
+                    .map_or_else(String::new, ConnectionError::to_string),
+            });
+        }
         if let Some(refusal) = refusal {
             self.refused(index, refusal, now);
         }
@@ -445,7 +448,8 @@ impl SubscriberCore {
         }
         for channel in &mut self.channels {
             let info = data().find(|info| info.id == channel.peer.broker);
-            channel.peer.heard_of(info, now);
+            let routes = info.map(|info| self.config.ways.to(info, cluster));
+            channel.peer.heard_of(info.zip(routes), now);
             if !ordered && channel.has_left() {
                 let broker = channel.peer.broker;
                 self.events.push_back(Event::BrokerLeft { broker });

@@ -13,7 +13,8 @@ use super::queue::{Item, PositionChange};
 use crate::connection::ChannelId;
 use crate::error::ClientError;
 use crate::profile::subscriber::{
-    BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, VERIFY,
+    BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, TCP_CONNECTIONS,
+    UNIX_CONNECTIONS, VERIFY,
 };
 use crate::socket::Socket;
 use crate::wake::WakeList;
@@ -189,6 +190,13 @@ impl Driver {
         let now = self.threads.clock.now();
         match completion {
             Completion::Connected { result: Ok(()), .. } if is_live => {
+                if channel != ChannelId::CONTROL {
+                    let counter = match socket.is_unix() {
+                        true => UNIX_CONNECTIONS,
+                        false => TCP_CONNECTIONS,
+                    };
+                    self.recorder.count(counter, 1);
+                }
                 state.core.connected(channel, now);
             }
             Completion::Connected {

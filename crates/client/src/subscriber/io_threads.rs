@@ -20,6 +20,7 @@ use super::queue::Queue;
 use crate::clock::Clock;
 use crate::connection::ChannelId;
 use crate::error::ClientError;
+use crate::socket;
 
 /// More receive no faster than one application thread reads.
 const MOST_BY_DEFAULT: usize = 4;
@@ -143,7 +144,7 @@ impl IoThreads {
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> Result<(), ClientError> {
-        let reactor = Epoll::new()
+        let reactor = socket::reactor()
             .map_err(|error| ClientError::system("a reactor for a subscriber", error))?;
         let number = self.queue.add_lane(reactor.waker());
         let name = match number {

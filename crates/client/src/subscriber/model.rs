@@ -1,15 +1,16 @@
 //! The types that go into the subscriber's core (its settings, such as where to start) and that come out of it
 //! (delivered batches, and other events).
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_transport::Address;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::StartAt;
 
 use super::position::Positions;
 use crate::connection::ChannelId;
 use crate::error::ReadError;
+use crate::transport::Ways;
 
 /// Where to start reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,9 @@ pub struct SubscriberConfig {
     /// Goes into the brokers' logs.
     pub name: String,
     /// Where to ask for the cluster first; at least one.
-    pub bootstrap: Vec<SocketAddr>,
+    pub bootstrap: Vec<Address>,
+    /// By which ways it may connect to brokers.
+    pub ways: Ways,
     /// The topic's name.
     pub topic: String,
     /// Where to start.

@@ -16,6 +16,7 @@ use crate::error::{ClientError, ReadError, SettingError};
 use crate::testing::{
     SECOND, Sockets, all_sent, bootstrap, cluster, cluster_without, frame, pong, refusal, welcome,
 };
+use crate::transport::Ways;
 
 mod hostile;
 mod members;
@@ -33,6 +34,7 @@ fn config() -> SubscriberConfig {
     SubscriberConfig {
         name: "test".into(),
         bootstrap: bootstrap(),
+        ways: Ways::TCP,
         topic: "t".into(),
         start: Start::Earliest,
         until_end: false,

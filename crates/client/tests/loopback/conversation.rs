@@ -188,5 +188,6 @@ fn welcome() -> Welcome {
         max_control_bytes: Limits::default().max_control_bytes,
         max_batch_bytes: MAX_BATCH_BYTES,
         server: "fake".into(),
+        region: 0,
     }
 }

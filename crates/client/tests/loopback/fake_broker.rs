@@ -188,9 +188,12 @@ impl FakeBroker {
                     incarnation: 1,
                     role: BrokerRole::Head,
                     takes_data: true,
+                    socket_machine: 0,
                 }],
                 topic_order: log.topic.as_ref().map(|_| log.order),
                 sequencer: None,
+                region: 0,
+                socket_dir: String::new(),
             }),
             Control::CreateTopic(spec) => {
                 log.topic = Some(spec.name);

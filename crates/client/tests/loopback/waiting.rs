@@ -57,7 +57,7 @@ fn clients_that_are_being_opened_can_be_asked() {
         });
         for probe in &probes {
             let waits = eventually(probe, is_for(WaitReason::Connecting));
-            assert_eq!(waits.parties[0].address, Some(address));
+            assert_eq!(waits.parties[0].address, Some(address.into()));
             assert!(waits.remaining.is_some_and(|left| left <= limit));
         }
         for opening in [opening, subscribing] {
@@ -139,7 +139,7 @@ fn a_question_that_is_not_answered_says_whom_it_was_put_to() {
     assert_eq!(wait_probe.waiting_for(), None);
     let asked = admin.metadata();
     let waits = eventually(&wait_probe, is_for(WaitReason::Connecting));
-    assert_eq!(waits.parties[0].address, Some(address));
+    assert_eq!(waits.parties[0].address, Some(address.into()));
     assert!(asked.wait().is_err());
     assert_eq!(wait_probe.waiting_for(), None);
 }

@@ -1,14 +1,15 @@
 //! Regions as directories of mapped files.
 //!
 //! `control`: superblock and tables. `payload-<row>`: payload of one data broker; of a spare row it is
-//! made by the first claim of the row. `owner-<row>`: the lock of a row. The superblock is stored
+//! made by the first claim of the row. `owner-<row>`: the lock of a row. `sockets/<row>`: the socket
+//! file of a broker, for clients on its machine. The superblock is stored
 //! last, so a creation that was interrupted leaves what is not taken for a region, and not for a damaged
 //! one either: see [`Probe::Unfinished`].
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use embar_memory::{Coherence, FileId, Mapped, Memory};
@@ -26,6 +27,9 @@ mod space;
 mod spare;
 
 const CONTROL: &str = "control";
+/// A directory with the socket files of brokers. They have one of their own because whoever makes and
+/// removes them locks it, and supervisors lock the region's.
+const SOCKETS: &str = "sockets";
 /// A lock of older versions, whose regions can be removed.
 const TAKEOVER: &str = "takeover";
 
@@ -55,7 +59,7 @@ fn earlier_payload_names(row: u16) -> [String; 2] {
     [format!("blog-{row}"), format!("blog-{row}.new")]
 }
 
-/// Every name that a region's directory may hold.
+/// Every name of a file that a region's directory may hold.
 fn known_names() -> impl Iterator<Item = String> {
     let rows = (0..ROWS_MAX).flat_map(|row| {
         let wakeups = (0..=LANES_MAX)
@@ -68,6 +72,15 @@ fn known_names() -> impl Iterator<Item = String> {
         .map(str::to_owned)
         .into_iter()
         .chain(rows)
+}
+
+impl<M: Memory> Region<M> {
+    /// Where the brokers' socket files are, each with its row's number for a name, if there are any.
+    /// `None` for a region without a directory.
+    pub fn socket_dir(&self) -> Option<PathBuf> {
+        // Others are told of it, and may be elsewhere.
+        std::path::absolute(self.dir()?.join(SOCKETS)).ok()
+    }
 }
 
 /// What is found at a directory that may hold a region.
@@ -234,7 +247,11 @@ impl Region<Mapped> {
         }
         for name in &names {
             let path = dir.join(name);
-            fs::remove_file(&path).map_err(|e| RegionError::io("removing", path, e))?;
+            let removed = match name == SOCKETS {
+                true => remove_sockets(&path),
+                false => fs::remove_file(&path),
+            };
+            removed.map_err(|e| RegionError::io("removing", path, e))?;
         }
         Ok(locks)
     }
@@ -293,6 +310,23 @@ impl Region<Mapped> {
         ))
     }
 
+    /// Makes sure that the directory of the brokers' socket files is there, and that only this user may
+    /// enter it. `None` for a region without a directory.
+    ///
+    /// # Errors
+    /// [`RegionError::Io`] says what cannot be made.
+    pub fn make_socket_dir(&self) -> Result<Option<PathBuf>, RegionError> {
+        let Some(path) = self.socket_dir() else {
+            return Ok(None);
+        };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        let private = made.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o700)));
+        match private {
+            Ok(()) => Ok(Some(path)),
+            Err(e) => Err(RegionError::io("making", path, e)),
+        }
+    }
+
     /// Whether a live process holds the row. False for a region without a directory, and, at the
     /// price of two loads, for a row that was never claimed.
     pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
@@ -303,6 +337,25 @@ impl Region<Mapped> {
         let file = open_file(dir, &name)?;
         owner::is_locked(&file).map_err(|e| RegionError::io("looking at", dir.join(name), e))
     }
+}
+
+/// Whether there is nothing but files of rows in the directory of socket files.
+fn holds_rows_only(sockets: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(sockets)? {
+        let name = entry?.file_name();
+        if name.to_string_lossy().parse::<u16>().is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Removes the directory of socket files, of which no process owns one any more.
+fn remove_sockets(sockets: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(sockets)? {
+        fs::remove_file(entry?.path())?;
+    }
+    fs::remove_dir(sockets)
 }
 
 /// Whether a file is there to be locked.
@@ -430,7 +483,11 @@ fn region_files(dir: &Path) -> Result<Vec<String>, RegionError> {
             .file_name()
             .to_string_lossy()
             .into_owned();
-        if !known_names().any(|known| known == name) {
+        let foreign = match name == SOCKETS {
+            true => !holds_rows_only(&dir.join(&name)).map_err(io)?,
+            false => !known_names().any(|known| known == name),
+        };
+        if foreign {
             return Err(RegionError::damaged(
                 dir,
                 format!("{name} does not belong to a region; remove it by hand"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::{
-    ChannelId, Failure, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
+    ChannelId, Failure, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch, Ways,
 };
 use embar_client::{ClientError, OnBrokerLoss};
 use embar_frame::Now;
@@ -289,7 +289,8 @@ fn core(
     let hour = Duration::from_secs(3600);
     let mut core = PublisherCore::new(PublisherConfig {
         name: format!("publisher-{producer}"),
-        bootstrap: bootstrap.to_vec(),
+        bootstrap: bootstrap.iter().copied().map(Into::into).collect(),
+        ways: Ways::TCP,
         topic: topic.to_owned(),
         producer,
         secret: Secret(u128::from(producer + 1).to_le_bytes()),

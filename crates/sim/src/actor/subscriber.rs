@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::{
-    ChannelId, Delivered, SubscriberConfig, SubscriberCore, SubscriberEvent,
+    ChannelId, Delivered, SubscriberConfig, SubscriberCore, SubscriberEvent, Ways,
 };
 use embar_client::{ClientError, OnEvicted, Positions, ReadError, Start};
 use embar_frame::Now;
@@ -403,7 +403,8 @@ fn open(
     let hour = Duration::from_secs(3600);
     let mut core = SubscriberCore::new(SubscriberConfig {
         name: format!("subscriber-{number}"),
-        bootstrap: bootstrap.to_vec(),
+        bootstrap: bootstrap.iter().copied().map(Into::into).collect(),
+        ways: Ways::TCP,
         topic: topic.into(),
         start,
         until_end: false,

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use super::unix::SocketFile;
+use super::unix::{self, SocketFile};
 use super::{Address, Peer};
 
 /// A socket that accepts connections.
@@ -103,6 +103,18 @@ impl Stream {
         match self {
             Self::Tcp(stream) => Ok(Peer::Tcp(stream.peer_addr()?)),
             Self::Unix(_) => Ok(Peer::Unix),
+        }
+    }
+
+    /// Whether a process is at the other end of a Unix socket that runs as this process's user or as
+    /// root (`SO_PEERCRED`: as it did when it connected or listened). TCP knows no users: true.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn is_trusted(&self) -> io::Result<bool> {
+        match self {
+            Self::Tcp(_) => Ok(true),
+            Self::Unix(stream) => Ok(unix::is_trusted(unix::user_of_peer(stream)?)),
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+/// Longest path of a socket file in bytes, a limit of the kernel.
+pub const MAX_UNIX_PATH_BYTES: usize = 107;
 
 /// How long a listener waits for the lock: its holder needs it for a few system calls, unless it is
 /// stuck.
@@ -118,9 +122,38 @@ fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
     Ok(probe == Err(Errno::CONNREFUSED))
 }
 
-/// Starts to connect; that is done at once or not at all.
-pub(super) fn connect(socket: impl AsFd, path: &Path) -> io::Result<()> {
-    Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?)
+/// Starts to connect; that is done at once or not at all: `WouldBlock` says that the backlog is full.
+/// With `same_user`, a listener of a user who is neither this process's nor root is refused.
+pub(super) fn connect(socket: impl AsFd, path: &Path, same_user: bool) -> io::Result<()> {
+    let socket = socket.as_fd();
+    rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?;
+    if !same_user {
+        return Ok(());
+    }
+    let user = user_of_peer(socket)?;
+    if is_trusted(user) {
+        return Ok(());
+    }
+    let text = format!("user {user} listens there, who is neither this user nor root");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// The effective user of the process at the other end, as it was when that connected or listened.
+pub(super) fn user_of_peer(socket: impl AsFd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// Whether this process may trust processes of a user: its own, or root.
+pub(super) fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Names this machine until it restarts; containers on it share the name. `None` if it tells no name.
+pub fn machine_id() -> Option<NonZeroU64> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = boot.trim().chars().filter(|it| *it != '-').collect();
+    let id = u128::from_str_radix(&digits, 16).ok()?;
+    NonZeroU64::new((id >> 64) as u64 ^ id as u64)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -168,6 +201,29 @@ mod tests {
         assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(path(&address)).unwrap();
         drop(living);
+    }
+
+    #[test]
+    fn a_listener_of_this_user_is_trusted_and_of_a_stranger_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = at(&dir);
+        let listener = listen(&address, &SocketOptions::default()).unwrap();
+        let options = SocketOptions {
+            same_user: true,
+            ..SocketOptions::default()
+        };
+        let own = super::super::connect(&address, Duration::from_secs(2), &options).unwrap();
+        assert!(own.is_trusted().unwrap());
+        drop((own, listener));
+        let us = rustix::process::geteuid().as_raw();
+        assert!(is_trusted(us) && is_trusted(0));
+        assert!(!is_trusted(us + 1));
+    }
+
+    #[test]
+    fn a_machine_has_one_name() {
+        assert!(machine_id().is_some());
+        assert_eq!(machine_id(), machine_id());
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct BrokerInfo {
     pub role: BrokerRole,
     /// Whether publishers and subscribers may connect to it.
     pub takes_data: bool,
+    /// The machine on which it listens on a socket file, too, which is the one with its number in
+    /// [`ClusterMetadata::socket_dir`]; 0 if it does not.
+    pub socket_machine: u64,
 }
 
 impl Body for BrokerInfo {
@@ -59,6 +62,7 @@ impl Body for BrokerInfo {
             incarnation: self.incarnation,
             role: self.role.to_wire(),
             takes_data: self.takes_data,
+            socket_machine: self.socket_machine,
         }
     }
 
@@ -70,6 +74,7 @@ impl Body for BrokerInfo {
             incarnation: view.incarnation,
             role: BrokerRole::from_wire(view.role, "role")?,
             takes_data: view.takes_data,
+            socket_machine: view.socket_machine,
         })
     }
 }
@@ -96,6 +101,10 @@ message! {
         topic_order: Option<Order>,
         /// Row of the broker that sequences the topics with a total order; `None` while none does.
         sequencer: Option<u32>,
+        /// Nonce of the cluster's region; 0 if it is not said.
+        region: u64,
+        /// Directory of the brokers' socket files, each named by its broker's row; empty if there are none.
+        socket_dir: String,
     }
 }
 
@@ -137,6 +146,10 @@ message! {
         repaired_records: u64,
         /// Places of shared memory where it found more than that, and which it does not use.
         damaged_records: u64,
+        /// Connections open now that came by its Unix socket.
+        unix_connections: u64,
+        /// Connections by its Unix socket that it refused, because another user's process made them.
+        refused_users: u64,
     }
 }
 

@@ -60,6 +60,8 @@ message! {
         max_batch_bytes: u32,
         /// Name and version of its software.
         server: String,
+        /// Nonce of its cluster's region; 0 if it does not say it.
+        region: u64,
     }
 }
 
@@ -149,6 +151,8 @@ choice! {
         WrongSecret = 27,
         /// Shared memory that this needs is damaged: neither waiting nor asking again helps.
         Damaged = 28,
+        /// The connection came by a Unix socket from a process of another user, who is not root either.
+        WrongUser = 29,
     }
 }
 

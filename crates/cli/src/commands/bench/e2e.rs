@@ -9,7 +9,6 @@ use embar_bench::report::{
     Derived, Summary, costs_table, merged, profile_text, summary_line, trials_table,
 };
 use embar_bench::usage::{Costs, median};
-use embar_console::connect::Connector;
 use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Sample};
 use embar_meter::table::Table;
@@ -100,7 +99,7 @@ fn trial(plan: &BenchPlan, rate: Option<Size>, context: &Context) -> Result<E2eT
         window_bytes: plan.region_bytes / 4,
         bytes_per_s: rate.map(|rate| rate.0),
         metering: true,
-        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
         bar: context.work.bar("publishing and reading", plan.total_bytes),

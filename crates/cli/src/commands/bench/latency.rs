@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use embar_bench::latency::{self, LatencyLine, LatencyPlan, LatencyResult};
 use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
+use embar_client::Transport;
 use embar_console::size::{Size, parse_duration};
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
@@ -136,6 +137,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             trials: args.trials,
             warmup: args.warmup,
             metering: Metering::On,
+            transport: Transport::Tcp,
         },
         orders: args.orders.clone(),
         iterations: args.iterations,

@@ -65,7 +65,7 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
     let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
     let slices = Slices {
         plan: plan.clone(),
-        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         data_brokers: private.data_brokers(),
         message: filler(plan.message_bytes as usize),
     };

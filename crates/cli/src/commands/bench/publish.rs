@@ -26,6 +26,7 @@ Examples:
   embar bench publish -m 64 -s 1GiB --trials 5
   embar bench publish --wall --trials 8                   against what the machine allows
   embar bench publish --trials 3 --record --json
+  embar bench publish --transport unix                    by Unix sockets instead of TCP
   embar bench publish --compare order=0,1,2,5 --trials 8 -s 256MiB --batch-size 16KiB
 
 Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
@@ -34,7 +35,8 @@ hits all of them alike. With --compare all trials have one cluster, and each a n
 
 JSON, one object:
   config                what was run, every parameter
-  trials[]              mib_per_s, messages_per_s, seconds, metering, client and brokers with
+  trials[]              mib_per_s, messages_per_s, seconds, metering, tcp_connections and
+                        unix_connections (made to brokers), client and brokers with
                         cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib, peak_rss_bytes
   median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s
   costs                 medians of the same costs

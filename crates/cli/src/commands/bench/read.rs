@@ -12,7 +12,6 @@ use embar_bench::report::{
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_bench::{publish, retained};
-use embar_console::connect::Connector;
 use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Outcome, Sample};
 use serde::Serialize;
@@ -33,8 +32,8 @@ One cluster is started and filled once; each trial reads everything from the sta
 subscriber. Each message carries a sequence number and a checksum of all its bytes, and each
 must arrive exactly once.
 
-JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, client and brokers
-(costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs;
+JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, tcp_connections and
+unix_connections (made to brokers), client and brokers (costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs;
 subscriber_profile; recv_calls_per_batch, bytes_per_recv, recv_eagain (of the subscriber); wall
 with --wall: series[], ratio_to_bare")]
 pub struct ReadArgs {
@@ -124,7 +123,7 @@ fn fill(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Re
         plan: plan.clone(),
         metering: true,
         stamped: true,
-        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
         bar: context.work.bar("publishing", plan.total_bytes),
@@ -143,7 +142,7 @@ fn trial(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> R
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
-        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
+        connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         bar: context.work.bar("reading", plan.total_bytes),
     };

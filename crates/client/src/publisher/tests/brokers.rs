@@ -2,13 +2,15 @@
 
 use std::net::SocketAddr;
 
+use embar_transport::Address;
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::MAX_BROKERS;
 use embar_wire::topic::Order;
 
 use super::script::opened;
 use super::*;
-use crate::testing::{bootstrap, cluster_now};
+use crate::testing::{REGION, bootstrap, cluster_now, welcome_of};
+use crate::transport::{Transport, Ways};
 
 const C: ChannelId = ChannelId(3);
 
@@ -33,15 +35,15 @@ fn does_not_know_the_topic(script: &mut Script, channel: ChannelId) {
 }
 
 /// A publisher that is told one dead address and that of data broker 1, which answered.
-fn behind_a_dead_seed() -> (Script, SocketAddr) {
-    let dead = "127.0.0.1:1".parse().expect("an address");
+fn behind_a_dead_seed() -> (Script, Address) {
+    let dead: Address = "127.0.0.1:1".parse().expect("an address");
     let mut script = Script::new(PublisherConfig {
-        bootstrap: vec![dead, "127.0.0.1:9401".parse().expect("an address")],
+        bootstrap: vec![dead.clone(), "127.0.0.1:9401".parse().expect("an address")],
         ..config()
     });
     assert_eq!(
         script.sockets.channel(ChannelId::CONTROL).connecting,
-        Some(dead)
+        Some(dead.clone())
     );
     script.lose(ChannelId::CONTROL);
     script.tick_at(SECOND / 10);
@@ -89,10 +91,16 @@ fn a_dead_head_is_tried_in_turn_with_the_others_and_with_pauses() {
     does_not_know_the_topic(&mut script, A);
     let mut asked = Vec::new();
     for step in 0..400 {
-        while let Some(address) = script.sockets.channel(ChannelId::CONTROL).connecting {
+        while let Some(address) = script
+            .sockets
+            .channel(ChannelId::CONTROL)
+            .connecting
+            .clone()
+        {
+            let is_data = address == Address::from(SocketAddr::from(([127, 0, 0, 1], 9401)));
             asked.push(address);
             assert!(asked.len() < 40, "{asked:?}");
-            if address.port() == 9401 {
+            if is_data {
                 answer_as_data_broker(&mut script);
             } else {
                 script.lose(ChannelId::CONTROL);
@@ -230,4 +238,95 @@ fn only_as_many_brokers_are_believed_in_as_a_cluster_can_have() {
     );
     let channels = script.core.channel_count() as usize;
     assert_eq!(channels, MAX_BROKERS, "with the control connection");
+}
+
+/// The cluster as a client on machine 7 hears of it, whose data broker has its socket there.
+fn tell_of_a_socket(script: &mut Script, incarnation: u32) {
+    let Control::ClusterMetadata(mut cluster) = cluster_now(1, |_| BrokerState::Ready) else {
+        panic!("no cluster");
+    };
+    cluster.region = REGION;
+    cluster.socket_dir = "/r/sockets".into();
+    cluster.brokers[1].socket_machine = 7;
+    cluster.brokers[1].incarnation = incarnation;
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(0));
+    script.tell(ChannelId::CONTROL, &Control::ClusterMetadata(cluster));
+    script.lose(ChannelId::CONTROL);
+}
+
+fn connecting(script: &mut Script) -> String {
+    let address = script.sockets.channel(A).connecting.clone();
+    address.map_or_else(|| "nowhere".into(), |it| it.to_string())
+}
+
+#[test]
+fn a_socket_that_leads_nowhere_is_left_for_tcp_at_once_and_tried_again_later() {
+    let (unix, tcp) = ("unix:/r/sockets/1", "127.0.0.1:9401");
+    let mut script = Script::new(PublisherConfig {
+        ways: Ways::on(Transport::Auto, 7),
+        ..config()
+    });
+    tell_of_a_socket(&mut script, 1);
+    assert_eq!(connecting(&mut script), unix);
+    script.events.clear();
+    script.lose(A);
+    script.tick_at(script.now.0);
+    assert_eq!(connecting(&mut script), tcp);
+    assert!(script.events.is_empty(), "{:?}", script.events);
+    script.announce(A, &opened());
+    assert!(matches!(script.events[..], [Event::Opened { .. }]));
+    // The connection was of use, so the next one begins with the better way.
+    script.lose(A);
+    script.tick_at(script.now.0 + SECOND);
+    assert_eq!(connecting(&mut script), unix);
+    script.announce(A, &opened());
+    script.lose(A);
+    script.tick_at(script.now.0 + 2 * SECOND);
+    assert_eq!(connecting(&mut script), unix);
+}
+
+#[test]
+fn a_socket_that_leads_to_another_cluster_or_does_not_answer_is_left_for_tcp() {
+    let mut script = Script::new(PublisherConfig {
+        ways: Ways::on(Transport::Auto, 7),
+        ..config()
+    });
+    tell_of_a_socket(&mut script, 1);
+    script.connect(A);
+    script.feed(A, &welcome_of(1, REGION + 1));
+    assert!(
+        script.sockets.channel(A).sent.is_empty(),
+        "nothing is asked there"
+    );
+    script.lose(A);
+    script.tick_at(script.now.0);
+    assert_eq!(connecting(&mut script), "127.0.0.1:9401");
+    // Then the socket stands, and nobody answers.
+    script.announce(A, &opened());
+    script.lose(A);
+    script.tick_at(script.now.0 + SECOND);
+    assert_eq!(connecting(&mut script), "unix:/r/sockets/1");
+    script.connect(A);
+    script.tick_at(script.now.0 + 4 * SECOND);
+    assert!(script.sockets.channel(A).closing);
+    script.lose(A);
+    script.tick_at(script.now.0);
+    assert_eq!(connecting(&mut script), "127.0.0.1:9401");
+}
+
+#[test]
+fn a_broker_without_a_socket_is_left_alone_by_whoever_wants_one() {
+    let mut script = Script::new(PublisherConfig {
+        ways: Ways::on(Transport::Unix, 7),
+        ..config()
+    });
+    script.tell_cluster(1);
+    assert_eq!(connecting(&mut script), "nowhere");
+    script.tick_at(5 * SECOND);
+    assert!(
+        matches!(script.events[..], [Event::Failed(_)]),
+        "{:?}",
+        script.events
+    );
 }

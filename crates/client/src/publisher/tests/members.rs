@@ -22,7 +22,11 @@ fn a_broker_that_joined_is_used_as_soon_as_another_tells_of_it() {
             .iter()
             .all(|channel| script.sending(*channel).is_some())
     );
-    let asked = script.sockets.channel(ChannelId::CONTROL).connecting;
+    let asked = script
+        .sockets
+        .channel(ChannelId::CONTROL)
+        .connecting
+        .clone();
     assert_eq!(asked, None, "nobody had to be asked");
 }
 

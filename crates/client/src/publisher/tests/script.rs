@@ -18,6 +18,7 @@ use super::super::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatc
 use super::super::receipt::{Outcome, Position};
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
 use crate::testing::{Sockets, all_sent, bootstrap, cluster, frame, welcome};
+use crate::transport::Ways;
 
 pub(super) const A: ChannelId = ChannelId(1);
 pub(super) const B: ChannelId = ChannelId(2);
@@ -26,6 +27,7 @@ pub(in crate::publisher) fn config() -> PublisherConfig {
     PublisherConfig {
         name: "test".into(),
         bootstrap: bootstrap(),
+        ways: Ways::TCP,
         topic: "t".into(),
         producer: 7,
         secret: Secret([3; 16]),
