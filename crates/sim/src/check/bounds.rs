@@ -13,7 +13,7 @@ use crate::violation::{Check, Invariant, ensure};
 /// one read of the log (4 MiB).
 const SEND_BYTES_MAX: usize = (4 << 20) + (64 << 10) + MAX_CONTROL_BYTES as usize;
 /// What the ring for requests and headers holds.
-const RECV_RING_BYTES: u32 = 16 << 10;
+const RECV_RING_BYTES: u32 = 128 << 10;
 
 /// Connections of one host that are being refused at the same time.
 const REFUSED_MAX: usize = 32;
