@@ -48,7 +48,8 @@ pub struct BrokerConfig {
     pub max_connections: usize,
     /// `SO_RCVBUF` for publishers in bytes; `None` leaves the kernel's autotuning on.
     pub recv_buffer_bytes: Option<u32>,
-    /// `SO_SNDBUF` for subscribers in bytes; `None` leaves the kernel's autotuning on.
+    /// `SO_SNDBUF` for subscribers in bytes; `None` leaves the kernel's autotuning on, and is 1 MiB by Unix sockets,
+    /// which have none.
     pub send_buffer_bytes: Option<u32>,
     /// Time the stages of the publish pipeline.
     pub metering: bool,

@@ -46,7 +46,8 @@ pub enum SocketError {
     },
 }
 
-/// Options of sockets; Unix sockets have the buffer sizes and the backlog only. Given to a listener, its accepted sockets inherit all of them.
+/// Options of sockets; Unix sockets have the buffer sizes and the backlog only. Given to a listener, the TCP sockets that it
+/// accepts inherit all of them, and the Unix sockets none: see [`apply_unix`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketOptions {
     /// `TCP_NODELAY`: do not hold small segments back. Default true, because whole frames are
@@ -70,6 +71,9 @@ pub struct SocketOptions {
     pub recv_buffer_bytes: Option<usize>,
     /// `SO_SNDBUF` in bytes. Default `None`: the kernel tunes it.
     pub send_buffer_bytes: Option<usize>,
+    /// The same of Unix sockets, where `send_buffer_bytes` says nothing. The kernel does not tune theirs: it is what may
+    /// be on its way in one direction. Default `None`: the kernel's `net.core.wmem_default`, often 208 KiB.
+    pub unix_send_buffer_bytes: Option<usize>,
     /// How many connections may wait to be accepted (listeners only; capped by
     /// `net.core.somaxconn`). Default 1024.
     pub backlog: u16,
@@ -87,6 +91,7 @@ impl Default for SocketOptions {
             unacknowledged_timeout: Some(Duration::from_secs(300)),
             recv_buffer_bytes: None,
             send_buffer_bytes: None,
+            unix_send_buffer_bytes: None,
             backlog: 1024,
             same_user: false,
         }
@@ -117,7 +122,7 @@ pub fn listen(
     };
     let open = || -> io::Result<Listener> {
         let fd = unix::open()?;
-        apply_sizes(&fd, options)?;
+        apply_unix(&fd, options)?;
         let file = unix::listen(&fd, path, i32::from(options.backlog))?;
         Ok(Listener::Unix(UnixListener::from(fd), Some(file)))
     };
@@ -156,7 +161,7 @@ pub fn connect(
     };
     let open = || -> io::Result<Stream> {
         let stream = UnixStream::from(unix::open()?);
-        apply_sizes(&stream, options)?;
+        apply_unix(&stream, options)?;
         let deadline = Instant::now() + timeout;
         // The kernel says neither when the backlog has room again, nor lets a wait end in time.
         while let Err(error) = unix::connect(&stream, path, options.same_user) {
@@ -204,7 +209,7 @@ pub(crate) fn open_stream(address: &Address, options: &SocketOptions) -> io::Res
         Address::Tcp(address) => Ok(Stream::Tcp(open_tcp(*address, options)?.into())),
         Address::Unix(_) => {
             let fd = unix::open()?;
-            apply_sizes(&fd, options)?;
+            apply_unix(&fd, options)?;
             Ok(Stream::Unix(fd.into()))
         }
     }
@@ -287,6 +292,19 @@ pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
     Ok(())
 }
 
+/// Sets `options` on a Unix socket that exists already. One that was accepted needs it: it inherits nothing.
+///
+/// # Errors
+/// What the kernel says.
+pub fn apply_unix(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
+    let send = options.send_buffer_bytes.or(options.unix_send_buffer_bytes);
+    let sizes = SocketOptions {
+        send_buffer_bytes: send,
+        ..options.clone()
+    };
+    apply_sizes(socket, &sizes)
+}
+
 /// Probes in a row that may stay unanswered.
 const KEEPALIVE_PROBES: u32 = 3;
 
@@ -353,6 +371,27 @@ mod tests {
             assert_eq!(granted.recv_bytes, 64 * 1024);
             assert_eq!(granted.send_bytes, 96 * 1024);
         }
+    }
+
+    #[test]
+    fn unix_sockets_have_the_send_buffer_that_is_meant_for_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::Unix(dir.path().join("s"));
+        let options = SocketOptions {
+            unix_send_buffer_bytes: Some(48 * 1024),
+            ..SocketOptions::default()
+        };
+        let listener = listen(&address, &options).unwrap();
+        let client = connect(&address, Duration::from_secs(2), &options).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        apply_unix(&server, &options).unwrap();
+        for stream in [&client, &server] {
+            assert_eq!(granted(stream).unwrap().send_bytes, 96 * 1024);
+        }
+        let tcp = listen_tcp(loopback(), &options).unwrap();
+        let plain = TcpListener::bind(loopback()).unwrap();
+        assert_eq!(granted(&plain).unwrap(), granted(&tcp).unwrap());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use embar_frame::Now;
 use embar_memory::Mapped;
-use embar_transport::socket::SocketOptions;
+use embar_transport::socket::{self, SocketOptions};
 use embar_transport::{Completion, Epoll, IoCounters, Listener, Reactor, Stream, Token, Waker};
 
 use super::start_error::StartError;
@@ -60,7 +60,7 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
     let (ready, result) = mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let (reactor, listeners, wakeups) =
-            match open(spec.options, spec.listeners, parker, spec.node) {
+            match open(spec.options.clone(), spec.listeners, parker, spec.node) {
                 Ok(opened) => opened,
                 Err(error) => return drop(ready.send(Err(error))),
             };
@@ -71,6 +71,7 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
         let _guard = spec.stop.guard();
         let mut thread = NetworkThread {
             number: spec.number.into(),
+            options: spec.options,
             reactor,
             shard,
             inbox: accepted,
@@ -135,6 +136,8 @@ pub(super) fn introduce(started: Vec<Started>) -> (Vec<Waker>, Vec<JoinHandle<()
 /// A network thread while it runs.
 struct NetworkThread {
     number: usize,
+    /// Of its sockets.
+    options: SocketOptions,
     reactor: Epoll,
     shard: Shard<Mapped>,
     inbox: Receiver<Stream>,
@@ -256,6 +259,11 @@ impl NetworkThread {
         let (Ok(peer), Ok(is_trusted)) = (stream.peer(), stream.is_trusted()) else {
             return;
         };
+        if let Stream::Unix(socket) = &stream
+            && let Err(error) = socket::apply_unix(socket, &self.options)
+        {
+            tracing::debug!("a Unix socket keeps the kernel's buffers: {error}");
+        }
         match self.reactor.add(stream) {
             Ok(token) if is_trusted => self.shard.opened(token, peer.tcp(), at, actions),
             Ok(token) => self.shard.opened_by_stranger(token, at, actions),
