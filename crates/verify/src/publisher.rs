@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use embar_client::{Acks, Delivery, PublishError, Publisher};
+use embar_client::{Acks, Delivery, PublishError, Publisher, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::log_client_error::LogClientError;
@@ -138,6 +138,11 @@ fn open(
         let (records, acks) = (records.clone(), spec.acks);
         let opened = Publisher::builder(&spec.bootstrap)
             .topic(&spec.topic)
+            // A successor goes another way than the one before.
+            .transport(match (spec.publisher + spec.instance) % 2 {
+                0 => Transport::Auto,
+                _ => Transport::Tcp,
+            })
             .producer_id(spec.producer)
             // Its successors use it, too.
             .producer_secret(
