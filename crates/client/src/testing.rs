@@ -10,7 +10,7 @@ use embar_session::{Incoming, RingPools, SessionConfig, Step};
 use embar_transport::{Address, RecvBuf, SendBuf};
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
-    Hello, Role, Welcome,
+    Hello, Role, Topic, TopicDescription, Welcome,
 };
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::Limits;
@@ -139,6 +139,18 @@ pub(crate) fn refusal(code: ErrorCode, retryable: bool, first_available: Option<
 /// A head, 0, that takes no data, and data brokers 1 to `data`.
 pub(crate) fn cluster(data: u32) -> Control {
     cluster_without(data, None)
+}
+
+/// What the head says of topic "t" with this id.
+pub(crate) fn topic_description(id: u32) -> Control {
+    Control::TopicDescription(TopicDescription {
+        topic: Topic {
+            id,
+            name: "t".into(),
+            ..Topic::default()
+        },
+        ..TopicDescription::default()
+    })
 }
 
 /// As [`cluster`], with one of them gone.

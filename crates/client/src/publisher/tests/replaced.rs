@@ -1,8 +1,7 @@
 //! Brokers that say that the topic was deleted and created again, and what the head says of that.
 
-use embar_wire::control::{Topic, TopicDescription};
-
 use super::*;
+use crate::testing::topic_description;
 
 /// The topic that [`Script::open`] publishes to.
 const TOPIC: u32 = 9;
@@ -32,16 +31,7 @@ fn head_knows(script: &mut Script, id: u32) {
     script.sockets.taken(ChannelId::CONTROL);
     script.tell(ChannelId::CONTROL, &cluster(2));
     if script.sockets.taken(ChannelId::CONTROL) == [FrameId::DescribeTopic] {
-        let topic = Topic {
-            id,
-            name: "t".into(),
-            ..Topic::default()
-        };
-        let found = TopicDescription {
-            topic,
-            ..TopicDescription::default()
-        };
-        script.tell(ChannelId::CONTROL, &Control::TopicDescription(found));
+        script.tell(ChannelId::CONTROL, &topic_description(id));
     }
     script.lose(ChannelId::CONTROL);
 }

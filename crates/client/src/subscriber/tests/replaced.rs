@@ -1,8 +1,7 @@
 //! Topics that were deleted and created again under their names.
 
-use embar_wire::control::{Topic, TopicDescription};
-
 use super::*;
+use crate::testing::topic_description;
 
 #[test]
 fn what_one_broker_calls_the_topic_is_asked_of_all() {
@@ -57,16 +56,7 @@ fn head_knows(script: &mut Script, id: u32) {
     script.connect(ChannelId::CONTROL);
     script.feed(ChannelId::CONTROL, &welcome(0));
     script.tell(ChannelId::CONTROL, &cluster(1));
-    let topic = Topic {
-        id,
-        name: "t".into(),
-        ..Topic::default()
-    };
-    let found = TopicDescription {
-        topic,
-        ..TopicDescription::default()
-    };
-    script.tell(ChannelId::CONTROL, &Control::TopicDescription(found));
+    script.tell(ChannelId::CONTROL, &topic_description(id));
     script.lose(ChannelId::CONTROL);
 }
 
