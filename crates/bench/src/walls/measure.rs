@@ -32,7 +32,7 @@ pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
         return rounds.run(&Abort::default());
     }
     let largest = plan.batch_bytes.iter().max().copied().unwrap_or(0);
-    let cluster_plan = plan.ours(0, largest, "walls");
+    let cluster_plan = plan.ours(Path::PublishTcp, 0, largest, "walls");
     let mut private = PrivateCluster::start("bench-", &cluster_plan, true, context)?;
     let rounds = rounds(Some(Ours::new(plan, &private, context)));
     let report = private
@@ -77,11 +77,10 @@ impl Rounds {
     fn group(&self, path: Path, batch_bytes: u32, abort: &Abort) -> Result<Vec<WallRow>> {
         let configs = configs(path, &self.plan.orders, self.plan.walls_only);
         let mut read_threads = 1;
-        let ours = self.ours.as_ref().filter(|_| path.has_ours());
-        if let Some(ours) = ours {
+        if let Some(ours) = &self.ours {
             ours.begin(path, batch_bytes, abort)?;
             if self.plan.read_threads.is_none() && path.is_read() {
-                read_threads = ours.receiving_threads(abort)?;
+                read_threads = ours.receiving_threads(path, abort)?;
             }
         }
         let wall_plan = self.plan.wall(path, batch_bytes, read_threads);
@@ -92,7 +91,7 @@ impl Rounds {
             .trials(self.plan.trials)
             .run(|index, _| {
                 abort.check()?;
-                let rate = match (configs[index], ours) {
+                let rate = match (configs[index], &self.ours) {
                     (Config::Wall(wall), _) => self.receivers.run(wall, &wall_plan)?,
                     (Config::Ours { order, verified }, Some(ours)) => {
                         ours.trial(path, order, batch_bytes, verified, abort)?
@@ -110,7 +109,7 @@ impl Rounds {
                 }
                 other => anyhow!("{other}"),
             })?;
-        if let Some(ours) = ours {
+        if let Some(ours) = &self.ours {
             ours.end(path)?;
         }
         self.rows(path, batch_bytes, &configs, &outcome)

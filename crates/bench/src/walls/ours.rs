@@ -17,6 +17,7 @@ use crate::private_cluster::PrivateCluster;
 use crate::publish::PublishJob;
 use crate::read::ReadJob;
 use crate::retained;
+use crate::usage::Connections;
 
 /// Threads of a subscriber have names that begin so.
 const SUBSCRIBER_THREAD: &str = "embar-sub";
@@ -45,8 +46,7 @@ impl Ours {
     pub fn new(plan: &WallsPlan, private: &PrivateCluster, context: &Context) -> Self {
         Self {
             plan: plan.clone(),
-            connector: Connector::to(private.cluster.head(), context.progress.clone())
-                .by(Transport::Tcp),
+            connector: Connector::to(private.cluster.head(), context.progress.clone()),
             pids: private.pids(),
             data_brokers: private.data_brokers(),
         }
@@ -56,7 +56,7 @@ impl Ours {
     pub fn begin(&self, path: Path, batch_bytes: u32, abort: &Abort) -> Result<()> {
         if path.is_read() {
             for &order in &self.plan.orders {
-                let plan = self.plan_of(order, batch_bytes);
+                let plan = self.plan_of(path, order, batch_bytes);
                 self.publish(&plan, true, abort)?;
                 retained::check(&self.connector, &plan)?;
             }
@@ -77,14 +77,14 @@ impl Ours {
 
     /// How many threads receive for a subscriber of what [`begin`](Self::begin) made. It reads a part of it, because
     /// threads may start when there is work for them.
-    pub fn receiving_threads(&self, abort: &Abort) -> Result<u16> {
+    pub fn receiving_threads(&self, path: Path, abort: &Abort) -> Result<u16> {
         let order = self
             .plan
             .orders
             .first()
             .context("there is an order level")?;
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
-            .transport(self.connector.transport())
+            .transport(path.client_transport())
             .topic(topic(*order))
             .from(Start::Earliest)
             .until_end(true)
@@ -110,7 +110,7 @@ impl Ours {
         verified: bool,
         abort: &Abort,
     ) -> Result<f64> {
-        let plan = self.plan_of(order, batch_bytes);
+        let plan = self.plan_of(path, order, batch_bytes);
         match path.direction() {
             Direction::Publish => {
                 let rate = self.publish(&plan, false, abort)?;
@@ -126,8 +126,13 @@ impl Ours {
         }
     }
 
-    fn plan_of(&self, order: u32, batch_bytes: u32) -> BenchPlan {
-        self.plan.ours(order, batch_bytes, &topic(order))
+    fn plan_of(&self, path: Path, order: u32, batch_bytes: u32) -> BenchPlan {
+        self.plan.ours(path, order, batch_bytes, &topic(order))
+    }
+
+    /// The way to the cluster for the clients of a plan.
+    fn connector_of(&self, plan: &BenchPlan) -> Connector {
+        self.connector.clone().by(plan.transport)
     }
 
     fn publish(&self, plan: &BenchPlan, stamped: bool, abort: &Abort) -> Result<f64> {
@@ -135,12 +140,14 @@ impl Ours {
             plan: plan.clone(),
             metering: true,
             stamped,
-            connector: self.connector.clone(),
+            connector: self.connector_of(plan),
             pids: self.pids.clone(),
             data_brokers: self.data_brokers.clone(),
             bar: Box::new(NoBar),
         };
-        Ok(job.run(abort)?.rate.mib_per_s)
+        let trial = job.run(abort)?;
+        check_transport(plan, trial.connections)?;
+        Ok(trial.rate.mib_per_s)
     }
 
     fn read(&self, plan: &BenchPlan, verified: bool, abort: &Abort) -> Result<f64> {
@@ -150,11 +157,13 @@ impl Ours {
             message_bytes: plan.message_bytes,
             verified,
             metering: true,
-            connector: self.connector.clone(),
+            connector: self.connector_of(plan),
             pids: self.pids.clone(),
             bar: Box::new(NoBar),
         };
-        Ok(job.run(abort)?.rate.mib_per_s)
+        let trial = job.run(abort)?;
+        check_transport(plan, trial.connections)?;
+        Ok(trial.rate.mib_per_s)
     }
 
     fn e2e(&self, plan: &BenchPlan, abort: &Abort) -> Result<f64> {
@@ -163,7 +172,7 @@ impl Ours {
             window_bytes: plan.region_bytes / 4,
             bytes_per_s: None,
             metering: true,
-            connector: self.connector.clone(),
+            connector: self.connector_of(plan),
             pids: self.pids.clone(),
             data_brokers: self.data_brokers.clone(),
             bar: Box::new(NoBar),
@@ -175,6 +184,20 @@ impl Ours {
         let deleted = self.connector.admin()?.delete_topic(topic).wait();
         deleted.with_context(|| format!("cannot delete the topic {topic}"))
     }
+}
+
+/// An error if a connection was not of the kind that the path is about.
+fn check_transport(plan: &BenchPlan, connections: Connections) -> Result<()> {
+    let other = match plan.transport {
+        Transport::Unix => connections.tcp_connections,
+        _ => connections.unix_connections,
+    };
+    ensure!(
+        other == 0,
+        "{other} connections were not by {}",
+        plan.transport
+    );
+    Ok(())
 }
 
 /// Threads of this process whose names begin so.

@@ -80,9 +80,12 @@ impl Path {
         self.direction() == Direction::Read
     }
 
-    /// Whether the log's clients can be made to take it. Of the others only the walls are measured.
-    pub fn has_ours(self) -> bool {
-        self.transport() == Transport::Tcp
+    /// What the log's clients are told to take.
+    pub fn client_transport(self) -> embar_client::Transport {
+        match self.transport() {
+            Transport::Tcp => embar_client::Transport::Tcp,
+            Transport::Unix => embar_client::Transport::Unix,
+        }
     }
 
     /// What carries its bytes.
@@ -171,7 +174,7 @@ impl WallsPlan {
     }
 
     /// The trial of the log with these parameters.
-    pub fn ours(&self, order: u32, batch_bytes: u32, topic: &str) -> BenchPlan {
+    pub fn ours(&self, path: Path, order: u32, batch_bytes: u32, topic: &str) -> BenchPlan {
         let messages = self.total_bytes / u64::from(self.message_bytes);
         BenchPlan {
             topic: topic.to_owned(),
@@ -190,7 +193,7 @@ impl WallsPlan {
             trials: self.trials,
             warmup: self.warmup,
             metering: Metering::On,
-            transport: embar_client::Transport::Tcp,
+            transport: path.client_transport(),
         }
     }
 

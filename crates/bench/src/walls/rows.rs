@@ -44,7 +44,7 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
         Direction::E2e => &[Wall::Relay],
     };
     let mut configs: Vec<Config> = walls.iter().copied().map(Config::Wall).collect();
-    if walls_only || !path.has_ours() {
+    if walls_only {
         return configs;
     }
     for &order in orders {

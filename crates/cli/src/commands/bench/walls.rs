@@ -28,8 +28,6 @@ processes as brokers take data. A batch is one write.
                       threads as a subscriber has
   working, verified   reading: one thread more checks each message, as this bench does with ours
   bare relay          what is received goes out again from where it lies, at the same time
-The log's clients use TCP here, so over Unix sockets only the walls are measured.
-
 Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
 the bench's own check of each message costs.
 
