@@ -13,10 +13,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::plan::Load;
 use crate::usage::{Costs, Meters, Rate};
 
-/// Open files that a connection takes on the side of its publisher.
-const FILES_PER_CONNECTION: u64 = 5;
+/// Open files of a publisher beside those of its connections: what its control thread waits with.
+const FILES_PER_PUBLISHER: u64 = 2;
+/// Open files of a connection on the side of its publisher: the socket, and what its thread waits with.
+const FILES_PER_CONNECTION: u64 = 3;
 /// Open files beside those of connections.
 const OTHER_FILES: u64 = 256;
+/// A trial lasts until each publisher had so many turns, however short it is to be. What the first turns and the last
+/// acknowledgements of thousands of connections cost would be most of what it measures otherwise.
+const LEAST_TURNS: usize = 8;
 /// Batches go when they are full: a publisher whose turn comes seldom shall not send parts of them.
 const LINGER: Duration = Duration::from_secs(1);
 /// Publishers that are closed at once.
@@ -60,7 +65,9 @@ pub struct LoadJob {
 /// # Errors
 /// The system allows fewer.
 pub fn allow_files(load: &Load) -> Result<()> {
-    let needed = load.connections() * FILES_PER_CONNECTION + OTHER_FILES;
+    let needed = u64::from(load.publishers) * FILES_PER_PUBLISHER
+        + load.connections() * FILES_PER_CONNECTION
+        + OTHER_FILES;
     let limits = getrlimit(Resource::Nofile);
     if limits.current.is_none_or(|current| current >= needed) {
         return Ok(());
@@ -119,10 +126,11 @@ impl LoadJob {
             .transport(self.connector.transport())
             .topic(load.topic(number))
             .batch_bytes(load.batch_bytes as usize)
+            .threads_per_broker(load.connections_per_broker)
             .auto_create(false)
             .linger(LINGER)
             .open_timeout(OPENS_WITHIN);
-        let builder = match load.buffers {
+        let builder = match load.buffers() {
             Some(buffers) => builder.buffers(buffers),
             None => builder,
         };
@@ -164,8 +172,8 @@ impl LoadJob {
         })
     }
 
-    /// One application thread: about a batch through each handle by turns, until the time is over. Returns how many
-    /// messages that were.
+    /// One application thread: about a batch for each of a handle's connections to one broker, then for those of the next
+    /// one, until the time is over and each had its turns. Returns how many messages that were.
     fn publish(
         &self,
         handles: Vec<PublisherHandle>,
@@ -173,14 +181,16 @@ impl LoadJob {
         abort: &Abort,
     ) -> Result<u64> {
         let message = filler(self.load.message_bytes as usize);
-        let at_once = (self.load.batch_bytes / self.load.message_bytes).max(1);
+        let batch = (self.load.batch_bytes / self.load.message_bytes).max(1);
+        let at_once = batch * self.load.connections_per_broker;
+        let least = handles.len() * LEAST_TURNS;
         let mut messages = 0;
-        for handle in handles.iter().cycle() {
+        for (turn, handle) in handles.iter().cycle().enumerate() {
             for _ in 0..at_once {
                 handle.publish(&message)?;
             }
             messages += u64::from(at_once);
-            if started.elapsed() >= self.duration {
+            if turn + 1 >= least && started.elapsed() >= self.duration {
                 break;
             }
             abort.check()?;

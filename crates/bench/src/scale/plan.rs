@@ -11,8 +11,11 @@ use crate::plan::{BenchPlan, Metering};
 
 /// Publishers that share the topics, however many there are.
 pub const TOPIC_PUBLISHERS: u32 = 16;
-/// Buffers of each of many publishers: one that is filled, and one on its way.
-const FEW_BUFFERS: usize = 2;
+/// Connections of each of many publishers, at most. A publisher has a thread beside those of its connections; with one
+/// connection each, 4,000 connections took more threads and open files than many machines allow a process.
+const CONNECTIONS_PER_PUBLISHER: u32 = 4;
+/// Buffers for each of many connections: one that is filled, and one on its way.
+const BUFFERS_PER_CONNECTION: u32 = 2;
 /// Bytes of a batch of each of many connections.
 const SMALL_BATCH_BYTES: u32 = 16 << 10;
 /// Bytes of a batch where there is one publisher.
@@ -24,7 +27,7 @@ const BATCH_BYTES: u32 = 2 << 20;
 pub enum Curve {
     /// Brokers that take data.
     Brokers,
-    /// Publishers, each with a connection and a thread for it, by turns.
+    /// Connections, four to a publisher, each with a thread. The publishers get messages by turns.
     Connections,
     /// Topics that exist; 16 publishers write to up to 16 of them.
     Topics,
@@ -68,7 +71,7 @@ impl Curve {
     pub fn points(self) -> &'static [u32] {
         match self {
             Self::Brokers => &[1, 2, 4, 8, 16],
-            Self::Connections => &[1, 4, 16, 64, 250, 1000, 2000, 4000],
+            Self::Connections => &[1, 4, 16, 64, 256, 1000, 2000, 4000],
             Self::Topics => &[1, 10, 100, 1000, 10_000],
             Self::Messages => &[
                 16,
@@ -134,6 +137,8 @@ pub struct Load {
     pub data_brokers: u16,
     /// Publishers, each of a topic.
     pub publishers: u32,
+    /// Connections of each publisher to each broker that takes data.
+    pub connections_per_broker: u32,
     /// Topics that exist.
     pub topics: u32,
     /// Application threads.
@@ -142,8 +147,8 @@ pub struct Load {
     pub message_bytes: u32,
     /// Bytes of a batch.
     pub batch_bytes: u32,
-    /// Buffers of each publisher; as many as it has by default without.
-    pub buffers: Option<usize>,
+    /// Whether each publisher has few buffers. Without, it has as many as it has by default.
+    pub few_buffers: bool,
 }
 
 impl Load {
@@ -152,11 +157,12 @@ impl Load {
         let one = Self {
             data_brokers: 3,
             publishers: 1,
+            connections_per_broker: 1,
             topics: 1,
             threads: 1,
             message_bytes: 1024,
             batch_bytes: BATCH_BYTES,
-            buffers: None,
+            few_buffers: false,
         };
         match curve {
             Curve::Brokers => Self {
@@ -165,9 +171,10 @@ impl Load {
             },
             Curve::Connections => Self {
                 data_brokers: 1,
-                publishers: value,
+                publishers: value.div_ceil(CONNECTIONS_PER_PUBLISHER),
+                connections_per_broker: value.min(CONNECTIONS_PER_PUBLISHER),
                 batch_bytes: SMALL_BATCH_BYTES,
-                buffers: Some(FEW_BUFFERS),
+                few_buffers: true,
                 ..one
             },
             Curve::Topics => Self {
@@ -175,7 +182,7 @@ impl Load {
                 publishers: TOPIC_PUBLISHERS,
                 topics: value,
                 batch_bytes: SMALL_BATCH_BYTES,
-                buffers: Some(FEW_BUFFERS),
+                few_buffers: true,
                 ..one
             },
             Curve::Messages => Self {
@@ -199,9 +206,20 @@ impl Load {
         format!("scale-{}", publisher % self.topics)
     }
 
+    /// Connections of one publisher.
+    pub fn connections_of_each(&self) -> u32 {
+        self.connections_per_broker * u32::from(self.data_brokers)
+    }
+
     /// Connections of all publishers.
     pub fn connections(&self) -> u64 {
-        u64::from(self.publishers) * u64::from(self.data_brokers)
+        u64::from(self.publishers) * u64::from(self.connections_of_each())
+    }
+
+    /// Buffers of each publisher; as many as it has by default without a number.
+    pub fn buffers(&self) -> Option<usize> {
+        let buffers = BUFFERS_PER_CONNECTION * self.connections_of_each();
+        self.few_buffers.then_some(buffers as usize)
     }
 }
 
@@ -224,6 +242,18 @@ impl ScalePlan {
         Ok(())
     }
 
+    /// As people read it.
+    pub fn describe(&self) -> String {
+        format!(
+            "order {}, {} trials of {:?} after {} warm-up(s) at each point, region {}",
+            self.order,
+            self.trials,
+            self.duration,
+            self.warmup,
+            Size(self.region_bytes),
+        )
+    }
+
     /// The points of a curve that are measured.
     pub fn points(&self, curve: Curve) -> impl Iterator<Item = u32> + use<> {
         let max = self.max.unwrap_or(u32::MAX);
@@ -242,7 +272,7 @@ impl ScalePlan {
             total_bytes: load.message_bytes.into(),
             order: self.order,
             acks: 1,
-            threads_per_broker: 1,
+            threads_per_broker: load.connections_per_broker,
             publishers: load.threads,
             batch_bytes: load.batch_bytes,
             brokers,
@@ -293,7 +323,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_point_changes_what_its_curve_is_about() {
-        assert_eq!(Load::at(Curve::Connections, 4000).connections(), 4000);
+        for &value in Curve::Connections.points() {
+            let load = Load::at(Curve::Connections, value);
+            assert_eq!(load.connections(), u64::from(value));
+            let buffers = load.buffers().expect("few") as u64;
+            assert_eq!(buffers * u64::from(load.publishers), 2 * u64::from(value));
+        }
+        assert_eq!(Load::at(Curve::Messages, 64).buffers(), None);
         let topics = Load::at(Curve::Topics, 10_000);
         assert_eq!(
             (topics.topics, topics.publishers),

@@ -12,6 +12,7 @@ mod session;
 mod session_serve;
 mod walls;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -21,7 +22,9 @@ use embar_bench::private_cluster::sweep;
 use embar_bench::wall::drive::WallPlan;
 use embar_bench::wall::stream;
 use embar_client::Transport;
+use embar_console::context::Context as Work;
 use embar_console::size::Size;
+use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit;
@@ -153,6 +156,17 @@ fn wall_of(plan: &BenchPlan) -> WallPlan {
         total_bytes: plan.total_bytes,
         ring_bytes: plan.region_bytes,
     }
+}
+
+/// Says what is to be measured, measures it, and prints the report.
+fn measure<R: Serialize + Display>(
+    context: &Context,
+    what: impl Display,
+    run: impl FnOnce(&Work) -> Result<R>,
+) -> Result<()> {
+    context.output.say(what)?;
+    let report = run(&context.work)?;
+    context.output.report(&report, format_args!("\n{report}"))
 }
 
 fn data_brokers(brokers: u16) -> u16 {

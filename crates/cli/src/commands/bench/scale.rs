@@ -22,14 +22,16 @@ Examples:
 Each point has a cluster of its own; three brokers take 1 KiB messages in batches of 2 MiB,
 unless the curve says otherwise:
   brokers      1 to 16 that take data
-  connections  1 to 4,000 publishers with a connection, a thread and two buffers each, by turns;
-               one broker, batches of 16 KiB
-  topics       1 to 10,000 exist; 16 such publishers write to up to 16 of them
+  connections  1 to 4,000, four to a publisher, with a thread and two buffers each; publishers
+               get messages by turns; one broker, batches of 16 KiB
+  topics       1 to 10,000 exist; 16 publishers, a connection each, write to up to 16 of them;
+               otherwise as above
   messages     16 B to 1 MiB
   batches      1 KiB to 8 MiB, of messages of 256 B
   publishers   1 to 64 threads that share a publisher
-A trial publishes for --duration and waits for the last acknowledgement. CPU time is that of
-publishers and brokers together, of client and brokers apart in the table.
+A trial publishes for --duration, or longer until each publisher had 8 turns, and waits for the
+last acknowledgement. CPU time is that of publishers and brokers together, of client and brokers
+apart in the table.
 
 A cliff is where the median cost of a GiB, in CPU time or in time, grows by more than --cliff
 from a point to the next, and no trial of the one reaches those of the other. What the machine
@@ -89,13 +91,8 @@ impl ScaleArgs {
 pub fn run(args: &ScaleArgs, context: &Context) -> Result<()> {
     let plan = args.plan()?;
     plan.validate()?;
-    let output = &context.output;
-    output.say(format_args!(
-        "scale: order {}, {} trials of {:?} after {} warm-up(s) at each point, region {}",
-        plan.order, plan.trials, plan.duration, plan.warmup, args.region_size
-    ))?;
-    let report = measure::run(&plan, &context.work)?;
-    output.report(&report, format_args!("\n{report}"))
+    let what = format!("scale: {}", plan.describe());
+    super::measure(context, what, |work| measure::run(&plan, work))
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ processes as brokers take data. A batch is one write.
                       threads as a subscriber has
   working, verified   reading: one thread more checks each message, as this bench does with ours
   bare relay          what is received goes out again from where it lies, at the same time
+
 Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
 the bench's own check of each message costs.
 
@@ -124,10 +125,8 @@ impl WallsArgs {
 pub fn run(args: &WallsArgs, context: &Context) -> Result<()> {
     let plan = args.plan()?;
     plan.validate()?;
-    let output = &context.output;
-    output.say(format_args!("walls: {}", plan.describe()))?;
-    let report = measure::run(&plan, &context.work)?;
-    output.report(&report, format_args!("\n{report}"))
+    let what = format!("walls: {}", plan.describe());
+    super::measure(context, what, |work| measure::run(&plan, work))
 }
 
 #[cfg(test)]
