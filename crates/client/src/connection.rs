@@ -44,8 +44,8 @@ const IDLE_RINGS: usize = 2;
 const CONTROL_RECV_BYTES: usize = 256 << 10;
 /// Acks.
 const PUBLISH_RECV_BYTES: usize = 64 << 10;
-/// Headers of batches, and small batches.
-const SUBSCRIBE_RECV_BYTES: usize = 16 << 10;
+/// Headers of batches, and runs of small batches.
+const SUBSCRIBE_RECV_BYTES: usize = 256 << 10;
 /// Requests. Batches do not go through the ring.
 const SEND_BYTES: usize = 16 << 10;
 
@@ -140,7 +140,8 @@ impl ConnectionSettings {
         Self::new(name, PUBLISH_RECV_BYTES, usize::MAX, idle_timeout)
     }
 
-    /// For batches in. No byte of a payload is asked for before its header is known.
+    /// For batches in. No byte of a payload is asked for before its header is known, unless
+    /// [`Connection::read_ahead`] says otherwise.
     pub fn subscribing(name: &str, idle_timeout: Duration) -> Self {
         Self::new(name, SUBSCRIBE_RECV_BYTES, BATCH_HEADER_BYTES, idle_timeout)
     }
@@ -206,6 +207,8 @@ pub struct Connection {
     welcomed: bool,
     /// A send is with the driver.
     sending: bool,
+    /// Bytes of what follows a payload that come with it.
+    ahead: usize,
     /// Asked of the session already, and not yet taken by the driver.
     next: Option<ConnectionAction>,
 }
@@ -218,6 +221,7 @@ impl Connection {
             state: State::Down,
             welcomed: false,
             sending: false,
+            ahead: BATCH_HEADER_BYTES,
             next: None,
         }
     }
@@ -358,10 +362,28 @@ impl Connection {
         }
     }
 
+    /// Whether one receive takes as much as there is room for, or no more than the next header: then no byte of a payload
+    /// that follows goes through the ring.
+    pub fn read_ahead(&mut self, much: bool) {
+        let bytes = if much { usize::MAX } else { BATCH_HEADER_BYTES };
+        self.ahead = bytes;
+        if let Some(session) = self.session_mut() {
+            session.set_read_ahead(bytes);
+        }
+    }
+
     /// Room for the beginning of what follows the payload at hand, so that one receive takes both; it goes back by
     /// [`Connection::ahead_received`].
     pub fn lend_ahead(&mut self) -> Option<RecvSpace> {
-        self.session_mut()?.lend_ahead(BATCH_HEADER_BYTES)
+        let ahead = self.ahead;
+        self.session_mut()?.lend_ahead(ahead)
+    }
+
+    /// Takes back the batch that [`Connection::next`] returned last, before anything else is asked: it comes again.
+    pub fn put_back(&mut self) {
+        if let Some(session) = self.session_mut() {
+            session.put_back();
+        }
     }
 
     /// The owner received `bytes` bytes of the payload at hand.

@@ -1,8 +1,9 @@
 //! Subscribing: batches from all data brokers, checked, and read message by message without a copy.
 //!
-//! Read in this order: [`core`] (the rules, without I/O) and its part `channel`; `queue`; `io_threads` and `driver` (one of
+//! Read in this order: [`core`] (the rules, without I/O) and its parts `channel` and `arriving`; `queue`; `io_threads` and `driver` (one of
 //! them); `reading` (messages of a batch); [`position`]; `builder`; `stream`.
 
+mod arriving;
 mod builder;
 mod channel;
 pub(crate) mod core;

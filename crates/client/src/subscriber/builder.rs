@@ -83,7 +83,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Batches of one broker held in memory, at least 2; at this limit the broker is held back by TCP. Default 2: more would leave the cache.
+    /// Buffers of one broker, at least 2; at this limit the broker is held back by TCP. Each has a batch, or several small
+    /// ones of 256 KiB together. Default 2: more would leave the cache.
     pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
         self.buffers_per_broker = buffers;
         self

@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 use std::io;
 
-use embar_frame::{Crc, Now};
+use embar_frame::{Now, crc32c};
 use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 
+use super::arriving::{Arriving, PayloadCheck, SMALL_BYTES, begin};
 use super::model::{Delivered, Event, SubscriberConfig};
 use crate::connection::{
     ChannelId, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
@@ -21,8 +22,6 @@ use crate::connection::{
 use crate::error::{ClientError, ReadError};
 use crate::peer::{Absence, Peer, Phase};
 
-/// Smallest buffer to allocate: the next batch may be larger.
-const MIN_BUFFER_BYTES: usize = 64 << 10;
 /// A batch that arrived damaged is asked for again this often.
 const MAX_DAMAGED: u32 = 3;
 /// And this often where a broker may send what it finds in another's memory while that is used again.
@@ -41,39 +40,6 @@ impl From<Violation> for Interruption {
     fn from(violation: Violation) -> Self {
         Self::Retry(violation)
     }
-}
-
-/// The checksum of a payload that is on its way, as far as it has come.
-#[derive(Debug, Default)]
-pub struct PayloadCheck {
-    crc: Crc,
-    /// How far the buffer's content went into `crc`.
-    checked: usize,
-}
-
-impl PayloadCheck {
-    /// Adds what has come into `buf` since the last time.
-    pub fn update(&mut self, buf: &RecvBuf) {
-        let came = self.checked..buf.filled().end;
-        self.checked = came.end;
-        buf.with_filled(came, |bytes| self.crc.update(bytes));
-    }
-
-    fn value(&self) -> u32 {
-        self.crc.value()
-    }
-}
-
-/// A batch whose payload is on its way.
-#[derive(Debug)]
-struct Arriving {
-    header: BatchHeader,
-    /// `None` while it is with the driver.
-    buf: Option<RecvBuf>,
-    /// Bytes of the payload that are there.
-    came: usize,
-    /// `None` while the driver has it.
-    check: Option<PayloadCheck>,
 }
 
 #[derive(Debug)]
@@ -296,12 +262,19 @@ impl SubscribeChannel {
         out: &mut VecDeque<Event>,
     ) -> Result<(), Interruption> {
         while self.arriving.is_none() {
-            // A batch needs its buffer at once, so without one not even its header is taken.
-            if self.peer.phase == Phase::Open && self.is_starved(config) {
+            // A batch needs its buffer at once, so without one not even its header is taken, unless it may have a place
+            // behind the last one.
+            let starved = self.peer.phase == Phase::Open && self.is_starved(config);
+            if starved && last_run(self.channel, out).is_none_or(|run| !run.has_room(0)) {
                 self.peer.connection.hold(true, now);
             }
             let message = match self.peer.connection.next(now)? {
-                None => break,
+                None => {
+                    if starved {
+                        self.peer.connection.hold(true, now);
+                    }
+                    break;
+                }
                 Some(Incoming::Control(message)) => message,
                 Some(Incoming::Welcome(welcome)) => {
                     self.peer.check(&welcome)?;
@@ -309,21 +282,35 @@ impl SubscribeChannel {
                     continue;
                 }
                 Some(Incoming::Batch { header, early }) if self.peer.phase == Phase::Open => {
+                    let (came, len) = (early.len(), header.payload_len() as usize);
+                    let run = last_run(self.channel, out).filter(|run| run.has_room(len));
+                    // Only the first batch of a run may begin before the position.
+                    if let Some(run) = run.filter(|_| came == len && !self.fresh) {
+                        let crc = crc32c(run.stage(&header, early));
+                        self.accept(&header, crc)?;
+                        run.push(&header);
+                        continue;
+                    }
+                    if starved {
+                        self.peer.connection.put_back();
+                        self.peer.connection.hold(true, now);
+                        break;
+                    }
                     let payload = self.spare.pop().unwrap_or_default();
                     let (payload, check) = begin(&header, early, payload);
-                    let (early, len) = (early.len(), header.payload_len() as usize);
-                    if early == len {
+                    self.peer.connection.read_ahead(len <= SMALL_BYTES);
+                    if came == len {
                         self.arrived(&header, payload, check.value(), out)?;
                         continue;
                     }
-                    let buf = RecvBuf::heap(payload, early..len);
+                    let buf = RecvBuf::heap(payload, came..len);
                     self.arriving = Some(Arriving {
                         header,
                         buf: Some(match self.peer.connection.lend_ahead() {
                             Some(space) => buf.then(space),
                             None => buf,
                         }),
-                        came: early,
+                        came,
                         check: Some(check),
                     });
                     continue;
@@ -419,11 +406,36 @@ impl SubscribeChannel {
         crc: u32,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Interruption> {
+        match self.accept(header, crc) {
+            Ok(skip) => {
+                self.with_consumer += 1;
+                out.push_back(Event::Deliver(Delivered {
+                    channel: self.channel,
+                    broker: self.peer.broker,
+                    ordered: self.ordered,
+                    header: *header,
+                    len: header.payload_len() as usize,
+                    payload,
+                    skip,
+                }));
+                Ok(())
+            }
+            Err(why) => {
+                self.spare.push(payload);
+                Err(why)
+            }
+        }
+    }
+
+    /// Whether this is the batch that comes next, undamaged; then the next one is expected. Returns how many of its
+    /// messages were not asked for.
+    fn accept(&mut self, header: &BatchHeader, crc: u32) -> Result<u32, Interruption> {
         let Some(position) = self.position else {
-            return Ok(());
+            return Err(Interruption::Retry(
+                "a batch before its place is known".into(),
+            ));
         };
         if let Err(damage) = header.check_payload_crc(crc) {
-            self.spare.push(payload);
             return Err(self.damaged(position, damage.to_string()));
         }
         if self.topic_id != Some(header.topic()) {
@@ -438,7 +450,6 @@ impl SubscribeChannel {
             base == position || (self.fresh && base < position),
             end.filter(|end| *end > position),
         ) else {
-            self.spare.push(payload);
             return Err(self.out_of_place(position, base));
         };
         self.fresh = false;
@@ -449,17 +460,8 @@ impl SubscribeChannel {
             self.lost_since = None;
         }
         self.position = Some(end);
-        self.with_consumer += 1;
-        out.push_back(Event::Deliver(Delivered {
-            channel: self.channel,
-            broker: self.peer.broker,
-            ordered: self.ordered,
-            header: *header,
-            payload,
-            // Below the count, which is a u32.
-            skip: (position - base) as u32,
-        }));
-        Ok(())
+        // Below the count, which is a u32.
+        Ok((position - base) as u32)
     }
 
     /// What comes at `offset` cannot be used: it is asked for again, for some time.
@@ -570,15 +572,10 @@ impl SubscribeChannel {
     }
 }
 
-/// A buffer that the payload fits into, with the start of it.
-fn begin(header: &BatchHeader, early: &[u8], mut payload: Vec<u8>) -> (Vec<u8>, PayloadCheck) {
-    let len = (header.payload_len() as usize).max(MIN_BUFFER_BYTES);
-    if payload.len() < len {
-        payload.resize(len, 0);
+/// What was delivered last, if it is of this channel and the driver has not taken it yet.
+fn last_run(channel: ChannelId, out: &mut VecDeque<Event>) -> Option<&mut Delivered> {
+    match out.back_mut()? {
+        Event::Deliver(delivered) => (delivered.channel == channel).then_some(delivered),
+        _ => None,
     }
-    payload[..early.len()].copy_from_slice(early);
-    let mut check = PayloadCheck::default();
-    check.crc.update(early);
-    check.checked = early.len();
-    (payload, check)
 }

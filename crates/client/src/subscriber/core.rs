@@ -10,7 +10,8 @@
 //! - What is delivered of one broker is dense: offsets follow one another from where the channel started. Only an eviction
 //!   breaks that, and only if the settings allow it, and it is reported with its size. Topics of order 2 and 5: this holds
 //!   for all brokers together, and one of them at a time serves all.
-//! - Memory is bounded: `buffers_per_broker` batches of each broker.
+//! - Memory is bounded: `buffers_per_broker` buffers of each broker, each with a batch or with several small ones, and its
+//!   connection's rings.
 //! - A broker that is away or slow holds back no other. One that was removed from the cluster is not waited for; if one
 //!   comes in its place, reading goes on where it stood.
 

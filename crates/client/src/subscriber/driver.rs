@@ -6,7 +6,7 @@ use std::time::Duration;
 use embar_meter::Recorder;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor};
 
-use super::channel::PayloadCheck;
+use super::arriving::PayloadCheck;
 use super::io_threads::{IoThreads, State};
 use super::model::Event;
 use super::queue::{Item, PositionChange};
@@ -236,12 +236,17 @@ impl Driver {
                 }
                 Event::Deliver(delivered) => {
                     let start = self.recorder.start();
-                    let messages = u64::from(delivered.header.message_count() - delivered.skip);
+                    let counts = delivered.batches().map(|(it, _)| it.message_count());
+                    let (mut batches, mut messages) = (0, 0);
+                    for count in counts {
+                        (batches, messages) = (batches + 1, messages + u64::from(count));
+                    }
+                    messages -= u64::from(delivered.skip);
                     self.waiting
                         .append(threads.queue.push(Item::Batch(delivered)));
                     self.recorder.stop(DELIVER, start);
                     state.delivered_at = threads.clock.now();
-                    self.recorder.count(BATCHES, 1);
+                    self.recorder.count(BATCHES, batches);
                     self.recorder.count(MESSAGES, messages);
                 }
                 Event::Started { broker, start } => {

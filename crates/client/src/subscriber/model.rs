@@ -6,6 +6,7 @@ use std::time::Duration;
 use embar_transport::Address;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::StartAt;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
 use super::position::Positions;
 use crate::connection::ChannelId;
@@ -61,7 +62,7 @@ pub struct SubscriberConfig {
     pub idle_timeout: Duration,
     /// Opening fails after this time, unless a broker serves by then: the others may join later.
     pub open_timeout: Duration,
-    /// Batches of one broker in memory, at least 2.
+    /// Buffers of one broker, at least 2: each has a batch, or several small ones.
     pub buffers_per_broker: usize,
     /// Seed of the backoff jitter, and of the choice of a broker where one serves all messages.
     pub seed: u64,
@@ -101,7 +102,8 @@ impl SubscriberConfig {
     }
 }
 
-/// A batch for the consumer. Its buffer goes back by [`SubscriberCore::returned`](super::core::SubscriberCore::returned).
+/// A batch for the consumer, or several that came together. The buffer goes back by
+/// [`SubscriberCore::returned`](super::core::SubscriberCore::returned).
 #[derive(Debug)]
 pub struct Delivered {
     /// The channel it came on.
@@ -110,11 +112,13 @@ pub struct Delivered {
     pub broker: u32,
     /// Its offsets are places in the one order of all brokers.
     pub ordered: bool,
-    /// Checked.
+    /// Of the first batch. Checked.
     pub header: BatchHeader,
-    /// Checked too; only the first [`BatchHeader::payload_len`] bytes belong to the batch.
+    /// The payload of the first batch, and then each of the others with its header in front; all checked.
     pub payload: Vec<u8>,
-    /// Messages at the front that were not asked for.
+    /// Bytes of `payload` that belong to batches.
+    pub len: usize,
+    /// Messages at the front of the first batch that were not asked for.
     pub skip: u32,
 }
 
@@ -123,6 +127,48 @@ impl Delivered {
     pub fn owner(&self) -> Option<u32> {
         (!self.ordered).then_some(self.broker)
     }
+
+    /// The batches, each with its payload.
+    pub fn batches(&self) -> impl Iterator<Item = (BatchHeader, &[u8])> {
+        let mut header = Some(self.header);
+        let mut rest = &self.payload[..self.len];
+        std::iter::from_fn(move || {
+            let this = header.take()?;
+            let (payload, behind) = rest.split_at(this.payload_len() as usize);
+            if !behind.is_empty() {
+                header = Some(header_at(behind));
+                rest = &behind[BATCH_HEADER_BYTES..];
+            }
+            Some((this, payload))
+        })
+    }
+
+    /// Whether another batch with a payload of this length has room behind those that are there.
+    pub(super) fn has_room(&self, payload_len: usize) -> bool {
+        self.payload.len() - self.len >= BATCH_HEADER_BYTES + payload_len
+    }
+
+    /// Copies another batch behind those that are there, to which it belongs once it is [pushed](Self::push). Returns its
+    /// payload.
+    pub(super) fn stage(&mut self, header: &BatchHeader, payload: &[u8]) -> &[u8] {
+        let behind = &mut self.payload[self.len..];
+        let (head, behind) = behind.split_at_mut(BATCH_HEADER_BYTES);
+        head.copy_from_slice(header.as_bytes());
+        let place = &mut behind[..payload.len()];
+        place.copy_from_slice(payload);
+        place
+    }
+
+    /// The batch that was staged is good.
+    pub(super) fn push(&mut self, header: &BatchHeader) {
+        self.len += BATCH_HEADER_BYTES + header.payload_len() as usize;
+    }
+}
+
+/// The header of a batch that was checked, in front of its payload.
+pub(super) fn header_at(bytes: &[u8]) -> BatchHeader {
+    let header = &bytes[..BATCH_HEADER_BYTES];
+    BatchHeader::parse(header, MAX_BATCH_BYTES).expect("it was parsed when it came")
 }
 
 /// What happened.

@@ -1,11 +1,11 @@
 //! Messages, and the batch that a subscriber reads them from, one by one and without copying.
 
 use embar_wire::batch::BatchFlags;
-use embar_wire::limits::MESSAGE_ALIGN_BYTES;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MESSAGE_ALIGN_BYTES};
 use embar_wire::message::{Headers, Messages};
 use embar_wire::time::WallNs;
 
-use super::model::Delivered;
+use super::model::{Delivered, header_at};
 use crate::connection::ChannelId;
 use crate::error::ReadError;
 
@@ -66,7 +66,7 @@ pub struct OwnedMessage {
     pub possible_duplicate: bool,
 }
 
-/// A delivered batch and how far it was read.
+/// Delivered batches and how far they were read.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) channel: ChannelId,
@@ -75,8 +75,10 @@ pub(super) struct Reading {
     /// Who sent it.
     sender: u32,
     payload: Vec<u8>,
-    /// Bytes of `payload` that belong to the batch.
+    /// Where the batch at hand ends.
     len: usize,
+    /// Where the last batch ends.
+    end: usize,
     /// Where the next message begins.
     cursor: usize,
     left: u32,
@@ -87,7 +89,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// The batch, behind the messages to skip.
+    /// The batches, behind the messages to skip.
     pub(super) fn new(delivered: Delivered) -> Result<Self, ReadError> {
         let header = delivered.header;
         let mut reading = Self {
@@ -95,6 +97,7 @@ impl Reading {
             broker: delivered.owner(),
             sender: delivered.broker,
             len: header.payload_len() as usize,
+            end: delivered.len,
             payload: delivered.payload,
             cursor: 0,
             left: header.message_count(),
@@ -109,7 +112,7 @@ impl Reading {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.left == 0
+        self.left == 0 && self.len == self.end
     }
 
     pub(super) fn next_offset(&self) -> u64 {
@@ -120,12 +123,15 @@ impl Reading {
         (self.channel, self.payload)
     }
 
-    /// The next message. After an error the batch is read no further.
+    /// The next message. After an error nothing more is read.
     ///
     /// # Panics
-    /// If the batch [is empty](Self::is_empty).
+    /// If there [is none](Self::is_empty).
     #[inline]
     pub(super) fn next(&mut self) -> Result<Message<'_>, ReadError> {
+        if self.left == 0 && !self.is_empty() {
+            self.begin_next_batch();
+        }
         let payload = &self.payload[..self.len];
         match Messages::new(&payload[self.cursor..], self.left).next() {
             Some(Ok(view)) => {
@@ -147,7 +153,7 @@ impl Reading {
                 })
             }
             Some(Err(error)) => {
-                self.left = 0;
+                (self.left, self.end) = (0, self.len);
                 Err(ReadError::Corrupt {
                     broker: self.sender,
                     offset: self.next_offset,
@@ -157,13 +163,24 @@ impl Reading {
             None => panic!("read past the end of a batch"),
         }
     }
+
+    #[cold]
+    fn begin_next_batch(&mut self) {
+        let header = header_at(&self.payload[self.len..self.end]);
+        self.cursor = self.len + BATCH_HEADER_BYTES;
+        self.len = self.cursor + header.payload_len() as usize;
+        self.left = header.message_count();
+        self.next_offset = header.base_offset();
+        self.append_time = header.append_time();
+        self.possible_duplicate = header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE);
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use embar_wire::batch::{BatchHeader, SealFields};
     use embar_wire::builder::BatchBuilder;
-    use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+    use embar_wire::limits::MAX_BATCH_BYTES;
     use embar_wire::message::Header;
 
     use super::*;
@@ -186,9 +203,11 @@ pub(crate) mod tests {
 
     pub(crate) fn delivered(frame: &[u8], skip: u32) -> Delivered {
         let mut payload = frame[BATCH_HEADER_BYTES..].to_vec();
+        let len = payload.len();
         // A buffer is longer than its batch, and holds bytes of an older one.
         payload.extend([0xAA; 256]);
         Delivered {
+            len,
             channel: ChannelId(1),
             broker: 4,
             ordered: false,
@@ -249,6 +268,37 @@ pub(crate) mod tests {
         );
         assert!(reading.is_empty());
         assert_eq!(reading.next_offset(), 103);
+    }
+
+    #[test]
+    fn batches_that_came_together_are_read_one_after_the_other() {
+        let frames = [
+            frame(7, 1, &[b"a", b"b"]),
+            frame(9, 1, &[b"c"]),
+            frame(10, 1, &[b"d"]),
+        ];
+        let mut run = delivered(&frames[0], 1);
+        for frame in &frames[1..] {
+            let (header, payload) = (header_at(frame), &frame[BATCH_HEADER_BYTES..]);
+            assert!(run.has_room(payload.len()));
+            assert_eq!(run.stage(&header, payload), payload);
+            run.push(&header);
+        }
+        assert!(!run.has_room(256));
+        // One that is not pushed does not belong to them.
+        run.payload.resize(run.len + 256, 0);
+        run.stage(&header_at(&frames[1]), &frames[1][BATCH_HEADER_BYTES..]);
+        let bases: Vec<u64> = run.batches().map(|(it, _)| it.base_offset()).collect();
+        assert_eq!(bases, [7, 9, 10]);
+        let mut reading = Reading::new(run).expect("good");
+        let mut seen = Vec::new();
+        while !reading.is_empty() {
+            let message = reading.next().expect("good");
+            seen.push((message.offset, message.value.to_vec()));
+        }
+        let expected = [(8, b"b"), (9, b"c"), (10, b"d")].map(|(at, it)| (at, it.to_vec()));
+        assert_eq!(seen, expected);
+        assert_eq!(reading.next_offset(), 11);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
+use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::topic::Order;
 
 use super::core::SubscriberCore;
@@ -24,6 +25,7 @@ mod opening;
 mod ordered;
 mod refusals;
 mod replaced;
+mod runs;
 mod wait;
 
 const A: ChannelId = ChannelId(1);
@@ -181,11 +183,11 @@ impl Script {
     fn taken(&mut self) -> Vec<(u64, u32, u32)> {
         let mut taken = Vec::new();
         for delivered in std::mem::take(&mut self.delivered) {
-            taken.push((
-                delivered.header.base_offset(),
-                delivered.header.message_count(),
-                delivered.skip,
-            ));
+            let mut skip = delivered.skip;
+            taken.extend(delivered.batches().map(|(header, _)| {
+                let skip = std::mem::take(&mut skip);
+                (header.base_offset(), header.message_count(), skip)
+            }));
             self.core
                 .returned(delivered.channel, delivered.payload, self.now);
             self.drain();

@@ -429,6 +429,8 @@ fn a_subscriber_held_back_by_its_own_reader_stays_connected() {
     // A third of it passes between heartbeats.
     const IDLE: Duration = Duration::from_secs(1);
     const BATCHES: u8 = 20;
+    // So large that it is alone in its buffer.
+    let value = |number| vec![number; 100_000];
     let broker = FakeBroker::impatient(IDLE);
     let publisher = Publisher::builder(&broker.bootstrap())
         .topic("t")
@@ -436,7 +438,7 @@ fn a_subscriber_held_back_by_its_own_reader_stays_connected() {
         .open()
         .expect("opens");
     for number in 0..BATCHES {
-        publisher.publish(&[number]).expect("published");
+        publisher.publish(&value(number)).expect("published");
         publisher.flush().expect("stored");
     }
     publisher.close().expect("closes");
@@ -448,7 +450,7 @@ fn a_subscriber_held_back_by_its_own_reader_stays_connected() {
         .open()
         .expect("opens");
     let first = subscriber.next().expect("reads").expect("no end");
-    assert_eq!(first.value, [0]);
+    assert_eq!(first.value, value(0));
     // For several times as long as either may be silent.
     broker.wait_until(|log| log.heartbeats >= 9 || log.ended > 0);
     assert_eq!(broker.log.lock().expect("no panic").ended, 0, "given up");
@@ -457,7 +459,7 @@ fn a_subscriber_held_back_by_its_own_reader_stays_connected() {
             .next_timeout(LONG)
             .expect("reads")
             .expect("no end");
-        assert_eq!(message.value, [number]);
+        assert_eq!(message.value, value(number));
     }
     assert_eq!(broker.log.lock().expect("no panic").ended, 0, "given up");
 }

@@ -6,12 +6,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_broker::topics::Topic;
-use embar_client::sim_api::{
-    ChannelId, Delivered, SubscriberConfig, SubscriberCore, SubscriberEvent, Ways,
-};
+use embar_client::sim_api::{ChannelId, SubscriberConfig, SubscriberCore, SubscriberEvent, Ways};
 use embar_client::{ClientError, OnEvicted, Positions, ReadError, Start};
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
 use embar_wire::message::Messages;
 
@@ -47,6 +46,14 @@ pub struct SubscriberActor {
     /// Its core has socket operations that the world has not asked for yet.
     fresh: bool,
     delivered: u64,
+}
+
+/// A batch that was delivered.
+struct Batch<'a> {
+    row: Option<u16>,
+    header: BatchHeader,
+    payload: &'a [u8],
+    skip: u32,
 }
 
 impl SubscriberActor {
@@ -134,9 +141,18 @@ impl SubscriberActor {
                 self.begins_with_all(row(broker), start, context.oracle)?;
             }
             SubscriberEvent::Deliver(delivered) => {
-                self.check(&delivered, context)?;
-                self.delivered += 1;
-                context.figures.delivered += 1;
+                let mut skip = delivered.skip;
+                for (header, payload) in delivered.batches() {
+                    let batch = Batch {
+                        row: row(delivered.owner()),
+                        header,
+                        payload,
+                        skip: std::mem::take(&mut skip),
+                    };
+                    self.check(&batch, context)?;
+                    self.delivered += 1;
+                    context.figures.delivered += 1;
+                }
                 let think = if self.hurry {
                     0
                 } else {
@@ -297,23 +313,22 @@ impl SubscriberActor {
         oracle.is_hurt(self.topic_id) || self.begins && oracle.is_hurt_by_name(&self.topic)
     }
 
-    fn check(&mut self, delivered: &Delivered, context: &mut ActorContext<'_>) -> Check {
-        let (me, header) = (self.number, &delivered.header);
+    fn check(&mut self, batch: &Batch<'_>, context: &mut ActorContext<'_>) -> Check {
+        let (me, header, row) = (self.number, &batch.header, batch.row);
         let base = header.base_offset();
         let end = base + u64::from(header.message_count());
         context.trace.event(
             context.now,
             format_args!("subscriber {me} gets {base}..{end}"),
         );
-        let row = row(delivered.owner());
         let expected = self.expected.get(&row).copied();
         ensure(
             Invariant::I4,
-            Some(base + u64::from(delivered.skip)) == expected && expected < Some(end),
+            Some(base + u64::from(batch.skip)) == expected && expected < Some(end),
             || {
                 format!(
                     "subscriber {me} got {base}..{end} of {row:?}, skipping {}, where {expected:?} comes next",
-                    delivered.skip
+                    batch.skip
                 )
             },
         )?;
@@ -328,13 +343,13 @@ impl SubscriberActor {
                 format!("subscriber {me} got batches of another topic: {header:?}")
             });
         }
-        self.check_visible(delivered, context)
+        self.check_visible(batch, context)
     }
 
     /// What it gets is what was visible there, byte by byte.
-    fn check_visible(&self, delivered: &Delivered, context: &ActorContext<'_>) -> Check {
-        let (me, header) = (self.number, &delivered.header);
-        let (base, row) = (header.base_offset(), row(delivered.owner()));
+    fn check_visible(&self, batch: &Batch<'_>, context: &ActorContext<'_>) -> Check {
+        let (me, header, payload) = (self.number, &batch.header, batch.payload);
+        let (base, row) = (header.base_offset(), batch.row);
         let numbered = (header.producer(), header.sequence());
         let history = context.oracle.histories.get(&(header.topic(), row));
         let seen = history.map_or(Ok(None), |history: &History| history.at(base));
@@ -359,7 +374,6 @@ impl SubscriberActor {
                 )
             },
         )?;
-        let payload = &delivered.payload[..header.payload_len() as usize];
         let whole = header.check_payload(payload).is_ok()
             && context.oracle.genuine(header, payload).is_some_and(|name| {
                 let seen = seen.ok().flatten().and_then(|visible| visible.name);

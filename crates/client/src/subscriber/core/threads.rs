@@ -1,7 +1,7 @@
 //! What a driver asks whose threads share the core: each has some of the channels, and no thread holds the core while it
 //! looks at bytes.
 
-use super::super::channel::PayloadCheck;
+use super::super::arriving::PayloadCheck;
 use super::SubscriberCore;
 use crate::connection::ChannelId;
 
