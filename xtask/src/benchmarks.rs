@@ -42,6 +42,9 @@ enum Action {
         /// What the machine is, if its own word for its processor is not enough
         #[arg(long)]
         machine: Option<String>,
+        /// Keep this file, which the command printed with `--json`, instead of running it
+        #[arg(long, requires = "names")]
+        report: Option<PathBuf>,
     },
     /// Draw tables and pictures from the results that were kept
     Draw,
@@ -52,8 +55,12 @@ enum Action {
 /// Runs what was asked for.
 pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
     match arguments.action {
-        Action::Record { names, machine } => {
-            record::run(workspace, &names, machine)?;
+        Action::Record {
+            names,
+            machine,
+            report,
+        } => {
+            record::run(workspace, &names, machine, report.as_deref())?;
             draw(workspace.root())
         }
         Action::Draw => draw(workspace.root()),

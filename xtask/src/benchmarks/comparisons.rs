@@ -2,8 +2,8 @@
 //! as fast ours is.
 
 use super::chart::Tone;
-use super::numbers::{grouped, mebibytes};
-use super::results::{Interval, PeerCell, Results, Sessions};
+use super::numbers::{bytes, grouped, mebibytes};
+use super::results::{BesideWall, Interval, PeerCell, Results, Sessions};
 
 /// Ours, by what it was measured beside.
 pub struct Comparison {
@@ -111,31 +111,13 @@ fn log(results: &Results) -> Vec<Comparison> {
         speed,
         in_overview: true,
     };
-    let mut all = Vec::new();
-    let publish = &results.publish.report;
-    if let Some(wall) = &publish.wall {
-        let rate = publish.median_mib_per_s;
-        if let Some(working) = &wall.ratio_to_working {
-            let beside = "sockets that copy and check";
-            all.push(log("publish", rate, beside, working.ratio));
-        }
-        all.push(log(
-            "publish",
-            rate,
-            "bare sockets",
-            wall.ratio_to_bare.ratio,
-        ));
-    }
-    let read = &results.read.report;
-    if let Some(wall) = &read.wall {
-        let ratio = wall.ratio_to_bare.ratio;
-        all.push(log(
-            "read back",
-            read.median_mib_per_s,
-            "bare sockets",
-            ratio,
-        ));
-    }
+    let mut all: Vec<_> = results
+        .walls
+        .report
+        .rows
+        .iter()
+        .filter_map(beside_wall)
+        .collect();
     for (name, compared) in [
         ("16 KiB", &results.order_small.report),
         ("2 MiB", &results.order_large.report),
@@ -152,6 +134,33 @@ fn log(results: &Results) -> Vec<Comparison> {
         }
     }
     all
+}
+
+/// A path at order 0 beside sockets alone. The tables of the walls have the rest.
+fn beside_wall(row: &BesideWall) -> Option<Comparison> {
+    let (what, sockets) = row.path.split_once('_')?;
+    let what = match what {
+        "read" => "read back",
+        "e2e" => "both at once",
+        other => other,
+    };
+    let sockets = match sockets {
+        "unix" => "Unix",
+        _ => "TCP",
+    };
+    let beside = match row.wall.as_str() {
+        "bare" => "bare sockets",
+        "bare relay" => "a bare relay",
+        _ => return None,
+    };
+    (row.order == 0).then_some(Comparison {
+        face: Face::Log,
+        what: format!("{what}, {sockets}, {} batches", bytes(row.batch_bytes)),
+        ours: format!("{:.2} GB/s", row.ours_gb_per_s?),
+        beside: beside.to_owned(),
+        speed: row.interval?,
+        in_overview: true,
+    })
 }
 
 fn sessions(results: &Results) -> Vec<Comparison> {

@@ -26,6 +26,18 @@ pub fn grouped(number: f64) -> String {
     text
 }
 
+/// `16 KiB`
+pub fn bytes(bytes: u64) -> String {
+    let units = [(20, "MiB"), (10, "KiB")];
+    let unit = units
+        .iter()
+        .find(|(bits, _)| bytes >> bits > 0 && bytes.trailing_zeros() >= *bits);
+    match unit {
+        Some((bits, unit)) => format!("{} {unit}", bytes >> bits),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// The middle one, or the mean of the two in the middle.
 pub fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<_> = numbers.collect();
@@ -39,7 +51,7 @@ pub fn median(numbers: impl Iterator<Item = f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{grouped, median, millions};
+    use super::{bytes, grouped, median, millions};
 
     #[test]
     fn numbers_can_be_read() {
@@ -50,6 +62,10 @@ mod tests {
         assert_eq!(
             [4_690_944.0, 42e6].map(millions),
             ["4.7 million", "42 million"]
+        );
+        assert_eq!(
+            [16, 1 << 10, 1536, 2 << 20].map(bytes),
+            ["16 B", "1 KiB", "1536 B", "2 MiB"]
         );
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
         assert_eq!(median([3.0, 1.0].into_iter()), 2.0);

@@ -4,7 +4,11 @@ use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 
 /// Documents with such parts.
-pub const DOCUMENTS: [&str; 2] = ["README.md", "benches/README.md"];
+pub const DOCUMENTS: [&str; 3] = [
+    "README.md",
+    "benches/README.md",
+    "docs/architecture/larger-machines.md",
+];
 
 const BEGIN: &str = "<!-- drawn: ";
 const END: &str = "<!-- end -->";

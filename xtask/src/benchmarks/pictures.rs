@@ -3,7 +3,7 @@
 use super::chart::{Chart, Group, Row, Tone};
 use super::comparisons::{self, Comparison, Face};
 use super::numbers::grouped;
-use super::results::{OrderLatency, Results};
+use super::results::{CostCurve, CostPoint, OrderLatency, Results};
 
 /// Each with the name of its file.
 pub fn all(results: &Results) -> Vec<(&'static str, Chart)> {
@@ -11,6 +11,7 @@ pub fn all(results: &Results) -> Vec<(&'static str, Chart)> {
         ("overview", overview(results)),
         ("latency", latency(results)),
         ("redis", redis(results)),
+        ("scale", scale(results)),
     ]
 }
 
@@ -79,6 +80,45 @@ fn redis(results: &Results) -> Chart {
         ticks: speeds(1.0 / 2.0, 4.0),
         equal: Some(1.0),
         groups: vec![group("1 thread"), group("2 threads")],
+    }
+}
+
+fn scale(results: &Results) -> Chart {
+    let group = |curve: &CostCurve| Group {
+        title: curve.curve.clone(),
+        rows: curve
+            .points
+            .iter()
+            .map(|point| cost_row(curve, point))
+            .collect(),
+    };
+    let ticks = [
+        (0.125, "⅛"),
+        (0.5, "½"),
+        (2.0, "2 s"),
+        (8.0, "8 s"),
+        (32.0, "32 s"),
+    ];
+    Chart {
+        title: "What a GiB costs as one thing grows".into(),
+        caption: "CPU seconds of publishers and brokers for each GiB: further to the left is cheaper. Orange: a cliff.".into(),
+        ticks: ticks.map(|(at, label)| (at, label.to_owned())).into(),
+        equal: None,
+        groups: results.scale.report.curves.iter().map(group).collect(),
+    }
+}
+
+fn cost_row(curve: &CostCurve, point: &CostPoint) -> Row {
+    let is_cliff = curve.cpu_cliffs.iter().any(|cliff| cliff.to == point.value);
+    Row {
+        label: curve.show(point.value),
+        range: None,
+        marks: point.cpu_s_per_gib.into_iter().collect(),
+        text: match point.cpu_s_per_gib {
+            Some(seconds) => format!("{seconds:.2} s"),
+            None => "not run".to_owned(),
+        },
+        tone: if is_cliff { Tone::Worse } else { Tone::Better },
     }
 }
 

@@ -1,7 +1,8 @@
 //! The list of all measurements: the command of each, and what is kept of its report.
 
 use super::results::{
-    Compared, EndToEnd, Latency, Metering, Peers, Report, Sessions, Throughput, reduced,
+    BesideWalls, Compared, EndToEnd, Latency, Metering, Peers, Report, Scale, Sessions, Throughput,
+    reduced,
 };
 use serde_json::Value;
 
@@ -24,13 +25,15 @@ const fn of<R: Report>(name: &'static str, command: &'static str) -> Measurement
 }
 
 /// All of them, in the order in which they run.
-pub const MEASUREMENTS: [Measurement; 13] = [
+pub const MEASUREMENTS: [Measurement; 15] = [
     of::<Throughput>("publish", "embar bench publish -s 10GiB --wall --trials 6"),
     of::<Throughput>(
         "publish-small",
         "embar bench publish -m 64 -s 2GiB --trials 6",
     ),
     of::<Throughput>("read", "embar bench read --wall --trials 6"),
+    of::<BesideWalls>("walls", "embar bench walls --trials 6 -s 512MiB"),
+    of::<Scale>("scale", "embar bench scale --duration 300ms"),
     of::<EndToEnd>("e2e", "embar bench e2e --rate 200MiB -s 1GiB"),
     of::<Metering>("metering", "embar bench metering"),
     of::<Compared>(

@@ -5,12 +5,21 @@ use super::results::{self, Measured, Recorded};
 use crate::command::Call;
 use crate::workspace::Workspace;
 use anyhow::{Context, bail};
+use std::path::Path;
 use std::thread::available_parallelism;
 use std::{env, fs};
 
 /// Measures what is named, or everything, and writes each result when it is there.
-pub fn run(workspace: &Workspace, names: &[String], machine: Option<String>) -> anyhow::Result<()> {
+pub fn run(
+    workspace: &Workspace,
+    names: &[String],
+    machine: Option<String>,
+    report: Option<&Path>,
+) -> anyhow::Result<()> {
     let chosen = chosen(names)?;
+    if report.is_some() && chosen.len() != 1 {
+        bail!("a report is of one measurement: name it");
+    }
     let measured = Measured {
         machine: machine.map_or_else(this_machine, Ok)?,
         commit: commit(workspace)?,
@@ -19,7 +28,11 @@ pub fn run(workspace: &Workspace, names: &[String], machine: Option<String>) -> 
     };
     for measurement in chosen {
         eprintln!("\n==> {}: {}", measurement.name, measurement.command);
-        let json = call(measurement).output(workspace).with_context(|| {
+        let json = match report {
+            Some(path) => fs::read_to_string(path).with_context(|| path.display().to_string()),
+            None => call(measurement).output(workspace),
+        };
+        let json = json.with_context(|| {
             let needs = if measurement.name.starts_with("redis") {
                 format!("\nIt needs a cluster: {REDIS_CLUSTER}")
             } else {

@@ -3,6 +3,7 @@
 //! Of the JSON that a command prints, these types have only the fields from which a table or a picture is drawn. The
 //! others are dropped before the result is kept. A field is optional if some kept result lacks it.
 
+use super::numbers::{bytes, grouped};
 use anyhow::Context;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -281,6 +282,88 @@ impl From<Spread> for Interval {
     }
 }
 
+/// `embar bench walls`
+#[derive(Serialize, Deserialize)]
+pub struct BesideWalls {
+    pub rows: Vec<BesideWall>,
+}
+
+/// A row of it.
+#[derive(Serialize, Deserialize)]
+pub struct BesideWall {
+    pub path: String,
+    pub order: u8,
+    pub batch_bytes: u64,
+    pub wall: String,
+    pub wall_gb_per_s: f64,
+    /// `null` where only the wall was measured, as its interval.
+    pub ours_gb_per_s: Option<f64>,
+    pub interval: Option<Interval>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+}
+
+/// `embar bench scale`
+#[derive(Serialize, Deserialize)]
+pub struct Scale {
+    pub curves: Vec<CostCurve>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct CostCurve {
+    pub curve: String,
+    pub points: Vec<CostPoint>,
+    pub cpu_cliffs: Vec<Cliff>,
+    pub time_cliffs: Vec<Cliff>,
+}
+
+/// Without figures where it could not be run.
+#[derive(Serialize, Deserialize)]
+pub struct CostPoint {
+    pub value: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mb_per_s: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages_per_s: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s_per_gib: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_us_per_message: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Sides>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Sides {
+    pub client: Side,
+    pub brokers: Side,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Side {
+    pub cpu_s_per_gib: f64,
+}
+
+/// From one point to the next the cost of a GiB grows by the factor.
+#[derive(Serialize, Deserialize)]
+pub struct Cliff {
+    pub from: u64,
+    pub to: u64,
+    pub factor: f64,
+}
+
+impl CostCurve {
+    /// A point as people write it.
+    pub fn show(&self, value: u64) -> String {
+        match self.curve.as_str() {
+            "messages" | "batches" => bytes(value),
+            _ => grouped(value as f64),
+        }
+    }
+}
+
 /// All that was kept.
 pub struct Results {
     pub publish: Recorded<Throughput>,
@@ -296,6 +379,8 @@ pub struct Results {
     pub session_one_way: Recorded<Sessions>,
     pub redis: Recorded<Peers>,
     pub redis_pipelines: Recorded<Peers>,
+    pub walls: Recorded<BesideWalls>,
+    pub scale: Recorded<Scale>,
 }
 
 impl Results {
@@ -315,6 +400,8 @@ impl Results {
             session_one_way: read(root, "session-one-way")?,
             redis: read(root, "redis")?,
             redis_pipelines: read(root, "redis-pipelines")?,
+            walls: read(root, "walls")?,
+            scale: read(root, "scale")?,
         })
     }
 }

@@ -8,12 +8,19 @@ use super::results::{
 };
 use std::collections::BTreeMap;
 
+mod scale;
+mod walls;
+
 /// Each part of a document, by the name in its mark.
 pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         ("slower", slower(results)),
         ("log", log(results)),
         ("order", order(results)),
+        ("walls", walls::all(&results.walls)),
+        ("walls in short", walls::in_short(&results.walls)),
+        ("scale", scale::curves(&results.scale)),
+        ("larger machines", scale::larger_machines(&results.scale)),
         ("latency", latency(&results.latency)),
         ("sessions", sessions(results)),
         ("sessions one way", one_way(&results.session_one_way)),
