@@ -5,7 +5,7 @@ use embar_meter::{Snapshot, StageRow};
 use serde::Serialize;
 
 /// What each stage does, for people who do not know the code.
-const MEANING: [(&str, &str); 13] = [
+const MEANING: [(&str, &str); 15] = [
     ("DrainHeader", "waiting for and reading batch headers"),
     ("ReserveBLogSpace", "finding room in the log"),
     (
@@ -13,6 +13,11 @@ const MEANING: [(&str, &str); 13] = [
         "the kernel copying payload from sockets into the log",
     ),
     ("VerifyPayload", "checking the checksums of payload"),
+    ("GetCXLBuffer", "finding room in the log for staged batches"),
+    (
+        "CopyAndFlushPayload",
+        "copying staged batches into the log, and writing them back",
+    ),
     (
         "ReservePBRSlotAndWriteEntry",
         "writing the records of batches",

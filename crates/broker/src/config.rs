@@ -7,6 +7,8 @@ use std::time::Duration;
 use embar_order::{Limits, LimitsError};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
+use crate::receive_path::ReceivePath;
+
 /// How one broker listens, what it admits and when it gives up on a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BrokerConfig {
@@ -51,6 +53,9 @@ pub struct BrokerConfig {
     /// `SO_SNDBUF` for subscribers in bytes; `None` leaves the kernel's autotuning on, and is 1 MiB by Unix sockets,
     /// which have none.
     pub send_buffer_bytes: Option<u32>,
+    /// How the threads receive payloads. A way that this machine does not allow gives way to
+    /// [`ReceivePath::Direct`], and the broker logs why.
+    pub receive: ReceivePath,
     /// Time the stages of the publish pipeline.
     pub metering: bool,
     /// How often the profile goes to the log while there is traffic.
@@ -94,6 +99,7 @@ impl Default for BrokerConfig {
             max_connections: 4096,
             recv_buffer_bytes: None,
             send_buffer_bytes: None,
+            receive: ReceivePath::default(),
             metering: true,
             profile_interval: Duration::from_secs(10),
             sequencer_lease: Duration::from_secs(1),

@@ -49,6 +49,8 @@ pub(crate) struct IncomingBatch {
     pub checked: usize,
     /// The reactor was asked to give its buffer back.
     pub recalled: bool,
+    /// The reactor may keep the buffer until many bytes are there, and was not asked yet how many are.
+    pub unseen: bool,
 }
 
 /// Where a batch is received.

@@ -26,6 +26,7 @@ pub mod node;
 pub mod peers;
 pub mod places;
 pub mod profile;
+pub mod receive_path;
 pub mod server;
 pub mod shard;
 #[cfg(test)]
@@ -35,4 +36,5 @@ pub mod topics;
 pub use cluster::{Cluster, ClusterBuilder, RemoveError};
 pub use config::{BrokerConfig, ConfigError};
 pub use log::Recovered;
+pub use receive_path::ReceivePath;
 pub use server::{Entry, Progress, RegionSpec, Role, Server, Shutdown, StartError};

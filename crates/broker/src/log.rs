@@ -340,6 +340,35 @@ impl<M: Memory> Log<M> {
         Ok(Admitted::Staged(first))
     }
 
+    /// As [`Log::admit`], for a broker that receives everything into staging memory. A connection with credit
+    /// gets memory for all of the batch at once.
+    ///
+    /// # Errors
+    /// [`AdmitError`]: nothing was taken.
+    pub fn admit_staged(
+        &mut self,
+        topic: u32,
+        len: u32,
+        came: u32,
+        by: &Sender,
+    ) -> Result<u32, AdmitError> {
+        self.extents_of(topic)?;
+        if self.is_damaged(topic) {
+            return Err(AdmitError::Damaged);
+        }
+        if self.is_congested() {
+            return Err(AdmitError::Congested);
+        }
+        let has_credit = u64::from(len) <= by.credit_bytes;
+        let first = if has_credit {
+            len
+        } else {
+            len.min(STAGING_BYTES_MIN.max(came.saturating_mul(2)))
+        };
+        self.admission.stage(first, by)?;
+        Ok(first)
+    }
+
     /// More staging memory for a batch.
     ///
     /// # Errors

@@ -16,6 +16,10 @@ pub enum Stage {
     DrainPayloadToBuffer,
     /// Checking the payload's CRC-32C.
     VerifyPayload,
+    /// Finding room in the log for a whole batch of staging memory.
+    GetCxlBuffer,
+    /// Copying it there, and writing its lines back while they are in the cache.
+    CopyAndFlushPayload,
     /// Writing the batch's record into the lane.
     ReservePbrSlotAndWriteEntry,
     /// Writing payload lines back and making the batch readable.
@@ -60,6 +64,8 @@ pub static SCHEMA: Schema = Schema {
         "ReserveBLogSpace",
         "DrainPayloadToBuffer",
         "VerifyPayload",
+        "GetCXLBuffer",
+        "CopyAndFlushPayload",
         "ReservePBRSlotAndWriteEntry",
         "CompleteBatchInCXL",
     ],

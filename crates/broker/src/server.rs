@@ -6,6 +6,7 @@ mod join;
 mod network_thread;
 mod network_threads;
 mod progress;
+mod receive_path;
 mod region;
 mod role;
 mod sequencer_thread;
@@ -29,6 +30,7 @@ use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::log::{LogUsage, Recovered};
 use crate::node::{LeaveRefused, Node};
+use crate::receive_path::ReceivePath;
 use heartbeat_thread::HeartbeatThread;
 use network_thread::ThreadSpec;
 use network_threads::NetworkThreads;
@@ -69,10 +71,11 @@ impl Server {
     /// [`StartError`] says what is in the way and what to do about it.
     pub fn start(
         role: Role,
-        config: BrokerConfig,
+        mut config: BrokerConfig,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Self, StartError> {
         config.validate()?;
+        config.receive = receive_path::usable(config.receive, receive_path::probe_uring);
         let options = setup::socket_options(&config);
         // Before the slow part: a port in use should be reported at once.
         let listener = socket::listen_tcp(config.listen, &options)?;
@@ -120,7 +123,8 @@ impl Server {
         )?);
         progress(Progress::Ready);
         let (id, incarnation) = (server.id(), server.node.incarnation);
-        tracing::info!(id, %address, incarnation, "ready");
+        let receive = server.receive_path();
+        tracing::info!(id, %address, incarnation, %receive, "ready");
         Ok(server)
     }
 
@@ -132,6 +136,11 @@ impl Server {
     /// Its row; 0 is the head.
     pub fn id(&self) -> u16 {
         self.node.id
+    }
+
+    /// How it receives payloads: as configured, if this machine allows that.
+    pub fn receive_path(&self) -> ReceivePath {
+        self.node.config.receive
     }
 
     /// What it took over from a dead owner of its row.

@@ -26,6 +26,7 @@ mod paused_publishers;
 mod refusals;
 mod retry;
 mod staging;
+mod staging_memory;
 mod state;
 mod waiting_subscribers;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use embar_broker::BrokerConfig;
+use embar_broker::{BrokerConfig, ReceivePath};
 use embar_console::size::{Size, parse_duration};
 
 use crate::exit;
@@ -57,6 +57,10 @@ pub struct BrokerSettings {
     /// SO_SNDBUF of subscribers' sockets; without it the kernel tunes it
     #[arg(long, value_name = "SIZE")]
     pub send_buffer: Option<Size>,
+    /// How payloads are received: direct, staging, blocking or uring. What this machine does not allow gives way to
+    /// direct; a broker's log says which one is in use
+    #[arg(long, value_name = "PATH")]
+    pub receive: Option<ReceivePath>,
     /// Do not time the stages of the pipeline
     #[arg(long)]
     pub no_metering: bool,
@@ -90,6 +94,7 @@ impl BrokerSettings {
             metering: !self.no_metering,
             ..BrokerConfig::default()
         };
+        set(&mut config.receive, self.receive);
         set(&mut config.network_threads, self.network_threads);
         set(&mut config.high_watermark_percent, self.high_watermark);
         set(&mut config.low_watermark_percent, self.low_watermark);
@@ -162,6 +167,7 @@ mod tests {
             max_connections: Some(9),
             recv_buffer: Some(Size(1 << 16)),
             send_buffer: Some(Size(1 << 17)),
+            receive: Some(ReceivePath::Uring),
             no_metering: true,
             profile_interval: Some(Duration::from_secs(60)),
             sequencer_lease: Some(Duration::from_millis(300)),
@@ -211,6 +217,7 @@ mod tests {
                 max_connections: 9,
                 recv_buffer_bytes: Some(1 << 16),
                 send_buffer_bytes: Some(1 << 17),
+                receive: ReceivePath::Uring,
                 metering: false,
                 profile_interval: Duration::from_secs(60),
                 sequencer_lease: Duration::from_millis(300),

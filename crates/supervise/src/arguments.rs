@@ -53,6 +53,9 @@ pub fn of_broker(config: &BrokerConfig) -> Vec<String> {
     );
     arguments.option("recv-buffer", config.recv_buffer_bytes);
     arguments.option("send-buffer", config.send_buffer_bytes);
+    arguments.value("receive", config.receive, plain.receive, |path| {
+        path.to_string()
+    });
     let times = [
         (
             "backpressure-timeout",

@@ -9,7 +9,9 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_memory::Mapped;
 use embar_transport::socket::{self, SocketOptions};
-use embar_transport::{Completion, Epoll, IoCounters, Listener, Reactor, Stream, Token, Waker};
+use embar_transport::{
+    Blocking, Completion, Epoll, IoCounters, Listener, Reactor, Stream, Token, Uring, Waker,
+};
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
@@ -17,6 +19,7 @@ use super::wakeups::{Parker, SequencerWakeups};
 use crate::clock::{Clock, Timestamp};
 use crate::node::Node;
 use crate::profile::Counter;
+use crate::receive_path::ReceivePath;
 use crate::shard::{Action, Shard, TICK};
 
 /// What a network thread is made of.
@@ -58,34 +61,25 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
     let (inbox, accepted) = mpsc::channel();
     let (siblings, introduced) = mpsc::channel();
     let (ready, result) = mpsc::channel();
+    let options = spec.options.clone();
+    let newcomer = Newcomer {
+        spec,
+        parker,
+        shard,
+        inbox: accepted,
+        introduced,
+        ready,
+    };
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        let (reactor, listeners, wakeups) =
-            match open(spec.options.clone(), spec.listeners, parker, spec.node) {
-                Ok(opened) => opened,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
-        drop(ready.send(Ok(Reactor::<Mapped>::waker(&reactor))));
-        let Ok(siblings) = introduced.recv() else {
-            return;
-        };
-        let _guard = spec.stop.guard();
-        let mut thread = NetworkThread {
-            number: spec.number.into(),
-            options: spec.options,
-            reactor,
-            shard,
-            inbox: accepted,
-            siblings,
-            wakeups,
-            stop: spec.stop,
-            clock: spec.clock,
-            next_sibling: 0,
-            next_tick: Now(0),
-            listeners,
-            counted: IoCounters::default(),
-            draining: false,
-        };
-        thread.run();
+        match newcomer.spec.node.config.receive {
+            ReceivePath::Direct | ReceivePath::Staging => {
+                newcomer.run(Epoll::with_options(options));
+            }
+            ReceivePath::Blocking => newcomer.run(Blocking::with_options(options)),
+            ReceivePath::Uring => {
+                newcomer.run(Uring::with_options(options).map_err(io::Error::other));
+            }
+        }
     })?;
     let waker = result
         .recv()
@@ -98,24 +92,60 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
     })
 }
 
-/// What a thread opens for itself: its reactor, which listens and is woken by the sequencer.
-type Opened = (Epoll, Vec<Token>, Option<SequencerWakeups>);
-
-fn open(
-    options: SocketOptions,
-    listeners: Vec<Listener>,
+/// A thread that is being started: what it needs beside a reactor.
+struct Newcomer {
+    spec: ThreadSpec,
     parker: Option<Parker>,
-    node: Arc<Node<Mapped>>,
-) -> io::Result<Opened> {
-    let mut reactor = Epoll::with_options(options)?;
-    let listen = |listener| Reactor::<Mapped>::listen(&mut reactor, listener);
-    let listeners = listeners
-        .into_iter()
-        .map(listen)
-        .collect::<Result<_, _>>()?;
-    let attach = |parker| SequencerWakeups::attach(parker, node, &mut reactor);
-    let wakeups = parker.map(attach).transpose()?;
-    Ok((reactor, listeners, wakeups))
+    shard: Shard<Mapped>,
+    inbox: Receiver<Stream>,
+    introduced: Receiver<Siblings>,
+    ready: Sender<io::Result<Waker>>,
+}
+
+/// What the thread asks its reactor for: to listen, and to be woken by the sequencer.
+type Opened<R> = (R, Vec<Token>, Option<SequencerWakeups>);
+
+impl Newcomer {
+    /// Serves with this reactor, once all siblings are there.
+    fn run<R: Reactor<Mapped>>(mut self, reactor: io::Result<R>) {
+        let (reactor, listeners, wakeups) = match reactor.and_then(|it| self.open(it)) {
+            Ok(opened) => opened,
+            Err(error) => return drop(self.ready.send(Err(error))),
+        };
+        drop(self.ready.send(Ok(reactor.waker())));
+        let Ok(siblings) = self.introduced.recv() else {
+            return;
+        };
+        let spec = self.spec;
+        let _guard = spec.stop.guard();
+        let mut thread = NetworkThread {
+            number: spec.number.into(),
+            options: spec.options,
+            reactor,
+            shard: self.shard,
+            inbox: self.inbox,
+            siblings,
+            wakeups,
+            stop: spec.stop,
+            clock: spec.clock,
+            next_sibling: 0,
+            next_tick: Now(0),
+            listeners,
+            counted: IoCounters::default(),
+            draining: false,
+        };
+        thread.run();
+    }
+
+    fn open<R: Reactor<Mapped>>(&mut self, mut reactor: R) -> io::Result<Opened<R>> {
+        let listeners = std::mem::take(&mut self.spec.listeners);
+        let listeners = listeners.into_iter().map(|it| reactor.listen(it));
+        let listeners = listeners.collect::<io::Result<_>>()?;
+        let node = &self.spec.node;
+        let attach = |parker| SequencerWakeups::attach(parker, Arc::clone(node), &mut reactor);
+        let wakeups = self.parker.take().map(attach).transpose()?;
+        Ok((reactor, listeners, wakeups))
+    }
 }
 
 /// Lets the threads run, each knowing all others.
@@ -134,11 +164,11 @@ pub(super) fn introduce(started: Vec<Started>) -> (Vec<Waker>, Vec<JoinHandle<()
 }
 
 /// A network thread while it runs.
-struct NetworkThread {
+struct NetworkThread<R> {
     number: usize,
     /// Of its sockets.
     options: SocketOptions,
-    reactor: Epoll,
+    reactor: R,
     shard: Shard<Mapped>,
     inbox: Receiver<Stream>,
     siblings: Siblings,
@@ -155,7 +185,7 @@ struct NetworkThread {
     draining: bool,
 }
 
-impl NetworkThread {
+impl<R: Reactor<Mapped>> NetworkThread<R> {
     /// Runs until the stop signal ends it.
     pub fn run(&mut self) {
         let (mut completions, mut actions) = (Vec::new(), Vec::new());
@@ -276,7 +306,7 @@ impl NetworkThread {
             match action {
                 Action::Recv(token, buf) => self.reactor.recv(token, buf),
                 Action::Send(token, buf) => self.reactor.send(token, buf),
-                Action::Recall(token) => Reactor::<Mapped>::recall(&mut self.reactor, token),
+                Action::Recall(token) => self.reactor.recall(token),
                 // The peer may be gone already; then the receive outstanding says so.
                 Action::ShutdownWrite(token) => drop(self.reactor.shutdown_write(token)),
                 Action::Close(token) => self.reactor.close(token),
@@ -296,7 +326,7 @@ impl NetworkThread {
     }
 
     fn count(&mut self) {
-        let now = self.reactor_counters();
+        let now = self.reactor.counters();
         let before = std::mem::replace(&mut self.counted, now);
         let meter = self.shard.meter();
         let count = |counter: Counter, n: u64| meter.count(counter as usize, n);
@@ -306,10 +336,6 @@ impl NetworkThread {
         count(Counter::SendCalls, now.send_calls - before.send_calls);
         count(Counter::SendBytes, now.send_bytes - before.send_bytes);
         count(Counter::SendEagain, now.send_eagain - before.send_eagain);
-    }
-
-    fn reactor_counters(&self) -> IoCounters {
-        Reactor::<Mapped>::counters(&self.reactor)
     }
 
     /// Accepts no more connections and asks the peers of those that there are to go to other brokers.
@@ -329,7 +355,7 @@ impl NetworkThread {
         self.shard.close_all(at, actions);
         self.carry_out(actions);
         let mut completions = Vec::new();
-        while Reactor::<Mapped>::outstanding(&self.reactor) > 0 {
+        while self.reactor.outstanding() > 0 {
             if self.reactor.poll(Some(TICK), &mut completions).is_err() {
                 return;
             }

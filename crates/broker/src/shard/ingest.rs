@@ -18,6 +18,13 @@ use crate::clock::Timestamp;
 use crate::connection::{Connection, Destination, IncomingBatch, Input, Peer, Session};
 use crate::log::{AdmitError, Admitted, BatchSpace, Submitter};
 use crate::profile::{Counter, Stage};
+use crate::receive_path::ReceivePath;
+
+/// Of a payload that goes to the log in one piece, a reactor that can wait inside the kernel waits for so many
+/// bytes. They are checked afterwards, so they should still be in a cache.
+const WANTED_BYTES: usize = 512 << 10;
+/// A smaller batch is received as it comes, and the header of the next one with it.
+const WANTED_BYTES_MIN: usize = 256 << 10;
 
 /// Batches up to this size are received together with what follows them.
 const SMALL_BATCH_BYTES: u32 = 64 << 10;
@@ -70,15 +77,25 @@ impl<M: Memory> ShardState<M> {
         let came = BATCH_HEADER_BYTES + connection.core.early().len();
         let (topic, len) = (header.topic(), header.frame_len());
         let start = self.meter.start();
-        let admitted = self.node.log().admit(topic, len, came as u32, &by);
+        let mut log = self.node.log();
+        let stages = self.node.config.receive == ReceivePath::Staging && came < len as usize;
+        let admitted = if stages {
+            let staged = log.admit_staged(topic, len, came as u32, &by);
+            staged.map(Admitted::Staged)
+        } else {
+            log.admit(topic, len, came as u32, &by)
+        };
+        drop(log);
         self.meter.stop(Stage::ReserveBLogSpace as usize, start);
+        let mut unseen = false;
         let (destination, store) = match admitted {
             Ok(Admitted::InLog(space)) => {
+                unseen = self.waits_in_kernel && len as usize >= WANTED_BYTES_MIN;
                 let store = Store::Reserved(space.reservation);
                 (Destination::Log(space.location), store)
             }
             Ok(Admitted::Staged(bytes)) => {
-                let store = Store::Heap(vec![0; bytes as usize]);
+                let store = Store::Heap(self.staging_memory.take(bytes as usize));
                 (Destination::Staging(bytes), store)
             }
             Err(AdmitError::Congested | AdmitError::Full) => {
@@ -99,6 +116,7 @@ impl<M: Memory> ShardState<M> {
             had: 0,
             checked: came,
             recalled: false,
+            unseen,
         };
         connection.input = Input::Frames;
         let start = self.meter.start();
@@ -108,8 +126,11 @@ impl<M: Memory> ShardState<M> {
         if batch.is_whole() {
             return self.complete(connection, batch, store, at);
         }
+        let wanted = if unseen { WANTED_BYTES } else { 0 };
         let buf = match store {
-            Store::Reserved(reservation) => RecvBuf::reserved(reservation, came..len as usize),
+            Store::Reserved(reservation) => {
+                RecvBuf::reserved(reservation, came..len as usize).wanting(wanted)
+            }
             Store::Heap(bytes) => {
                 let all = bytes.len();
                 RecvBuf::heap(bytes, came..all)
@@ -153,8 +174,7 @@ impl<M: Memory> ShardState<M> {
         let core = &mut connection.core;
         let ended = core.is_ending();
         let came = matches!(result, Ok(n) if *n > 0);
-        let recalled = batch.recalled
-            && matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted);
+        let recalled = matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted);
         if came {
             self.meter
                 .add_ticks(Stage::DrainPayloadToBuffer as usize, ticks, 1);
@@ -169,7 +189,9 @@ impl<M: Memory> ShardState<M> {
         let whole = batch.is_whole();
         let goes_on = (came || recalled) && !whole && !ended;
         if goes_on && buf.remaining() > 0 && !batch.recalled {
-            out.push(Action::Recv(connection.token, buf));
+            // What comes slowly is looked at as it comes.
+            let wanted = if batch.unseen { buf.wanted() } else { 0 };
+            out.push(Action::Recv(connection.token, buf.wanting(wanted)));
             return;
         }
         let ahead = buf.overflow();

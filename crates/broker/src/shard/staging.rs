@@ -18,12 +18,17 @@ use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Destination, HeldBatch, IncomingBatch, Input};
 use crate::log::{AdmitError, BatchSpace, STAGING_BYTES_MIN, Sender};
+use crate::profile::Stage;
 
 /// A batch that takes longer is late: its connection loses its credit, and the rest of the batch goes to staging
 /// memory.
 const IN_TIME: Duration = Duration::from_secs(1);
 /// How long a batch may hold space in the log when others wait for some.
 const IN_TIME_WHEN_CONGESTED: Duration = Duration::from_millis(100);
+/// A reactor that waits for many bytes of a batch is asked after this time how many are there.
+const UNSEEN_AT_MOST: Duration = Duration::from_millis(200);
+/// Bytes copied from staging memory at once. They are written back while they are in the cache.
+const COPY_BYTES: usize = 256 << 10;
 /// This broker refuses a batch that comes more slowly while others wait for what it holds.
 pub(super) const LEAST_BYTES_PER_SECOND: u64 = 256 << 10;
 
@@ -156,7 +161,9 @@ impl<M: Memory> ShardState<M> {
         bytes: Vec<u8>,
         at: Timestamp,
     ) -> Option<Blocked> {
+        let start = self.meter.start();
         let placed = self.node.log().reserve(batch.header.topic(), batch.len());
+        self.meter.stop(Stage::GetCxlBuffer as usize, start);
         let mut space = match placed {
             Ok(space) => space,
             Err(AdmitError::Congested | AdmitError::Full) => return Some((batch, bytes)),
@@ -166,8 +173,15 @@ impl<M: Memory> ShardState<M> {
                 return None;
             }
         };
+        let start = self.meter.start();
         let came = &bytes[BATCH_HEADER_BYTES..batch.len() as usize];
-        space.reservation.write(BATCH_HEADER_BYTES, came);
+        let mut to = BATCH_HEADER_BYTES;
+        for piece in came.chunks(COPY_BYTES) {
+            space.reservation.write_through(to, piece);
+            to += piece.len();
+        }
+        self.meter.stop(Stage::CopyAndFlushPayload as usize, start);
+        self.staging_memory.give_back(bytes);
         self.unstage(connection, &batch);
         self.update_credit(connection, &batch, at);
         connection.core.hold(false, at.now);
@@ -273,6 +287,9 @@ impl<M: Memory> Shard<M> {
             let is_over = looks_at_time && batch.began.after(in_time) < at.now;
             if !batch.recalled && (is_over || log.is_late(location)) {
                 batch.recalled = true;
+                out.push(Action::Recall(connection.token));
+            } else if looks_at_time && batch.unseen && batch.began.after(UNSEEN_AT_MOST) < at.now {
+                batch.unseen = false;
                 out.push(Action::Recall(connection.token));
             }
         }

@@ -11,8 +11,13 @@ use embar_transport::Token;
 use embar_wire::limits::Limits;
 
 use super::paused_publishers::PausedPublishers;
+use super::staging_memory::StagingMemory;
 use super::waiting_subscribers::WaitingSubscribers;
 use crate::node::Node;
+use crate::receive_path::ReceivePath;
+
+/// Buffers of staging memory that a thread keeps if it receives everything there.
+const STAGING_BUFFERS: usize = 4;
 
 /// The broker, and the lists of connections that this round or a later one looks at.
 pub(super) struct ShardState<M: Memory> {
@@ -34,10 +39,14 @@ pub(super) struct ShardState<M: Memory> {
     /// Something was submitted to the sequencer in this round.
     pub submitted: bool,
     pub draining: bool,
+    pub staging_memory: StagingMemory,
+    /// The reactor can wait for many bytes without calls.
+    pub waits_in_kernel: bool,
 }
 
 impl<M: Memory> ShardState<M> {
     pub fn new(node: Arc<Node<M>>, lane: u16, limits: Limits) -> Self {
+        let receive = node.config.receive;
         Self {
             meter: node.profile.recorder(),
             limits,
@@ -50,6 +59,11 @@ impl<M: Memory> ShardState<M> {
             ready: Vec::new(),
             submitted: false,
             draining: false,
+            staging_memory: match receive {
+                ReceivePath::Staging => StagingMemory::keeping(STAGING_BUFFERS),
+                _ => StagingMemory::keeping(0),
+            },
+            waits_in_kernel: matches!(receive, ReceivePath::Blocking | ReceivePath::Uring),
         }
     }
 }

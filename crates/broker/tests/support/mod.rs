@@ -3,6 +3,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -95,8 +98,19 @@ impl Peer {
     /// A connection that says nothing of itself.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the broker listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
+        Self::on(stream)
+    }
+
+    /// As [`Peer::connect`], by the broker's Unix socket.
+    pub fn connect_unix(file: &Path) -> Self {
+        let stream = UnixStream::connect(file).expect("the broker listens");
+        // Reading and writing is the same for both; what only TCP has fails.
+        Self::on(TcpStream::from(OwnedFd::from(stream)))
+    }
+
+    fn on(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let hello = Hello {
             role: Role::Client,
             name: "test".into(),
@@ -119,10 +133,14 @@ impl Peer {
 
     /// A connection that said hello.
     pub fn greet(address: SocketAddr) -> Self {
-        let mut peer = Self::connect(address);
-        let answer = peer.say_hello();
+        Self::connect(address).greeted()
+    }
+
+    /// After it said hello.
+    pub fn greeted(mut self) -> Self {
+        let answer = self.say_hello();
         assert!(matches!(answer, Some(Frame::Welcome(_))), "{answer:?}");
-        peer
+        self
     }
 
     pub fn say_hello(&mut self) -> Option<Frame> {

@@ -61,6 +61,16 @@ impl<M: Memory> Reservation<M> {
         unsafe { self.block.memory().with_bytes_mut(at, len, f) }
     }
 
+    /// As [`Reservation::write`], and lets the lines written go to memory while they are in the cache. Of
+    /// all lines it is still [`Reservation::write_back`] that says when they are there.
+    pub fn write_through(&mut self, off: usize, bytes: &[u8]) {
+        self.write(off, bytes);
+        if !injected(Canary::CommitWriteBack) {
+            let memory = self.block.memory();
+            memory.write_back(self.at + off as u64, bytes.len() as u64);
+        }
+    }
+
     /// When this returns, the caller may publish a record that points here. After that it may write
     /// on only when no reader may follow that record any more.
     pub fn write_back(&self) {

@@ -89,6 +89,20 @@ impl Kind for BlockingTcp {
     }
 }
 
+struct BlockingUnix;
+
+impl Kind for BlockingUnix {
+    type Reactor = Blocking;
+
+    fn make() -> Blocking {
+        BlockingTcp::make()
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::unix_pair()
+    }
+}
+
 struct UringTcp;
 
 impl Kind for UringTcp {
@@ -268,6 +282,9 @@ conformance_tcp!(epoll_spinning_tcp, super::EpollSpinning);
 conformance!(blocking, super::BlockingTcp);
 conformance_tcp!(blocking_tcp, super::BlockingTcp);
 conformance_quiet!(blocking_quiet, super::BlockingTcp);
+conformance!(blocking_over_unix, super::BlockingUnix);
+conformance_unix!(blocking_unix, super::BlockingUnix);
+conformance_quiet!(blocking_quiet_unix, super::BlockingUnix);
 conformance!(uring, super::UringTcp);
 conformance_tcp!(uring_tcp, super::UringTcp);
 conformance_quiet!(uring_quiet, super::UringTcp);
