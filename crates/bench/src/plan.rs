@@ -1,9 +1,11 @@
 //! The parameters of a bench of the log: sizes, order level, brokers, trials. A bench uses them exactly as given, and
 //! prints them.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use embar_broker::ReceivePath;
 use embar_client::{Order, Transport, UnknownOrder};
 use embar_console::connect::Connector;
 use embar_console::progress::Progress;
@@ -44,6 +46,9 @@ pub struct BenchPlan {
     pub data_brokers: u16,
     /// Threads of each broker.
     pub network_threads: u16,
+    /// How brokers receive payloads.
+    #[serde(serialize_with = "as_text")]
+    pub receive: ReceivePath,
     /// Bytes of shared memory in all.
     pub region_bytes: u64,
     /// Rounds measured.
@@ -57,8 +62,8 @@ pub struct BenchPlan {
     pub transport: Transport,
 }
 
-fn as_text<S: Serializer>(transport: &Transport, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(transport)
+fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 /// Whether stages are timed.
@@ -125,7 +130,7 @@ impl BenchPlan {
     pub fn describe(&self) -> String {
         format!(
             "{} messages of {} bytes ({}) per trial, order {}, ack {}, {} brokers ({} take data), \
-             {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, metering {}, {} trials after {} warm-up(s)",
+             {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, receive {}, metering {}, {} trials after {} warm-up(s)",
             embar_meter::table::grouped(self.messages),
             self.message_bytes,
             Size(self.total_bytes),
@@ -138,6 +143,7 @@ impl BenchPlan {
             Size(self.batch_bytes.into()),
             Size(self.region_bytes),
             self.transport,
+            self.receive,
             match self.metering {
                 Metering::On => "on",
                 Metering::Off => "off",
@@ -167,6 +173,7 @@ pub(crate) mod tests {
             brokers: 4,
             data_brokers: 3,
             network_threads: 1,
+            receive: ReceivePath::Direct,
             region_bytes: 1 << 30,
             trials: 3,
             warmup: 1,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use embar_broker::BrokerConfig;
 use embar_console::context::Context;
 use embar_supervise::logs;
@@ -40,6 +40,7 @@ impl PrivateCluster {
         context: &Context,
     ) -> Result<Self> {
         let logs = logs::temporary()?;
+        let receive = plan.receive;
         let plan = ClusterPlan {
             program: context.program.clone(),
             brokers: plan.brokers,
@@ -54,12 +55,19 @@ impl PrivateCluster {
             grace: Duration::from_secs(2),
             config: BrokerConfig {
                 network_threads: plan.network_threads,
+                receive: plan.receive,
                 max_batch_bytes: plan.batch_bytes.max(2 << 20),
                 metering,
                 ..BrokerConfig::default()
             },
         };
         let cluster = Cluster::start(plan, context)?;
+        if let Some(other) = cluster.brokers().find(|broker| broker.receive != receive) {
+            bail!(
+                "this machine does not allow brokers to receive as asked for, {receive}: they use {}; start one with `embar broker --head --receive {receive}` to see why",
+                other.receive
+            );
+        }
         Ok(Self { cluster, logs })
     }
 

@@ -58,7 +58,7 @@ pub struct BrokerSettings {
     #[arg(long, value_name = "SIZE")]
     pub send_buffer: Option<Size>,
     /// How payloads are received: direct, staging, blocking or uring. What this machine does not allow gives way to
-    /// direct; a broker's log says which one is in use
+    /// direct; a broker's `ready` line says which one is in use
     #[arg(long, value_name = "PATH")]
     pub receive: Option<ReceivePath>,
     /// Do not time the stages of the pipeline

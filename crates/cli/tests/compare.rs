@@ -50,6 +50,30 @@ fn order_levels_are_measured_by_turns_and_compared_with_the_first() {
 }
 
 #[test]
+fn ways_to_receive_are_measured_by_turns_each_with_brokers_of_its_own() {
+    let report = bench(&[
+        "publish",
+        "--compare",
+        "receive=direct,staging",
+        "--trials",
+        "2",
+    ]);
+    assert_eq!(report["compare"], "receive=direct,staging");
+    let paths = report["paths"].as_array().expect("paths");
+    let names: Vec<_> = paths.iter().map(|of| of["receive"].as_str()).collect();
+    assert_eq!(names, [Some("direct"), Some("staging")]);
+    for of in paths {
+        assert_eq!(of["trials"].as_array().map(Vec::len), Some(2), "{of}");
+        assert!(of["median_mib_per_s"].as_f64() > Some(0.0), "{of}");
+    }
+    let comparison = &report["comparisons"][0];
+    assert_eq!(
+        (&comparison["baseline"], &comparison["changed"]),
+        (&"direct".into(), &"staging".into())
+    );
+}
+
+#[test]
 fn latency_of_an_ordered_topic_is_measured() {
     let report = bench(&["e2e", "--order", "5", "--trials", "1", "--warmup", "0"]);
     assert_eq!(report["config"]["order"], 5);
@@ -121,6 +145,8 @@ fn what_cannot_be_compared_is_a_matter_of_usage() {
         &["--compare", "acks=0,1"],
         &["--compare", "order=0,5", "--order", "1"],
         &["--compare", "order=0,5", "--acks", "0"],
+        &["--compare", "receive=direct,epoll"],
+        &["--compare", "receive=direct,uring", "--receive", "staging"],
         &["--order", "3"],
     ] {
         let output = run(embar(&["bench", "publish"]).args(wrong));

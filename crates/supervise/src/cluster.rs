@@ -1,15 +1,18 @@
 //! Starts the processes of one cluster, waits for what happens to them, and kills or restarts single ones.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use embar_broker::ReceivePath;
 use embar_console::context::Context;
 use embar_console::interrupt::Interrupted;
 use embar_console::progress::Bar;
 use embar_fabric::{Probe, Region};
+use serde::Serializer;
 
 use super::child::{Child, ChildEvent, tail};
 use super::occupancy::{Occupancy, occupancy};
@@ -47,6 +50,13 @@ pub struct Broker {
     pub recovered_topics: u64,
     /// Batches it found in the region.
     pub recovered_batches: u64,
+    /// How it receives payloads.
+    #[serde(serialize_with = "as_text")]
+    pub receive: ReceivePath,
+}
+
+fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 /// What [`Cluster::wait`] saw.
@@ -364,6 +374,7 @@ impl Cluster {
                 pid,
                 topics,
                 batches,
+                receive,
             } => {
                 let broker = Broker {
                     id,
@@ -372,6 +383,7 @@ impl Cluster {
                     pid,
                     recovered_topics: topics,
                     recovered_batches: batches,
+                    receive,
                 };
                 self.slots[slot].address = Some(address);
                 self.slots[slot].broker = Some(broker.clone());

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use embar_broker::ReceivePath;
+
 /// The broker ends with this exit code when its options cannot be used as they are.
 pub const EXIT_USAGE: u8 = 2;
 /// The broker ends with this exit code when it stood still for so long that others went on without it.
@@ -33,6 +35,8 @@ pub enum ProcessReport {
         topics: u64,
         /// Batches found in the region.
         batches: u64,
+        /// How it receives payloads.
+        receive: ReceivePath,
     },
     /// It has left the cluster for good, and ends.
     Left {
@@ -58,9 +62,10 @@ impl fmt::Display for ProcessReport {
                 pid,
                 topics,
                 batches,
+                receive,
             } => write!(
                 f,
-                "ready id={id} address={address} pid={pid} topics={topics} batches={batches}"
+                "ready id={id} address={address} pid={pid} topics={topics} batches={batches} receive={receive}"
             ),
             Self::Busy => f.write_str("busy"),
             Self::Left { id } => write!(f, "left id={id}"),
@@ -95,6 +100,7 @@ impl FromStr for ProcessReport {
                 pid: fields.parse("pid")?,
                 topics: fields.parse("topics")?,
                 batches: fields.parse("batches")?,
+                receive: fields.parse("receive")?,
             }),
             "busy" => Ok(Self::Busy),
             "left" => Ok(Self::Left {
@@ -136,6 +142,7 @@ mod tests {
             pid: 77,
             topics: 1,
             batches: 900,
+            receive: ReceivePath::Uring,
         };
         let failed = ProcessReport::Failed {
             code: 2,

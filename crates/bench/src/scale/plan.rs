@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use embar_broker::ReceivePath;
 use embar_client::Transport;
 use embar_console::setting::BadSetting;
 use embar_console::size::{Size, as_seconds};
@@ -278,6 +279,7 @@ impl ScalePlan {
             brokers,
             data_brokers: load.data_brokers,
             network_threads: 1,
+            receive: ReceivePath::default(),
             region_bytes: self.region_bytes,
             trials: self.trials,
             warmup: self.warmup,

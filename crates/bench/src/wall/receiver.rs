@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use embar_broker::ReceivePath;
 use embar_console::interrupt::on_parent_exit;
 use embar_supervise::protocol::ProcessReport;
 use embar_supervise::regions;
@@ -61,6 +62,7 @@ pub fn run(spec: &str) -> Result<()> {
         pid: std::process::id(),
         topics: 0,
         batches: 0,
+        receive: ReceivePath::Direct,
     };
     report(&ready).context("the parent does not listen any more")?;
     Loop::new(tcp, unix, ring)?.run()

@@ -1,5 +1,6 @@
 //! What `bench walls` measures: paths, orders, sizes of batches, rounds.
 
+use embar_broker::ReceivePath;
 use embar_console::setting::BadSetting;
 use embar_console::size::Size;
 use serde::Serialize;
@@ -189,6 +190,7 @@ impl WallsPlan {
             brokers: self.brokers,
             data_brokers: self.data_brokers,
             network_threads: self.network_threads,
+            receive: ReceivePath::default(),
             region_bytes: self.region_bytes,
             trials: self.trials,
             warmup: self.warmup,

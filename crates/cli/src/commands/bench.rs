@@ -21,6 +21,7 @@ use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
 use embar_bench::private_cluster::sweep;
 use embar_bench::wall::drive::WallPlan;
 use embar_bench::wall::stream;
+use embar_broker::ReceivePath;
 use embar_client::Transport;
 use embar_console::context::Context as Work;
 use embar_console::size::Size;
@@ -72,9 +73,9 @@ struct CommonArgs {
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "1024")]
     message_size: Size,
-    /// Order level of the topic: 0, 1, 2 or 5
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = parse_order)]
-    order: u32,
+    /// Order level of the topic: 0, 1, 2 or 5 [default: 0]
+    #[arg(short, long, value_name = "N", value_parser = parse_order)]
+    order: Option<u32>,
     /// Client threads, each with a connection, for each data broker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads_per_broker: u32,
@@ -93,6 +94,9 @@ struct CommonArgs {
     /// Threads of each broker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     network_threads: u16,
+    /// How brokers receive payloads: direct, staging, blocking or uring [default: that of `embar broker`]
+    #[arg(long, value_name = "PATH")]
+    receive: Option<ReceivePath>,
     /// Bytes of shared memory in all
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     region_size: Size,
@@ -114,7 +118,7 @@ impl CommonArgs {
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
-            order: self.order,
+            order: self.order.unwrap_or(0),
             acks,
             threads_per_broker: self.threads_per_broker,
             publishers: self.publishers,
@@ -122,6 +126,7 @@ impl CommonArgs {
             brokers: self.brokers,
             data_brokers: data_brokers(self.brokers),
             network_threads: self.network_threads,
+            receive: self.receive.unwrap_or_default(),
             region_bytes: self.region_size.0,
             trials: self.trials,
             warmup: self.warmup,

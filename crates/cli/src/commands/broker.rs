@@ -42,7 +42,7 @@ Examples:
   embar broker --follower 127.0.0.1:9400 --id 2 --region DIR    # also while the head does not answer
 
 Standard output carries one line once the broker serves:
-  ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0
+  ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0 receive=direct
 Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknowledged, then
 the broker ends. `embar drain ID` does the same for good; the line then is
   left id=1")]
@@ -154,6 +154,7 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
         pid: std::process::id(),
         topics: recovered.topics,
         batches: recovered.batches,
+        receive: server.receive_path(),
     })?;
     // Both senders live in callbacks that are never dropped; an error means the same as a message.
     while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {

@@ -12,6 +12,7 @@ use embar_bench::read::ReadTrial;
 use embar_bench::report::profile_text;
 use embar_bench::usage::Rate;
 use embar_bench::{publish, read, retained};
+use embar_broker::ReceivePath;
 use embar_client::Transport;
 use embar_console::size::Size;
 use embar_meter::Snapshot;
@@ -66,6 +67,7 @@ impl QuickstartArgs {
             brokers: self.brokers,
             data_brokers: self.brokers.max(2) - 1,
             network_threads: 1,
+            receive: ReceivePath::default(),
             region_bytes: self.region_size.0,
             trials: 1,
             warmup: 0,

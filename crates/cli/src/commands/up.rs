@@ -172,7 +172,14 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
         ready_s: elapsed.as_secs_f64(),
     };
     context.output.json(&ready)?;
-    let mut table = Table::new(["broker", "role", "address", "pid", "found in memory"]);
+    let mut table = Table::new([
+        "broker",
+        "role",
+        "address",
+        "pid",
+        "receives",
+        "found in memory",
+    ]);
     for broker in &ready.brokers {
         let found = match broker.recovered_batches {
             0 => "nothing".to_owned(),
@@ -183,6 +190,11 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
             role(broker.role, plan.brokers).to_owned(),
             broker.address.to_string(),
             broker.pid.to_string(),
+            if broker.role == Role::Data || plan.brokers == 1 {
+                broker.receive.to_string()
+            } else {
+                "-".into()
+            },
             if broker.role == Role::Data || plan.brokers == 1 {
                 found
             } else {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use embar_bench::latency::{self, LatencyLine, LatencyPlan, LatencyResult};
 use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
+use embar_broker::ReceivePath;
 use embar_client::Transport;
 use embar_console::size::{Size, parse_duration};
 use embar_meter::table::{Table, grouped};
@@ -133,6 +134,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             brokers: args.brokers,
             data_brokers: data_brokers(args.brokers),
             network_threads: 1,
+            receive: ReceivePath::default(),
             region_bytes: args.region_size.0,
             trials: args.trials,
             warmup: args.warmup,

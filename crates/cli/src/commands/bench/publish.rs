@@ -1,4 +1,4 @@
-//! `embar bench publish`: measures publishing, also beside bare sockets, or one order level beside another.
+//! `embar bench publish`: measures publishing, also beside bare sockets, or order levels and ways to receive by turns.
 
 use anyhow::{Result, anyhow};
 use clap::Args;
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::{CommonArgs, RecordArgs, wall_of};
 use crate::context::Context;
+use crate::exit;
 
 /// Publish, from the first publish to the last acknowledgement
 #[derive(Args, Debug)]
@@ -28,10 +29,11 @@ Examples:
   embar bench publish --trials 3 --record --json
   embar bench publish --transport unix                    by Unix sockets instead of TCP
   embar bench publish --compare order=0,1,2,5 --trials 8 -s 256MiB --batch-size 16KiB
+  embar bench publish --compare receive=direct,staging,blocking,uring --trials 8 -s 2GiB
 
 Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
 of message values. Configurations of one run are interleaved, so that a change of the machine
-hits all of them alike. With --compare all trials have one cluster, and each a new topic.
+hits all of them alike. With --compare order=... all trials have one cluster, and each a new topic.
 
 JSON, one object:
   config                what was run, every parameter
@@ -47,8 +49,9 @@ JSON, one object:
   wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
                         with intervals
   note                  null, or what the number does not measure
-With --compare instead: compare, config, orders[] with order, median_mib_per_s, min_mib_per_s,
-max_mib_per_s, messages_per_s, costs and trials[]; series[]; comparisons[] of each with the first:
+With --compare instead: compare, config, orders[] or paths[] with order, receive, median_mib_per_s,
+min_mib_per_s, max_mib_per_s, messages_per_s, costs, recv_calls_per_batch and trials[]; series[];
+comparisons[] of each with the first:
 ratio with its 95 % interval, verdict (from 6 trials on), loss")]
 pub struct PublishArgs {
     /// Bytes of each trial
@@ -63,8 +66,9 @@ pub struct PublishArgs {
     /// Also measure the machine, in the same run, and print the ratio
     #[arg(long)]
     wall: bool,
-    /// Measure order levels by turns, and compare each with the first: order=0,1,2,5
-    #[arg(long, value_name = "WHAT", conflicts_with_all = ["wall", "order"])]
+    /// Measure order levels, or ways to receive, by turns, and compare each with the first: order=0,1,2,5 or
+    /// receive=direct,staging,blocking,uring
+    #[arg(long, value_name = "WHAT", conflicts_with = "wall")]
     compare: Option<Compare>,
     #[command(flatten)]
     common: CommonArgs,
@@ -133,6 +137,17 @@ fn configs(metering: Metering, wall: bool) -> Vec<Config> {
 pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, args.acks, args.metering)?;
     if let Some(compare) = &args.compare {
+        let given = match compare.setting() {
+            "order" => args.common.order.is_some(),
+            _ => args.common.receive.is_some(),
+        };
+        if given {
+            let message = format!(
+                "--compare says which values of --{} to use",
+                compare.setting()
+            );
+            return Err(exit::usage(message));
+        }
         return run_comparison(args, compare, &plan, context);
     }
     plan.validate(false)?;
@@ -190,7 +205,7 @@ fn run_comparison(
         "publish, {compare} by turns: {}",
         plans[0].describe()
     ))?;
-    let measured = compare::measure(&plans, &context.work)?;
+    let measured = compare::measure(compare, &plans, &context.work)?;
     if let Some(path) = args.record.path() {
         for (plan, trials) in plans.iter().zip(&measured.trials) {
             record(&path, plan, &trials.iter().collect::<Vec<_>>())?;
