@@ -50,8 +50,8 @@ pub struct BrokerConfig {
     pub max_connections: usize,
     /// `SO_RCVBUF` for publishers in bytes; `None` leaves the kernel's autotuning on.
     pub recv_buffer_bytes: Option<u32>,
-    /// `SO_SNDBUF` for subscribers in bytes; `None` leaves the kernel's autotuning on, and is 1 MiB by Unix sockets,
-    /// which have none.
+    /// `SO_SNDBUF` for subscribers in bytes; `None` leaves the kernel's autotuning on. To clients on this machine it is
+    /// then 1 MiB by Unix sockets, and 512 KiB by TCP.
     pub send_buffer_bytes: Option<u32>,
     /// How the threads receive payloads. A way that this machine does not allow gives way to
     /// [`ReceivePath::Direct`], and the broker logs why.

@@ -54,7 +54,7 @@ pub struct BrokerSettings {
     /// SO_RCVBUF of publishers' sockets; without it the kernel tunes it
     #[arg(long, value_name = "SIZE")]
     pub recv_buffer: Option<Size>,
-    /// SO_SNDBUF of subscribers' sockets; without it the kernel tunes it
+    /// SO_SNDBUF of subscribers' sockets; without it the kernel tunes that of other machines
     #[arg(long, value_name = "SIZE")]
     pub send_buffer: Option<Size>,
     /// How payloads are received: direct, staging, blocking or uring. What this machine does not allow gives way to

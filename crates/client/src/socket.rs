@@ -3,20 +3,17 @@
 
 use std::io;
 
-use embar_transport::socket::SocketOptions;
+use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
 use embar_transport::{Address, Epoll, Reactor, Token};
 
 use crate::connection::{ConnectionAction, ConnectionError};
-
-/// What may be on its way to a broker by a Unix socket: half a batch of the usual size. With the kernel's 208 KiB a
-/// batch takes 18 receives, with this 3; with more it leaves the cache.
-const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// Options of a client's sockets. By a Unix socket it speaks only to its own user's brokers, and root's.
 pub(crate) fn options() -> SocketOptions {
     SocketOptions {
         same_user: true,
         unix_send_buffer_bytes: Some(UNIX_SEND_BUFFER_BYTES),
+        loopback_send_buffer_bytes: Some(LOOPBACK_SEND_BUFFER_BYTES),
         ..SocketOptions::default()
     }
 }

@@ -46,8 +46,15 @@ pub enum SocketError {
     },
 }
 
+/// What may be on its way by a Unix socket, for [`SocketOptions::unix_send_buffer_bytes`]: half a batch of 2 MiB. With the
+/// kernel's 208 KiB such a batch takes 18 receives, with this 3; with more it leaves the cache.
+pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;
+/// The same by TCP, for [`SocketOptions::loopback_send_buffer_bytes`]. The kernel's tuning ends at 4 MiB for each connection,
+/// which leave the cache before the peer receives them.
+pub const LOOPBACK_SEND_BUFFER_BYTES: usize = 512 << 10;
+
 /// Options of sockets; Unix sockets have the buffer sizes and the backlog only. Given to a listener, the TCP sockets that it
-/// accepts inherit all of them, and the Unix sockets none: see [`apply_unix`].
+/// accepts inherit all of them that do not depend on the peer, and the Unix sockets none: see [`apply_accepted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketOptions {
     /// `TCP_NODELAY`: do not hold small segments back. Default true, because whole frames are
@@ -74,6 +81,10 @@ pub struct SocketOptions {
     /// The same of Unix sockets, where `send_buffer_bytes` says nothing. The kernel does not tune theirs: it is what may
     /// be on its way in one direction. Default `None`: the kernel's `net.core.wmem_default`, often 208 KiB.
     pub unix_send_buffer_bytes: Option<usize>,
+    /// The same of TCP connections of this machine with itself, where `send_buffer_bytes` says nothing: to a loopback
+    /// address, and accepted from the address that they came to. There is no way on which more could be; what is on its
+    /// way beyond the cache only costs. Default `None`: the kernel tunes it.
+    pub loopback_send_buffer_bytes: Option<usize>,
     /// How many connections may wait to be accepted (listeners only; capped by
     /// `net.core.somaxconn`). Default 1024.
     pub backlog: u16,
@@ -92,6 +103,7 @@ impl Default for SocketOptions {
             recv_buffer_bytes: None,
             send_buffer_bytes: None,
             unix_send_buffer_bytes: None,
+            loopback_send_buffer_bytes: None,
             backlog: 1024,
             same_user: false,
         }
@@ -189,7 +201,7 @@ pub fn connect_tcp(
     options: &SocketOptions,
 ) -> Result<TcpStream, SocketError> {
     let open = || -> io::Result<TcpStream> {
-        let stream = TcpStream::from(open_tcp(address, options)?);
+        let stream = TcpStream::from(open_tcp_to(address, options)?);
         if !start_connect_tcp(&stream, address)? {
             wait_connected(&stream, timeout)?;
             sockopt::socket_error(&stream)??;
@@ -206,7 +218,7 @@ pub fn connect_tcp(
 /// A socket that can connect to `address`. It does not block.
 pub(crate) fn open_stream(address: &Address, options: &SocketOptions) -> io::Result<Stream> {
     match address {
-        Address::Tcp(address) => Ok(Stream::Tcp(open_tcp(*address, options)?.into())),
+        Address::Tcp(address) => Ok(Stream::Tcp(open_tcp_to(*address, options)?.into())),
         Address::Unix(_) => {
             let fd = unix::open()?;
             apply_unix(&fd, options)?;
@@ -269,6 +281,15 @@ fn open_tcp(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd>
     Ok(fd)
 }
 
+/// A TCP socket that is to be connected to `address`.
+fn open_tcp_to(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let fd = open_tcp(address, options)?;
+    if address.ip().is_loopback() {
+        apply_loopback(&fd, options)?;
+    }
+    Ok(fd)
+}
+
 /// Sets `options` on a TCP socket that exists already. A receive buffer size set on a connected socket
 /// comes too late for the window scale of that connection; set it on the listener instead.
 pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
@@ -292,17 +313,37 @@ pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets `options` on a Unix socket that exists already. One that was accepted needs it: it inherits nothing.
+/// Sets on a connection that was accepted what it does not inherit from its listener.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn apply_unix(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
+pub fn apply_accepted(stream: &Stream, options: &SocketOptions) -> io::Result<()> {
+    match stream {
+        Stream::Unix(socket) => apply_unix(socket, options),
+        Stream::Tcp(socket) if socket.peer_addr()?.ip() == socket.local_addr()?.ip() => {
+            apply_loopback(socket, options)
+        }
+        Stream::Tcp(_) => Ok(()),
+    }
+}
+
+fn apply_unix(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
     let send = options.send_buffer_bytes.or(options.unix_send_buffer_bytes);
     let sizes = SocketOptions {
         send_buffer_bytes: send,
         ..options.clone()
     };
     apply_sizes(socket, &sizes)
+}
+
+fn apply_loopback(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
+    match (
+        options.send_buffer_bytes,
+        options.loopback_send_buffer_bytes,
+    ) {
+        (None, Some(bytes)) => Ok(sockopt::set_socket_send_buffer_size(socket, bytes)?),
+        _ => Ok(()),
+    }
 }
 
 /// Probes in a row that may stay unanswered.
@@ -385,13 +426,34 @@ mod tests {
         let client = connect(&address, Duration::from_secs(2), &options).unwrap();
         listener.set_nonblocking(false).unwrap();
         let (server, _) = listener.accept().unwrap();
-        apply_unix(&server, &options).unwrap();
+        apply_accepted(&server, &options).unwrap();
         for stream in [&client, &server] {
             assert_eq!(granted(stream).unwrap().send_bytes, 96 * 1024);
         }
         let tcp = listen_tcp(loopback(), &options).unwrap();
         let plain = TcpListener::bind(loopback()).unwrap();
         assert_eq!(granted(&plain).unwrap(), granted(&tcp).unwrap());
+    }
+
+    #[test]
+    fn connections_of_this_machine_with_itself_have_the_send_buffer_that_is_meant_for_them() {
+        let granted_both = |options: &SocketOptions| {
+            let listener = listen(loopback(), options).unwrap();
+            let address = listener.local_address().unwrap();
+            let client = connect(address, Duration::from_secs(2), options).unwrap();
+            listener.set_nonblocking(false).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            apply_accepted(&server, options).unwrap();
+            [&client, &server].map(|stream| granted(stream).unwrap().send_bytes)
+        };
+        let mut options = SocketOptions {
+            loopback_send_buffer_bytes: Some(48 * 1024),
+            ..SocketOptions::default()
+        };
+        assert_eq!(granted_both(&options), [96 * 1024; 2]);
+        // What is said of all holds.
+        options.send_buffer_bytes = Some(64 * 1024);
+        assert_eq!(granted_both(&options), [128 * 1024; 2]);
     }
 
     #[test]

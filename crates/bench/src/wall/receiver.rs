@@ -184,6 +184,7 @@ impl Loop {
                     return Ok(());
                 }
             };
+            stream.set_send_buffer()?;
             stream.set_nonblocking()?;
             let flags = epoll::EventFlags::IN
                 | epoll::EventFlags::OUT

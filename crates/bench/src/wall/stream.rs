@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, UNIX_SEND_BUFFER_BYTES};
+use rustix::net::sockopt;
 use serde::Serialize;
 
 /// What carries the bytes.
@@ -43,14 +45,14 @@ impl Stream {
     /// Connects, and gives up reading and writing after `silence_max`.
     pub fn connect(place: &Place, transport: Transport, silence_max: Duration) -> Result<Self> {
         let limit = Some(silence_max);
-        match transport {
+        let stream = match transport {
             Transport::Tcp => {
                 let stream = TcpStream::connect(place.tcp)
                     .with_context(|| format!("cannot connect to the receiver at {}", place.tcp))?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(limit)?;
                 stream.set_write_timeout(limit)?;
-                Ok(Self::Tcp(stream))
+                Self::Tcp(stream)
             }
             Transport::Unix => {
                 let path = &place.unix;
@@ -59,9 +61,20 @@ impl Stream {
                 })?;
                 stream.set_read_timeout(limit)?;
                 stream.set_write_timeout(limit)?;
-                Ok(Self::Unix(stream))
+                Self::Unix(stream)
             }
-        }
+        };
+        stream.set_send_buffer()?;
+        Ok(stream)
+    }
+
+    /// Sets the send buffer that the log's sockets have on one machine.
+    pub fn set_send_buffer(&self) -> io::Result<()> {
+        let bytes = match self {
+            Self::Tcp(_) => LOOPBACK_SEND_BUFFER_BYTES,
+            Self::Unix(_) => UNIX_SEND_BUFFER_BYTES,
+        };
+        Ok(sockopt::set_socket_send_buffer_size(self, bytes)?)
     }
 
     /// Has calls return when they would wait.

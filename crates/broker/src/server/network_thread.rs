@@ -289,10 +289,8 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
         let (Ok(peer), Ok(is_trusted)) = (stream.peer(), stream.is_trusted()) else {
             return;
         };
-        if let Stream::Unix(socket) = &stream
-            && let Err(error) = socket::apply_unix(socket, &self.options)
-        {
-            tracing::debug!("a Unix socket keeps the kernel's buffers: {error}");
+        if let Err(error) = socket::apply_accepted(&stream, &self.options) {
+            tracing::debug!("a connection keeps the kernel's buffers: {error}");
         }
         match self.reactor.add(stream) {
             Ok(token) if is_trusted => self.shard.opened(token, peer.tcp(), at, actions),

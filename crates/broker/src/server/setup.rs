@@ -11,7 +11,7 @@ use embar_fabric::records::BrokerRow;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
 use embar_transport::Listener;
-use embar_transport::socket::SocketOptions;
+use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
 
 use super::progress::Progress;
 use super::region::{join_region, open_as_head};
@@ -31,9 +31,6 @@ use crate::topics::TopicTable;
 
 /// How long a broker that takes data waits for a sequencer that does not answer.
 const SEQUENCER_TIMEOUT: Duration = Duration::from_secs(60);
-/// What may be on its way to a client by a Unix socket, unless the setting says more: half a batch of the usual size.
-/// With the kernel's 208 KiB a subscriber receives a batch in 18 pieces, with this in 3.
-const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;
 /// How often it looks meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How often a broker that recovers reports that it goes on.
@@ -57,6 +54,7 @@ pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
         recv_buffer_bytes: config.recv_buffer_bytes.map(|b| b as usize),
         send_buffer_bytes: config.send_buffer_bytes.map(|b| b as usize),
         unix_send_buffer_bytes: Some(UNIX_SEND_BUFFER_BYTES),
+        loopback_send_buffer_bytes: Some(LOOPBACK_SEND_BUFFER_BYTES),
         ..SocketOptions::default()
     }
 }

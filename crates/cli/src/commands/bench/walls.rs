@@ -21,7 +21,7 @@ Examples:
   embar bench walls --walls-only --json                  the machine, without the log
 
 Walls carry the same bytes over as many sockets, between this process and as many receiving
-processes as brokers take data. A batch is one write.
+processes as brokers take data, with the send buffers of the log's. A batch is one write.
   bare                sockets alone, into and out of a warm ring of the region's size
   working             also one copy of each message into its batch by one thread (publishing),
                       and one CRC-32C of each batch on each side; reading has as many receiving
