@@ -30,13 +30,14 @@ pub const LINES_MAX: usize = 600;
 pub const MAY_BE_UNSAFE: [&str; 3] = ["memory", "fabric", "transport"];
 
 /// Folders with documents, beside those of the members.
-const WITH_DOCUMENTS: [&str; 6] = [
+const WITH_DOCUMENTS: [&str; 7] = [
     "",
     "docs",
     "docs/architecture",
     "benches",
     "benches/peers",
     "benches/log-peers",
+    "benches/session-peers",
 ];
 
 /// Checks all rules; what breaks one is printed as `file:line: what`.

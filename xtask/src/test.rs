@@ -22,7 +22,12 @@ const TESTED_FEATURES: [&str; 2] = [
 ];
 
 /// Folders with a workspace of their own.
-const OTHER_WORKSPACES: [&str; 3] = ["outside", "benches/peers", "benches/log-peers"];
+const OTHER_WORKSPACES: [&str; 4] = [
+    "outside",
+    "benches/peers",
+    "benches/log-peers",
+    "benches/session-peers",
+];
 
 /// Those that are checked and tested here, because they need few other crates.
 const LIGHT_WORKSPACES: [&str; 1] = ["benches/log-peers"];

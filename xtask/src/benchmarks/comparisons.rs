@@ -3,7 +3,10 @@
 
 use super::chart::Tone;
 use super::numbers::{bytes, grouped, mebibytes};
-use super::results::{BesideWall, Interval, PeerCell, Results, Sessions};
+use super::results::{
+    BesideWall, Interval, LogPeer, LogPeers, PeerCell, Results, SessionPeer, SessionPeersTest,
+    Sessions,
+};
 
 /// Ours, by what it was measured beside.
 pub struct Comparison {
@@ -99,7 +102,61 @@ pub fn all(results: &Results) -> Vec<Comparison> {
     for cell in &results.redis_pipelines.report.cells {
         all.extend(pipelines(cell));
     }
+    for peer in &results.log_peers.report.rows {
+        all.extend(log_peer(&results.log_peers.report, peer));
+    }
+    for tested in &results.session_peers.report.tests {
+        let peers = tested.rows.iter();
+        all.extend(peers.filter_map(|peer| session_peer(tested, peer)));
+    }
     all
+}
+
+/// The peers that are measured beside these know ours by this name.
+const OURS: &str = "embar";
+
+/// Ours with its first settings, beside this way of using a log.
+fn log_peer(peers: &LogPeers, peer: &LogPeer) -> Vec<Comparison> {
+    let Some(ours) = peers.rows.iter().find(|row| row.log == OURS) else {
+        return Vec::new();
+    };
+    let done = [
+        ("publish", &ours.publish, &peer.publish),
+        ("read back", &ours.read, &peer.read),
+        ("publish and read at once", &ours.at_once, &peer.at_once),
+    ];
+    let mut all = Vec::new();
+    for (what, ours, theirs) in done {
+        let speed = theirs.as_ref().and_then(|theirs| theirs.ours_to_it);
+        let (Some(ours), Some(speed)) = (ours, speed.filter(|_| peer.log != OURS)) else {
+            continue;
+        };
+        all.push(Comparison {
+            face: Face::Log,
+            what: what.to_owned(),
+            ours: mebibytes(ours.mib_per_s),
+            beside: format!("{} ({})", peer.log, peer.settings),
+            speed: speed.into(),
+            in_overview: false,
+        });
+    }
+    all
+}
+
+fn session_peer(tested: &SessionPeersTest, peer: &SessionPeer) -> Option<Comparison> {
+    let ours = tested.rows.iter().find(|row| row.peer == OURS);
+    let other = (peer.peer != OURS).then_some(peer)?;
+    Some(Comparison {
+        face: Face::Sessions,
+        what: match tested.test.as_str() {
+            "round-trip" => "echo, 64 bytes".to_owned(),
+            _ => "one way, 64 bytes".to_owned(),
+        },
+        ours: format!("{}/s", grouped(ours?.messages_per_s?)),
+        beside: other.peer.clone(),
+        speed: other.ours_to_it?.into(),
+        in_overview: false,
+    })
 }
 
 fn log(results: &Results) -> Vec<Comparison> {

@@ -1,8 +1,8 @@
 //! The list of all measurements: the command of each, and what is kept of its report.
 
 use super::results::{
-    BesideWalls, Compared, EndToEnd, Latency, Metering, Peers, Report, Scale, Sessions, Throughput,
-    reduced,
+    BesideWalls, Compared, EndToEnd, Latency, LogPeers, Metering, Peers, Report, Scale,
+    SessionPeers, Sessions, Throughput, reduced,
 };
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ const fn of<R: Report>(name: &'static str, command: &'static str) -> Measurement
 }
 
 /// All of them, in the order in which they run.
-pub const MEASUREMENTS: [Measurement; 15] = [
+pub const MEASUREMENTS: [Measurement; 17] = [
     of::<Throughput>("publish", "embar bench publish -s 10GiB --wall --trials 6"),
     of::<Throughput>(
         "publish-small",
@@ -59,6 +59,14 @@ pub const MEASUREMENTS: [Measurement; 15] = [
         "redis-pipelines",
         "cargo run --release --manifest-path benches/peers/Cargo.toml -- table --clients embar --explicit \
          --redis-benchmark --pipeline 64 --callers 8 --operations set,get --threads 1",
+    ),
+    of::<LogPeers>(
+        "log-peers",
+        "cargo run --release --manifest-path benches/log-peers/Cargo.toml -- --rounds 1",
+    ),
+    of::<SessionPeers>(
+        "session-peers",
+        "cargo run --release --manifest-path benches/session-peers/Cargo.toml -- --rounds 6",
     ),
 ];
 

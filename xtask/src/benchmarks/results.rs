@@ -364,6 +364,68 @@ impl CostCurve {
     }
 }
 
+/// `benches/log-peers`
+#[derive(Serialize, Deserialize)]
+pub struct LogPeers {
+    pub message_size: u64,
+    pub rounds: u64,
+    pub rows: Vec<LogPeer>,
+    /// Each of our settings, divided by the fastest peer over TCP.
+    pub of_best_peer: Vec<OfBestLog>,
+}
+
+/// One way to use a log.
+#[derive(Serialize, Deserialize)]
+pub struct LogPeer {
+    pub log: String,
+    pub settings: String,
+    pub promises: String,
+    pub publish: Option<LogFigures>,
+    pub read: Option<LogFigures>,
+    pub at_once: Option<LogFigures>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct LogFigures {
+    pub mib_per_s: f64,
+    pub ours_to_it: Option<Spread>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct OfBestLog {
+    pub settings: String,
+    pub publish: Option<Spread>,
+    pub read: Option<Spread>,
+}
+
+/// `benches/session-peers`
+#[derive(Serialize, Deserialize)]
+pub struct SessionPeers {
+    pub payload_bytes: u64,
+    pub tests: Vec<SessionPeersTest>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct SessionPeersTest {
+    pub test: String,
+    pub rows: Vec<SessionPeer>,
+    pub of_best_peer: Option<Spread>,
+}
+
+/// Costs are those of both ends.
+#[derive(Serialize, Deserialize)]
+pub struct SessionPeer {
+    pub peer: String,
+    pub messages_per_s: Option<f64>,
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub cpu_us_per_message: Option<f64>,
+    pub allocations_per_message: Option<f64>,
+    pub allocated_bytes_per_message: Option<f64>,
+    pub peak_mib: Option<f64>,
+    pub ours_to_it: Option<Spread>,
+}
+
 /// All that was kept.
 pub struct Results {
     pub publish: Recorded<Throughput>,
@@ -381,6 +443,8 @@ pub struct Results {
     pub redis_pipelines: Recorded<Peers>,
     pub walls: Recorded<BesideWalls>,
     pub scale: Recorded<Scale>,
+    pub log_peers: Recorded<LogPeers>,
+    pub session_peers: Recorded<SessionPeers>,
 }
 
 impl Results {
@@ -402,6 +466,8 @@ impl Results {
             redis_pipelines: read(root, "redis-pipelines")?,
             walls: read(root, "walls")?,
             scale: read(root, "scale")?,
+            log_peers: read(root, "log-peers")?,
+            session_peers: read(root, "session-peers")?,
         })
     }
 }

@@ -5,9 +5,11 @@ use super::comparisons::{self, figures, one_way_rate};
 use super::numbers::{grouped, mebibytes, median, millions};
 use super::results::{
     Compared, Latency, Measured, Metering, Peers, Recorded, Results, SessionMedian, Sessions,
+    Spread,
 };
 use std::collections::BTreeMap;
 
+mod peers;
 mod scale;
 mod walls;
 
@@ -26,6 +28,8 @@ pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
         ("sessions one way", one_way(&results.session_one_way)),
         ("redis", redis(&results.redis)),
         ("redis pipelines", pipelines(&results.redis_pipelines)),
+        ("log peers", peers::logs(&results.log_peers)),
+        ("session peers", peers::sessions(&results.session_peers)),
     ])
 }
 
@@ -339,10 +343,7 @@ fn redis(recorded: &Recorded<Peers>) -> String {
             cell.operation.clone(),
             grouped(ours.ops_per_s.median),
             format!("{} ({name})", grouped(peer.ops_per_s.median)),
-            format!(
-                "**{:.2}** ({:.2} to {:.2})",
-                ratio.median, ratio.min, ratio.max
-            ),
+            bold(ratio),
             format!(
                 "{:.2}, {:.2}",
                 ours.client_cpu_us_per_op.median, peer.client_cpu_us_per_op.median
@@ -356,14 +357,16 @@ fn pipelines(recorded: &Recorded<Peers>) -> String {
     let mut table = Table::new(&["operation", "to redis-benchmark (lowest to highest)"]);
     for cell in &recorded.report.cells {
         if let Some(ratio) = cell.of_redis_benchmark {
-            let ratio = format!(
-                "**{:.2}** ({:.2} to {:.2})",
-                ratio.median, ratio.min, ratio.max
-            );
-            table.row(&[&cell.operation, &ratio]);
+            table.row(&[&cell.operation, &bold(ratio)]);
         }
     }
     table.measured(&[(&recorded.command, &recorded.measured)])
+}
+
+/// `**1.52** (1.40 to 1.63)`
+fn bold(ratio: Spread) -> String {
+    let Spread { median, min, max } = ratio;
+    format!("**{median:.2}** ({min:.2} to {max:.2})")
 }
 
 fn code(command: &str) -> String {
