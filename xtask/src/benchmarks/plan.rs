@@ -62,7 +62,7 @@ pub const MEASUREMENTS: [Measurement; 17] = [
     ),
     of::<LogPeers>(
         "log-peers",
-        "cargo run --release --manifest-path benches/log-peers/Cargo.toml -- --rounds 1",
+        "cargo run --release --manifest-path benches/log-peers/Cargo.toml -- --rounds 3",
     ),
     of::<SessionPeers>(
         "session-peers",
