@@ -29,7 +29,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::listener_driver::ListenerDriver;
+use crate::listener_driver::{ListenerDriver, Rests};
 use crate::socket::{self, SocketOptions, timespec};
 use crate::token::Slab;
 use crate::waker::Sleeper;
@@ -79,7 +79,7 @@ pub struct Epoll {
     /// Completions that need no socket any more.
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
-    resting: Vec<Token>,
+    rests: Rests,
     counters: IoCounters,
     outstanding: usize,
     rounds_since_look: u32,
@@ -119,7 +119,7 @@ impl Epoll {
             ready: Vec::new(),
             round: Vec::new(),
             done: Vec::new(),
-            resting: Vec::new(),
+            rests: Rests::default(),
             counters: IoCounters::default(),
             outstanding: 0,
             rounds_since_look: 0,
@@ -227,7 +227,7 @@ impl Epoll {
         timeout: Option<Duration>,
         out: &mut Vec<Completion<Mapped>>,
     ) -> io::Result<()> {
-        let timeout = match (timeout, self.until_rest_ends()) {
+        let timeout = match (timeout, self.rests.until_next()) {
             (Some(timeout), Some(rest)) => Some(timeout.min(rest)),
             (timeout, rest) => timeout.or(rest),
         };

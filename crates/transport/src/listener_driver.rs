@@ -1,8 +1,9 @@
 //! Accepts connections from one listener. After a failure, such as no free descriptor, it rests for
 //! a while instead of trying again at once.
 
+use std::collections::VecDeque;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use embar_memory::Mapped;
 
@@ -17,8 +18,8 @@ const ACCEPTS_PER_ROUND: usize = 64;
 pub(crate) struct ListenerDriver {
     pub(crate) listener: socket::Listener,
     may_accept: bool,
-    /// After a failure: rest until then.
-    resting_until: Option<Instant>,
+    /// After a failure, until [`Rests`] names it.
+    rests: bool,
     /// It is in the queue of those to be tried.
     pub(crate) queued: bool,
 }
@@ -29,7 +30,7 @@ impl ListenerDriver {
             listener,
             // Registering raises an edge if a peer waits already.
             may_accept: false,
-            resting_until: None,
+            rests: false,
             queued: false,
         }
     }
@@ -39,23 +40,20 @@ impl ListenerDriver {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.may_accept && self.resting_until.is_none()
-    }
-
-    pub(crate) fn resting_until(&self) -> Option<Instant> {
-        self.resting_until
+        self.may_accept && !self.rests
     }
 
     /// Ends the rest: a descriptor may have become free.
     pub(crate) fn end_rest(&mut self) {
-        self.resting_until = None;
+        self.rests = false;
     }
 
-    /// Accepts what waits, up to a limit.
+    /// Accepts what waits, up to a limit. Adds itself to `rests` if it has to rest.
     pub(crate) fn accept_some(
         &mut self,
         token: Token,
         counters: &mut IoCounters,
+        rests: &mut Rests,
         out: &mut Vec<Completion<Mapped>>,
     ) {
         for _ in 0..ACCEPTS_PER_ROUND {
@@ -72,13 +70,43 @@ impl ListenerDriver {
                 Err(error) => {
                     counters.accept_failures += 1;
                     // The waiting peers raise no further edge, so the clock has to.
-                    self.resting_until = Some(Instant::now() + ACCEPT_RETRY);
+                    self.rests = true;
+                    rests.begin(token);
                     let listener = token;
                     out.push(Completion::AcceptFailed { listener, error });
                     return;
                 }
             }
         }
+    }
+}
+
+/// The listeners of one reactor that rest.
+#[derive(Default)]
+pub(crate) struct Rests {
+    /// Each with the end of its rest. All rest equally long, so the first ends first.
+    list: VecDeque<(Token, Instant)>,
+}
+
+impl Rests {
+    fn begin(&mut self, listener: Token) {
+        self.list
+            .push_back((listener, Instant::now() + ACCEPT_RETRY));
+    }
+
+    /// Takes out a listener whose rest is over, or any if `all` are to try again. It may be closed by now.
+    pub(crate) fn next_over(&mut self, all: bool) -> Option<Token> {
+        let (_, end) = self.list.front()?;
+        if !all && *end > Instant::now() {
+            return None;
+        }
+        self.list.pop_front().map(|(listener, _)| listener)
+    }
+
+    /// How long a wait may last without oversleeping the end of a rest.
+    pub(crate) fn until_next(&self) -> Option<Duration> {
+        let (_, end) = self.list.front()?;
+        Some(end.saturating_duration_since(Instant::now()))
     }
 }
 

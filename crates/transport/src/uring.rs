@@ -33,7 +33,7 @@ use embar_memory::Mapped;
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
-use crate::listener_driver::ListenerDriver;
+use crate::listener_driver::{ListenerDriver, Rests};
 use crate::socket::{self, SocketOptions};
 use crate::token::Slab;
 use crate::waker::Sleeper;
@@ -103,7 +103,7 @@ pub struct Uring {
     /// Listeners that may have a peer waiting.
     ready: Vec<Token>,
     /// Listeners that rest after a failure.
-    resting: Vec<Token>,
+    rests: Rests,
     counters: IoCounters,
     outstanding: usize,
 }
@@ -150,7 +150,7 @@ impl Uring {
             entries: Slab::new(),
             done: Vec::new(),
             ready: Vec::new(),
-            resting: Vec::new(),
+            rests: Rests::default(),
             counters: IoCounters::default(),
             outstanding: 0,
         })
@@ -299,7 +299,7 @@ impl Uring {
         timeout: Option<Duration>,
         out: &mut Vec<Completion<Mapped>>,
     ) -> io::Result<()> {
-        let timeout = match (timeout, self.until_rest_ends()) {
+        let timeout = match (timeout, self.rests.until_next()) {
             (Some(timeout), Some(rest)) => Some(timeout.min(rest)),
             (timeout, rest) => timeout.or(rest),
         };

@@ -1,8 +1,6 @@
 //! One round of the reactor: it tries each connection and listener that is ready once, and hands
 //! the operations that are over to its user.
 
-use std::time::{Duration, Instant};
-
 use embar_memory::Mapped;
 
 use super::{Entry, Epoll};
@@ -45,10 +43,7 @@ impl Epoll {
         };
         listener.queued = false;
         if listener.is_ready() {
-            listener.accept_some(token, &mut self.counters, out);
-        }
-        if listener.resting_until().is_some() {
-            self.resting.push(token);
+            listener.accept_some(token, &mut self.counters, &mut self.rests, out);
         }
         self.queue(token);
     }
@@ -84,31 +79,11 @@ impl Epoll {
 
     /// Lets listeners try again whose rest is over, or all of them.
     pub(super) fn end_rests(&mut self, all: bool) {
-        if self.resting.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let mut index = 0;
-        while let Some(&token) = self.resting.get(index) {
+        while let Some(token) = self.rests.next_over(all) {
             if let Some(Entry::Listener(listener)) = self.entries.get_mut(token) {
-                if !all && listener.resting_until().is_some_and(|until| until > now) {
-                    index += 1;
-                    continue;
-                }
                 listener.end_rest();
             }
-            self.resting.swap_remove(index);
             self.queue(token);
         }
-    }
-
-    /// How long a wait may last without oversleeping a listener's rest.
-    pub(super) fn until_rest_ends(&self) -> Option<Duration> {
-        let rests = self.resting.iter();
-        let ends = rests.filter_map(|&token| match self.entries.get(token)? {
-            Entry::Listener(listener) => listener.resting_until(),
-            Entry::Stream(_) => None,
-        });
-        Some(ends.min()?.saturating_duration_since(Instant::now()))
     }
 }

@@ -1,7 +1,5 @@
 //! When the reactor accepts from its listeners, and when they rest.
 
-use std::time::{Duration, Instant};
-
 use embar_memory::Mapped;
 
 use super::{Entry, Uring};
@@ -26,10 +24,7 @@ impl Uring {
             };
             driver.queued = false;
             if driver.is_ready() {
-                driver.accept_some(token, &mut self.counters, out);
-            }
-            if driver.resting_until().is_some() {
-                self.resting.push(token);
+                driver.accept_some(token, &mut self.counters, &mut self.rests, out);
             }
             self.queue(token);
         }
@@ -37,32 +32,11 @@ impl Uring {
 
     /// Lets listeners try again whose rest is over, or all of them.
     pub(super) fn end_rests(&mut self, all: bool) {
-        if self.resting.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let mut index = 0;
-        while let Some(&token) = self.resting.get(index) {
+        while let Some(token) = self.rests.next_over(all) {
             if let Some(Entry::Listener { driver, .. }) = self.entries.get_mut(token) {
-                if !all && driver.resting_until().is_some_and(|until| until > now) {
-                    index += 1;
-                    continue;
-                }
                 driver.end_rest();
             }
-            self.resting.swap_remove(index);
             self.queue(token);
         }
-    }
-
-    /// How long a wait may last without oversleeping a listener's rest.
-    pub(super) fn until_rest_ends(&self) -> Option<Duration> {
-        let ends = self.resting.iter().filter_map(|&token| {
-            let Entry::Listener { driver, .. } = self.entries.get(token)? else {
-                return None;
-            };
-            driver.resting_until()
-        });
-        Some(ends.min()?.saturating_duration_since(Instant::now()))
     }
 }
