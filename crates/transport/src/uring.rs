@@ -14,6 +14,7 @@
 //! Once as many connections as ever were open and as many completions as ever came at once, no
 //! operation allocates.
 
+mod call_time;
 mod error;
 mod listeners;
 #[allow(

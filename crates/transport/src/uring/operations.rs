@@ -25,10 +25,10 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use super::call_time::CallTime;
 use super::error::UringError;
 use super::parts::Parts;
 use crate::token::Slab;
-use crate::work_timer::WorkTimer;
 use crate::{IoCounters, RecvBuf, SendBuf, Stream, Token};
 
 /// Of completions of cancellations, which nobody waits for.
@@ -123,8 +123,8 @@ pub(super) struct Operations {
         reason = "an operation takes a box, in which the parts stay where they are"
     )]
     spare_parts: Vec<Box<Parts>>,
-    /// Time that the kernel worked since completions were last taken from the ring.
-    call_ticks: u64,
+    /// Since completions were last taken from the ring.
+    call_time: CallTime,
 }
 
 impl Operations {
@@ -164,7 +164,7 @@ impl Operations {
             count: 0,
             done: VecDeque::new(),
             spare_parts: Vec::new(),
-            call_ticks: 0,
+            call_time: CallTime::default(),
         };
         // A process may be allowed to make a ring, but not to use it.
         let nothing = opcode::Nop::new().build().user_data(CANCELLATION);
@@ -348,13 +348,13 @@ impl Operations {
                 .submitter()
                 .enter::<()>(count, 0, GET_EVENTS, None)
         };
-        self.call_ticks += ticks().saturating_sub(before);
+        self.call_time.worked(ticks().saturating_sub(before));
         went_well(entered)
     }
 
     /// As [`Operations::enter`], and waits for a completion, at most `timeout`.
     pub fn enter_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timer = WorkTimer::start();
+        let timer = self.call_time.begin_wait();
         let submitter = self.ring.submitter();
         let entered = match timeout {
             None => submitter.submit_and_wait(1),
@@ -363,7 +363,7 @@ impl Operations {
                 submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time))
             }
         };
-        self.call_ticks += timer.stop();
+        self.call_time.end_wait(timer);
         went_well(entered)
     }
 
@@ -399,7 +399,7 @@ impl Operations {
         if self.done.len() == first {
             return;
         }
-        let ticks = mem::take(&mut self.call_ticks);
+        let ticks = self.call_time.take(bytes);
         for done in self.done.iter_mut().skip(first) {
             let share = done.result.max(1) as u64;
             done.ticks =
