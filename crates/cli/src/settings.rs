@@ -57,8 +57,8 @@ pub struct BrokerSettings {
     /// SO_SNDBUF of subscribers' sockets; without it the kernel tunes that of other machines
     #[arg(long, value_name = "SIZE")]
     pub send_buffer: Option<Size>,
-    /// How payloads are received: direct, staging, blocking or uring. What this machine does not allow gives way to
-    /// direct; a broker's `ready` line says which one is in use
+    /// How payloads are received: direct, staging, blocking or uring. A broker tries at its start whether this machine
+    /// allows it. If not, it receives as with direct, and its log says why; its `ready` line says what is in use
     #[arg(long, value_name = "PATH")]
     pub receive: Option<ReceivePath>,
     /// Do not time the stages of the pipeline
