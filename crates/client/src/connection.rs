@@ -207,8 +207,6 @@ pub struct Connection {
     welcomed: bool,
     /// A send is with the driver.
     sending: bool,
-    /// Bytes of what follows a payload that come with it.
-    ahead: usize,
     /// Asked of the session already, and not yet taken by the driver.
     next: Option<ConnectionAction>,
 }
@@ -221,7 +219,6 @@ impl Connection {
             state: State::Down,
             welcomed: false,
             sending: false,
-            ahead: BATCH_HEADER_BYTES,
             next: None,
         }
     }
@@ -362,21 +359,44 @@ impl Connection {
         }
     }
 
-    /// Whether one receive takes as much as there is room for, or no more than the next header: then no byte of a payload
-    /// that follows goes through the ring.
+    /// Whether a receive into the ring takes as much as there is room for, or no more than the next header: then no byte of a
+    /// payload goes through the ring.
     pub fn read_ahead(&mut self, much: bool) {
         let bytes = if much { usize::MAX } else { BATCH_HEADER_BYTES };
-        self.ahead = bytes;
         if let Some(session) = self.session_mut() {
             session.set_read_ahead(bytes);
+        }
+    }
+
+    /// Most bytes behind the payload at hand that the owner may receive with it, into memory of its own.
+    pub fn ahead_room(&mut self) -> usize {
+        self.session_mut().map_or(0, Session::ahead_room)
+    }
+
+    /// The header of the batch that `bytes` begin with, if it is there as a whole. `bytes` came behind the payload that was
+    /// reported last, and behind the batches that this call returned since. The rest is for [`Connection::keep_ahead`].
+    ///
+    /// # Errors
+    /// What the peer did wrong; [`Connection::fail`] then.
+    pub fn next_ahead(&mut self, bytes: &[u8], now: Now) -> Result<Option<BatchHeader>, Violation> {
+        let Some(session) = self.session_mut() else {
+            return Ok(None);
+        };
+        let head = session.next_ahead(bytes, now);
+        Ok(head.map(|head| batch_header(&head)).transpose()?)
+    }
+
+    /// What came behind a payload and was not taken there comes by [`Connection::next`].
+    pub fn keep_ahead(&mut self, bytes: &[u8], now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.keep_ahead(bytes, now);
         }
     }
 
     /// Room for the beginning of what follows the payload at hand, so that one receive takes both; it goes back by
     /// [`Connection::ahead_received`].
     pub fn lend_ahead(&mut self) -> Option<RecvSpace> {
-        let ahead = self.ahead;
-        self.session_mut()?.lend_ahead(ahead)
+        self.session_mut()?.lend_ahead(BATCH_HEADER_BYTES)
     }
 
     /// Takes back the batch that [`Connection::next`] returned last, before anything else is asked: it comes again.
@@ -528,14 +548,18 @@ fn read_message(message: embar_session::Message<'_>) -> Result<Incoming<'_>, Dec
 }
 
 fn read_head(head: embar_session::Head<'_>) -> Result<Incoming<'_>, DecodeError> {
+    Ok(Incoming::Batch {
+        header: batch_header(&head)?,
+        early: head.early(),
+    })
+}
+
+fn batch_header(head: &embar_session::Head<'_>) -> Result<BatchHeader, DecodeError> {
     let mut bytes = [0; BATCH_HEADER_BYTES];
     let (frame, rest) = bytes.split_at_mut(FRAME_HEADER_BYTES);
     frame.copy_from_slice(&head.header().to_bytes());
     rest.copy_from_slice(head.head());
-    Ok(Incoming::Batch {
-        header: BatchHeader::parse(&bytes, MAX_BATCH_BYTES)?,
-        early: head.early(),
-    })
+    Ok(BatchHeader::parse(&bytes, MAX_BATCH_BYTES)?)
 }
 
 #[cfg(test)]

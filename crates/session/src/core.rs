@@ -10,7 +10,8 @@
 //! A body ([`Incoming::Head`](crate::Incoming::Head)) is received by the owner: after the head, it
 //! submits a buffer of its own for the [`SessionCore::body_due`] bytes and reports
 //! [`SessionCore::body_received`]; the core asks for nothing meanwhile. [`SessionCore::lend_ahead`]
-//! gives memory for what follows the body, so that one system call takes both.
+//! gives memory for what follows the body, so that one system call takes both. Or the owner
+//! receives that into its own memory, too: [`SessionCore::next_ahead`] finds frames there.
 //!
 //! Invariants
 //! - At most one receive and one send of the core are out.
@@ -22,6 +23,7 @@
 //!   the right to send and every frame begun before is sent to its end.
 //! - [`Incoming::Closed`](crate::Incoming::Closed) comes once, last.
 
+mod ahead;
 mod checks;
 mod ending;
 mod frames;

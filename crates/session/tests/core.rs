@@ -327,6 +327,70 @@ fn a_receive_of_a_body_may_go_on_into_the_ring() {
 }
 
 #[test]
+fn frames_behind_a_body_may_be_taken_from_where_the_owner_received_them() {
+    let mut config = config();
+    config.read_ahead = 0;
+    let mut end = accepted(&config);
+    end.ignores = true;
+    let body = |len| {
+        frame(
+            9,
+            1,
+            &[&2u32.to_le_bytes()[..], b"hd", &vec![len as u8; len]].concat(),
+        )
+    };
+    end.inbox.extend(&body(300)[..14]);
+    while end.core.body_due() == 0 {
+        end.poll();
+        assert!(end.receive(usize::MAX));
+        let _ = end.core.next(Now(0));
+    }
+    assert_eq!(end.core.ahead_room(), RING, "nothing is in it");
+    let behind = [body(20), body(0), frame(4, 0, b"next"), body(7)].concat();
+    assert!(
+        end.core.next_ahead(&behind, Now(0)).is_none(),
+        "the body comes first"
+    );
+    end.core.body_received(300, Now(0));
+    let before = end.core.stats();
+    let mut rest = &behind[..];
+    for len in [20, 0] {
+        let Some(head) = end.core.next_ahead(rest, Now(0)) else {
+            panic!("a whole frame with a body of {len} bytes");
+        };
+        assert_eq!(
+            (head.id(), head.head(), head.body_len()),
+            (9, &b"hd"[..], len)
+        );
+        assert_eq!(head.early(), vec![len as u8; len]);
+        rest = &rest[14 + len..];
+        assert_eq!(end.core.body_due(), 0);
+    }
+    assert!(end.core.next_ahead(rest, Now(0)).is_none(), "no body");
+    let last = body(7);
+    assert!(
+        end.core.next_ahead(&last[..20], Now(0)).is_none(),
+        "not all of it is there"
+    );
+    end.core.keep_ahead(rest, Now(0));
+    assert!(
+        end.core.next_ahead(&last, Now(0)).is_none(),
+        "what is in the ring comes first"
+    );
+    let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
+        panic!("the frame behind the bodies is lost");
+    };
+    assert_eq!((message.id(), message.payload()), (4, &b"next"[..]));
+    let Some(Incoming::Head(head)) = end.core.next(Now(0)) else {
+        panic!("the body behind it is lost");
+    };
+    assert_eq!((head.body_len(), head.early()), (7, &[7; 7][..]));
+    let stats = end.core.stats();
+    assert_eq!(stats.messages_in, before.messages_in + 4);
+    assert_eq!(stats.bytes_in, before.bytes_in + behind.len() as u64);
+}
+
+#[test]
 fn a_body_may_be_discarded() {
     for piece in [1, 100, usize::MAX] {
         let mut end = accepted(&config());

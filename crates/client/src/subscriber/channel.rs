@@ -5,6 +5,8 @@
 //! - At most `buffers` payload buffers are with the consumer or being filled. At that limit nothing is read, so the
 //!   broker is held back by TCP, and no other broker is.
 
+mod payload;
+
 use std::collections::VecDeque;
 use std::io;
 
@@ -14,8 +16,9 @@ use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 
+use self::payload::last_run;
 use super::arriving::{Arriving, PayloadCheck, SMALL_BYTES, begin};
-use super::model::{Delivered, Event, SubscriberConfig};
+use super::model::{Event, SubscriberConfig};
 use crate::connection::{
     ChannelId, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };
@@ -65,6 +68,8 @@ pub(super) struct SubscribeChannel {
     fresh: bool,
     damaged: u32,
     arriving: Option<Arriving>,
+    /// While no payload is on its way.
+    check: PayloadCheck,
     spare: Vec<Vec<u8>>,
     with_consumer: usize,
 }
@@ -117,6 +122,7 @@ impl SubscribeChannel {
             fresh: true,
             damaged: 0,
             arriving: None,
+            check: PayloadCheck::default(),
             spare: Vec::new(),
             with_consumer: 0,
         }
@@ -154,34 +160,8 @@ impl SubscribeChannel {
         self.peer.connection.poll()
     }
 
-    /// See [`SubscriberCore::lend_check`](super::core::SubscriberCore::lend_check).
-    pub(super) fn lend_check(&mut self) -> Option<PayloadCheck> {
-        let batch = self.arriving.as_mut().filter(|batch| batch.buf.is_none())?;
-        batch.check.take()
-    }
-
-    /// See [`SubscriberCore::return_check`](super::core::SubscriberCore::return_check).
-    pub(super) fn return_check(&mut self, check: PayloadCheck) {
-        if let Some(batch) = &mut self.arriving {
-            batch.check = Some(check);
-        }
-    }
-
     pub(super) fn has_action(&mut self) -> bool {
         self.has_payload_space() || self.peer.connection.has_action()
-    }
-
-    fn has_payload_space(&self) -> bool {
-        self.arriving
-            .as_ref()
-            .is_some_and(|batch| batch.buf.is_some())
-    }
-
-    /// The receive with the driver is for the payload.
-    fn is_payload_with_driver(&self) -> bool {
-        self.arriving
-            .as_ref()
-            .is_some_and(|batch| batch.buf.is_none())
     }
 
     pub(super) fn received(
@@ -198,46 +178,6 @@ impl SubscribeChannel {
             self.peer.connection.received(buf, result, now);
         }
         self.read(config, now, out)
-    }
-
-    fn payload_received(
-        &mut self,
-        buf: RecvBuf,
-        result: &io::Result<usize>,
-        now: Now,
-        out: &mut VecDeque<Event>,
-    ) -> Result<(), Interruption> {
-        let (connection, Some(mut batch)) = (&mut self.peer.connection, self.arriving.take())
-        else {
-            return Ok(());
-        };
-        let check = batch.check.as_mut();
-        let check = check.expect("a driver returns the checksum before the buffer");
-        check.update(&buf);
-        let came = std::mem::replace(&mut batch.came, buf.filled().end);
-        connection.payload_received(batch.came - came, now);
-        let is_over = !matches!(result, Ok(1..)) || connection.is_closing();
-        if buf.remaining() > 0 && !is_over {
-            batch.buf = Some(buf);
-            self.arriving = Some(batch);
-            return Ok(());
-        }
-        let is_whole = buf.remaining() == 0;
-        let ahead = buf.overflow();
-        let (store, space) = buf.into_parts();
-        if let Some(space) = space {
-            connection.ahead_received(space, ahead, now);
-        }
-        connection.payload_ended(result, now);
-        let Store::Heap(payload) = store else {
-            return Ok(());
-        };
-        if is_whole && !connection.is_closing() {
-            return self.arrived(&batch.header, payload, check.value(), out);
-        }
-        self.spare.push(payload);
-        connection.discard_payload(now);
-        Ok(())
     }
 
     /// The consumer is done with a buffer.
@@ -297,22 +237,13 @@ impl SubscribeChannel {
                         break;
                     }
                     let payload = self.spare.pop().unwrap_or_default();
-                    let (payload, check) = begin(&header, early, payload);
+                    let payload = begin(&header, early, payload, &mut self.check);
                     self.peer.connection.read_ahead(len <= SMALL_BYTES);
                     if came == len {
-                        self.arrived(&header, payload, check.value(), out)?;
-                        continue;
+                        self.arrived(&header, payload, self.check.value(), out)?;
+                    } else {
+                        self.receive_rest(header, payload, came);
                     }
-                    let buf = RecvBuf::heap(payload, came..len);
-                    self.arriving = Some(Arriving {
-                        header,
-                        buf: Some(match self.peer.connection.lend_ahead() {
-                            Some(space) => buf.then(space),
-                            None => buf,
-                        }),
-                        came,
-                        check: Some(check),
-                    });
                     continue;
                 }
                 Some(Incoming::Closed(closed)) => {
@@ -396,35 +327,6 @@ impl SubscribeChannel {
         }
         self.peer.opened();
         Ok(())
-    }
-
-    /// The payload is complete.
-    fn arrived(
-        &mut self,
-        header: &BatchHeader,
-        payload: Vec<u8>,
-        crc: u32,
-        out: &mut VecDeque<Event>,
-    ) -> Result<(), Interruption> {
-        match self.accept(header, crc) {
-            Ok(skip) => {
-                self.with_consumer += 1;
-                out.push_back(Event::Deliver(Delivered {
-                    channel: self.channel,
-                    broker: self.peer.broker,
-                    ordered: self.ordered,
-                    header: *header,
-                    len: header.payload_len() as usize,
-                    payload,
-                    skip,
-                }));
-                Ok(())
-            }
-            Err(why) => {
-                self.spare.push(payload);
-                Err(why)
-            }
-        }
     }
 
     /// Whether this is the batch that comes next, undamaged; then the next one is expected. Returns how many of its
@@ -569,13 +471,5 @@ impl SubscribeChannel {
             self.lost_since.get_or_insert(now);
         }
         refusal
-    }
-}
-
-/// What was delivered last, if it is of this channel and the driver has not taken it yet.
-fn last_run(channel: ChannelId, out: &mut VecDeque<Event>) -> Option<&mut Delivered> {
-    match out.back_mut()? {
-        Event::Deliver(delivered) => (delivered.channel == channel).then_some(delivered),
-        _ => None,
     }
 }

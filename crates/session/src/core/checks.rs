@@ -52,11 +52,12 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         verified.map_err(|error| (CloseReason::Damaged, error.to_string()))
     }
 
-    /// Where the head of a frame is: its start, and its length if that is known yet. `None` for a
-    /// frame that the owner gets whole.
+    /// Where the head of the frame is with which `bytes` begin: its start, and its length if that is
+    /// known yet. `None` for a frame that the owner gets whole.
     pub(super) fn layout(
         &self,
         header: FrameHeader,
+        bytes: &[u8],
     ) -> Result<Option<(usize, Option<usize>)>, Fault> {
         let too_large = |limit: u32| {
             let (bytes, id) = (header.length, header.id);
@@ -79,9 +80,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             }
             Shape::Body { head } => (0, Some(head)),
             Shape::HeadThenBody => {
-                let readable = self.recv.readable();
                 let at = FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + HEAD_LENGTH_BYTES;
-                let length = readable.get(at).and_then(|bytes| bytes.first_chunk());
+                let length = bytes.get(at).and_then(|bytes| bytes.first_chunk());
                 (HEAD_LENGTH_BYTES, length.copied().map(u32::from_le_bytes))
             }
         };

@@ -41,7 +41,7 @@ pub(super) struct Input {
     /// Of the body shown last, to be taken back by `put_back`.
     shown_body: usize,
     shown_message: bool,
-    need: usize,
+    pub need: usize,
     pub body_due: usize,
     pub skip: usize,
     /// When the first byte of the frame at hand came.
@@ -221,7 +221,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             return false;
         };
         header.id < FIRST_RESERVED_ID
-            && matches!(self.layout(header), Ok(Some((at, Some(head)))) if at + head <= bytes.len())
+            && matches!(self.layout(header, bytes), Ok(Some((at, Some(head)))) if at + head <= bytes.len())
             && self.has_reply_room()
     }
 
@@ -338,7 +338,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 }
                 continue;
             }
-            let (head_at, head) = match self.layout(header) {
+            let (head_at, head) = match self.layout(header, readable) {
                 Ok(Some(layout)) => layout,
                 Ok(None) => {
                     if have < frame_end {

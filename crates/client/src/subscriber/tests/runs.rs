@@ -57,6 +57,35 @@ fn a_full_buffer_ends_a_run_and_full_buffers_hold_the_broker_back() {
 }
 
 #[test]
+fn what_comes_behind_a_begun_batch_stays_where_it_was_received() {
+    let mut script = open();
+    let bytes = batches(40, 1000);
+    let each = bytes.len() / 40;
+    // The receive for the rest of this one is into a buffer for many.
+    script.feed(A, &bytes[..each + 500]);
+    assert_eq!(script.taken(), [(0, 1, 0)]);
+    assert!(asked(&mut script) > 250_000 - 500);
+    let news = frame(&cluster(1));
+    let parts = [
+        &bytes[each + 500..20 * each],
+        &news,
+        &bytes[20 * each..30 * each + 9],
+    ];
+    assert!(script.feed(A, &parts.concat()).is_empty());
+    // Behind the news they came by the ring, and have room behind the others.
+    assert_eq!(script.delivered.len(), 1);
+    let expected: Vec<_> = (1..30).map(|base| (base, 1, 0)).collect();
+    for (base, (header, payload)) in (1..).zip(script.delivered[0].batches()) {
+        assert_eq!(header.base_offset(), base);
+        assert!(header.check_payload(payload).is_ok());
+    }
+    assert_eq!(script.taken(), expected);
+    assert!(script.feed(A, &bytes[30 * each + 9..]).is_empty());
+    let expected: Vec<_> = (30..40).map(|base| (base, 1, 0)).collect();
+    assert_eq!(script.taken(), expected);
+}
+
+#[test]
 fn only_behind_small_batches_is_much_asked_for() {
     let mut script = open();
     assert_eq!(asked(&mut script), BATCH_HEADER_BYTES, "unknown yet");
@@ -70,12 +99,20 @@ fn only_behind_small_batches_is_much_asked_for() {
 
 #[test]
 fn damage_in_the_middle_of_a_run_is_asked_for_again_and_what_came_before_is_delivered() {
+    // Whether the damaged one comes by the ring, or behind one that has begun.
+    for first in [0, BATCH_HEADER_BYTES + 10] {
+        damage_in_the_middle_of_a_run(first);
+    }
+}
+
+fn damage_in_the_middle_of_a_run(first: usize) {
     let mut script = open();
     let mut bytes = batches(5, 100);
     let each = bytes.len() / 5;
     // The last byte of the value of the third.
     bytes[2 * each + BATCH_HEADER_BYTES + 50] ^= 1;
-    script.feed(A, &bytes);
+    script.feed(A, &bytes[..first]);
+    script.feed(A, &bytes[first..]);
     assert_eq!(script.taken(), [(0, 1, 0), (1, 1, 0)]);
     assert!(script.failure().is_none());
     assert!(script.sockets.channel(A).closing);
