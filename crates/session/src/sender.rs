@@ -70,7 +70,6 @@ struct Shared {
     max_body: AtomicU32,
     /// The core waits for the right to send.
     wanted: AtomicBool,
-    messages: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -96,7 +95,6 @@ impl Sender {
                 gate: AtomicU32::new(NOT_OPEN),
                 max_body: AtomicU32::new(0),
                 wanted: AtomicBool::new(false),
-                messages: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
             }),
         }
@@ -160,6 +158,13 @@ impl Sender {
     /// As [`Sender::reserve`].
     #[inline]
     pub fn reserve_flagged(&self, id: u16, flags: u16, len: usize) -> Result<Draft<'_>, SendError> {
+        self.check(id, len)?;
+        self.draft(id, flags, len)
+    }
+
+    /// Whether a frame of a program may be sent.
+    #[inline]
+    fn check(&self, id: u16, len: usize) -> Result<(), SendError> {
         if id >= FIRST_RESERVED_ID {
             return Err(SendError::ReservedId { id });
         }
@@ -167,7 +172,7 @@ impl Sender {
         if len > max as usize {
             return Err(SendError::TooLong { bytes: len, max });
         }
-        self.draft(id, flags, len)
+        Ok(())
     }
 
     /// A frame of the session layer, or one that was checked.
@@ -175,21 +180,25 @@ impl Sender {
     pub(crate) fn draft(&self, id: u16, flags: u16, len: usize) -> Result<Draft<'_>, SendError> {
         let reserved = self.ring.reserve(self.frame_bytes(len));
         let mut reservation = reserved.map_err(|error| refused(&error, len))?;
+        let header = self.header(id, flags, len).to_bytes();
+        reservation[..FRAME_HEADER_BYTES].copy_from_slice(&header);
+        Ok(Draft {
+            reservation,
+            end: FRAME_HEADER_BYTES + len,
+        })
+    }
+
+    #[inline]
+    fn header(&self, id: u16, flags: u16, len: usize) -> FrameHeader {
         let header = FrameHeader {
             length: len as u32,
             id,
             flags,
         };
-        let header = match self.checked {
+        match self.checked {
             true => header.with_checksum(),
             false => header,
-        };
-        reservation[..FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
-        Ok(Draft {
-            reservation,
-            end: FRAME_HEADER_BYTES + len,
-            shared: &self.shared,
-        })
+        }
     }
 
     /// Bytes that a frame with `len` bytes of content takes in the ring.
@@ -211,9 +220,32 @@ impl Sender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Commit, SendError> {
-        let mut draft = self.reserve(id, len)?;
-        fill(&mut draft);
-        Ok(draft.commit())
+        self.write(id, len, |content| {
+            fill(content);
+            Ok(())
+        })
+    }
+
+    /// Sends a frame of `len` bytes that `fill` writes in place; nothing of it if that fails.
+    #[inline]
+    fn write(
+        &self,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), SendError>,
+    ) -> Result<Commit, SendError> {
+        self.check(id, len)?;
+        let header = self.header(id, 0, len).to_bytes();
+        let refused = |error| refused(&error, len);
+        self.ring.write(self.frame_bytes(len), refused, |frame| {
+            let (to_header, content) = frame.split_at_mut(FRAME_HEADER_BYTES);
+            to_header.copy_from_slice(&header);
+            fill(&mut content[..len])?;
+            if self.checked {
+                write_checksum(frame);
+            }
+            Ok(())
+        })
     }
 
     /// Sends a Protobuf message. Its size is computed once, then it is written to where it leaves
@@ -256,9 +288,9 @@ impl Sender {
     ) -> Result<Commit, SendError> {
         with_sizes(|sizes| {
             let len = size(sizes) as usize;
-            let mut draft = self.reserve(id, len)?;
-            draft.write(|out| write(sizes, out))?;
-            Ok(draft.commit())
+            self.write(id, len, |content| {
+                Bounded::fill(content, |out| write(sizes, out))
+            })
         })
     }
 
@@ -290,7 +322,7 @@ impl Sender {
 
     /// Messages committed: frames of the session layer do not count.
     pub(crate) fn messages(&self) -> u64 {
-        self.shared.messages.load(Ordering::Relaxed)
+        self.ring.committed()
     }
 
     /// Bytes handed to the connection, by whomever.
@@ -317,38 +349,28 @@ pub struct Draft<'a> {
     reservation: Reservation<'a>,
     /// Of the content; behind it is room for a checksum, or nothing.
     end: usize,
-    shared: &'a Shared,
 }
 
 impl Draft<'_> {
     /// Lets it leave, in the order of the reservations. [`Commit::First`]: nothing is
     /// being sent, so the caller sends it or has the core polled.
     #[inline]
-    pub fn commit(self) -> Commit {
-        self.shared.messages.fetch_add(1, Ordering::Relaxed);
-        self.commit_uncounted()
-    }
-
-    #[inline]
-    pub(crate) fn commit_uncounted(mut self) -> Commit {
-        if self.end < self.reservation.len() {
-            write_checksum(&mut self.reservation);
-        }
+    pub fn commit(mut self) -> Commit {
+        self.finish();
         self.reservation.commit()
     }
 
-    /// Lets `write` fill the content, which it must do to the last byte.
+    /// As [`Draft::commit`], of a frame that is no message.
+    pub(crate) fn commit_uncounted(mut self) -> Commit {
+        self.finish();
+        self.reservation.commit_uncounted()
+    }
+
     #[inline]
-    pub(crate) fn write(&mut self, write: impl FnOnce(&mut Bounded<'_>)) -> Result<(), SendError> {
-        let mut out = Bounded {
-            rest: self,
-            over: false,
-        };
-        write(&mut out);
-        if out.over || !out.rest.is_empty() {
-            return Err(SendError::Encoding);
+    fn finish(&mut self) {
+        if self.end < self.reservation.len() {
+            write_checksum(&mut self.reservation);
         }
-        Ok(())
     }
 }
 
@@ -374,7 +396,24 @@ pub(crate) struct Bounded<'a> {
     over: bool,
 }
 
-impl Bounded<'_> {
+impl<'a> Bounded<'a> {
+    /// Lets `write` fill `content`, which it must do to the last byte.
+    #[inline]
+    pub(crate) fn fill(
+        content: &'a mut [u8],
+        write: impl FnOnce(&mut Bounded<'a>),
+    ) -> Result<(), SendError> {
+        let mut out = Bounded {
+            rest: content,
+            over: false,
+        };
+        write(&mut out);
+        if out.over || !out.rest.is_empty() {
+            return Err(SendError::Encoding);
+        }
+        Ok(())
+    }
+
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         let rest = std::mem::take(&mut self.rest);

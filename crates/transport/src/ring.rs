@@ -54,7 +54,9 @@ mod raw;
 mod recv;
 mod room_wakers;
 mod send;
+mod sender_fields;
 mod sync;
+mod ticket;
 
 pub use pool::RingPool;
 pub use recv::{Kept, RecvRing, RecvSpace};

@@ -5,8 +5,9 @@ use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
 use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, write_checksum};
 
 use crate::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
+use crate::proto;
 use crate::reason::{CloseReason, Closed, Side};
-use crate::{proto, sender::Sender};
+use crate::sender::{Bounded, Sender};
 
 /// Version of these frames, exchanged in HELLO and WELCOME.
 pub const SESSION_VERSION: u32 = 1;
@@ -55,7 +56,7 @@ pub(super) fn put<'v>(sender: &Sender, id: OwnId, view: &impl ViewEncode<'v>) ->
     let Ok(mut draft) = sender.draft(id.number(), 0, len) else {
         return false;
     };
-    let written = draft.write(|out| view.encode(out));
+    let written = Bounded::fill(&mut draft, |out| view.encode(out));
     assert!(written.is_ok(), "our own messages do not change in between");
     // The core sends it by its next poll, which follows every call that leads here.
     let _ = draft.commit_uncounted();

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
@@ -44,6 +44,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     incoming_body: Option<IncomingBody>,
     /// Its handler panicked, and gets nothing more but the end.
     broken: bool,
+    /// Its handler has a message: a panic now is the handler's.
+    has_message: bool,
     paused: bool,
     /// The peer owes an answer about its figures.
     status_asked: bool,
@@ -90,6 +92,7 @@ impl<P: Protocol> SessionDriver<P> {
             timer: TimerEntry::default(),
             incoming_body: None,
             broken: false,
+            has_message: false,
             paused: false,
             status_asked: false,
             marker,
@@ -218,14 +221,13 @@ impl<P: Protocol> SessionDriver<P> {
     pub(super) fn deliver(&mut self, now: Now) {
         if self.paused {
             // The core is held: all that may come is the end.
-            while self.deliver_one(now) {}
-            return;
+            return self.deliver_all(now);
         }
         self.core.cork();
         self.note_mere_cork(self.core.is_merely_corked());
         let mut retried = false;
         loop {
-            while self.deliver_one(now) {}
+            self.deliver_all(now);
             let Some(room) = self.core.waits_for_room() else {
                 return;
             };
@@ -247,7 +249,19 @@ impl<P: Protocol> SessionDriver<P> {
         flag.store(on, Ordering::Relaxed);
     }
 
+    /// Hands over what there is. A handler that panics while it has a message ends here: to be ready for that
+    /// before each message takes as long as the rest of its delivery.
+    fn deliver_all(&mut self, now: Now) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| while self.deliver_one(now) {})) {
+            if !mem::take(&mut self.has_message) {
+                resume_unwind(panic);
+            }
+            self.handler_panicked(now);
+        }
+    }
+
     /// False: there is nothing more to deliver, or it must wait.
+    #[inline]
     fn deliver_one(&mut self, now: Now) -> bool {
         let Some(incoming) = self.core.next(now) else {
             return false;
@@ -257,12 +271,11 @@ impl<P: Protocol> SessionDriver<P> {
                 let Some(handler) = self.handler.as_mut().filter(|_| !self.broken) else {
                     return true;
                 };
-                let session = &self.session;
-                let outcome = catch_unwind(AssertUnwindSafe(|| handler.message(session, message)));
-                match outcome {
-                    Ok(Flow::Continue) => {}
-                    Ok(Flow::Pause) => return self.pause(now),
-                    Err(_) => self.handler_panicked(now),
+                self.has_message = true;
+                let flow = handler.message(&self.session, message);
+                self.has_message = false;
+                if flow == Flow::Pause {
+                    return self.pause(now);
                 }
             }
             Incoming::Head(head) => {

@@ -1,15 +1,15 @@
 //! Every access to a ring's bytes, each with the reason why no other one overlaps it.
 //!
 //! The memory is shared by a [`Lease`](super::pool::Lease), which each of these values
-//! keeps alive. A byte of a send ring is, in this order, free, reserved (one [`Reservation`] writes
-//! it), committed (the one [`SendSpan`] reads it), and free again; `queue.rs` moves it from one to
+//! keeps alive. A byte of a send ring is, in this order, free, reserved (one [`Reservation`] or
+//! [`Filling`] writes it), committed (the one [`SendSpan`] reads it), and free again; `queue.rs` moves it from one to
 //! the next. A byte of a receive ring is free, lent (the one [`RecvSpace`] writes it), then
 //! readable or kept (shared, still), and free again once it is neither; `recv.rs` does that.
 
 use std::ops::{Deref, DerefMut};
 
 use super::recv::{Kept, RecvRing, RecvSpace};
-use super::send::{Reservation, SendSpan};
+use super::send::{Filling, Reservation, SendSpan};
 
 impl Deref for Reservation<'_> {
     type Target = [u8];
@@ -28,6 +28,26 @@ impl DerefMut for Reservation<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let (position, len) = self.range();
         // SAFETY: as in `deref`; `&mut self` excludes other borrows through this reservation.
+        unsafe { self.mirror().bytes_mut(position, len) }
+    }
+}
+
+impl Deref for Filling<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let (position, len) = self.range();
+        // SAFETY: as for a reservation: the queue gave this range to this value alone.
+        unsafe { self.mirror().bytes(position, len) }
+    }
+}
+
+impl DerefMut for Filling<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let (position, len) = self.range();
+        // SAFETY: as in `deref`; `&mut self` excludes other borrows through this value.
         unsafe { self.mirror().bytes_mut(position, len) }
     }
 }

@@ -325,6 +325,27 @@ fn sending_out_of_a_cork_keeps_the_right() {
     });
 }
 
+/// Who counts while others write and send misses nothing that was counted before, and sees all in the end.
+#[test]
+fn the_count_of_what_is_committed_only_grows() {
+    model(|| {
+        let ring = Ring::new(4, 4);
+        let other = ring.clone();
+        let producer = loom::thread::spawn(move || {
+            for byte in [1, 2] {
+                if other.send(1, byte) {
+                    other.drain();
+                }
+            }
+        });
+        let first = ring.queue.committed();
+        let second = ring.queue.committed();
+        assert!(first <= second && second <= 2, "{first} and {second}");
+        producer.join().unwrap();
+        assert_eq!(ring.queue.committed(), 2);
+    });
+}
+
 /// Closing ends the wait of a producer.
 #[test]
 fn closing_wakes_who_waits_for_room() {

@@ -13,7 +13,9 @@
 use std::task::{Context, Poll, Waker};
 
 use super::room_wakers::RoomWakers;
+use super::sender_fields::SenderFields;
 use super::sync::{AtomicU32, AtomicU64, CacheLine, Mutex, Ordering};
+use super::ticket::Ticket;
 
 /// A thread has the right to send.
 const SENDING: u64 = 1;
@@ -30,16 +32,10 @@ const FLAGS: u64 = NEWS - 1;
 /// What is in a slot besides the lap and the end of the range.
 const COMMITTED: u64 = 1 << 32;
 const SKIPPED: u64 = 2 << 32;
-const KINDS: u64 = COMMITTED | SKIPPED;
+/// Committed, and counted by the sender.
+const COUNTED: u64 = 3 << 32;
+const KINDS: u64 = COUNTED;
 const LAP_SHIFT: u32 = 34;
-
-/// A range of one producer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ticket {
-    pub number: u32,
-    pub start: u32,
-    pub end: u32,
-}
 
 /// Committed bytes that one sender sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,17 +58,6 @@ const fn pack(ticket: u32, position: u32) -> u64 {
 
 const fn unpack(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
-}
-
-/// What the thread with the right to send knows. No other touches it; it is in atomics because that
-/// thread changes.
-struct SenderFields {
-    /// The first ticket not looked at.
-    ticket: AtomicU32,
-    /// The end of the committed run that begins at the tail.
-    end: AtomicU32,
-    /// A whole capacity was sent, so every byte of the ring may have been written.
-    wrapped: AtomicU32,
 }
 
 pub(super) struct Queue {
@@ -105,11 +90,7 @@ impl Queue {
             head: CacheLine(AtomicU64::new(0)),
             state: CacheLine(AtomicU64::new(0)),
             tail: CacheLine(AtomicU64::new(0)),
-            sender: SenderFields {
-                ticket: AtomicU32::new(0),
-                end: AtomicU32::new(0),
-                wrapped: AtomicU32::new(0),
-            },
+            sender: SenderFields::new(),
             abandoned: AtomicU32::new(0),
             waiting: Mutex::new(RoomWakers::default()),
             due: Mutex::new(None),
@@ -204,7 +185,25 @@ impl Queue {
     pub(super) fn commit(&self, ticket: Ticket) -> bool {
         // An empty range is nothing to send.
         let empty = ticket.start == ticket.end;
+        self.settle_ticket(ticket, if empty { SKIPPED } else { COUNTED })
+    }
+
+    /// As [`Queue::commit`], of a range that [`Queue::counted`] leaves out.
+    pub(super) fn commit_uncounted(&self, ticket: Ticket) -> bool {
+        let empty = ticket.start == ticket.end;
         self.settle_ticket(ticket, if empty { SKIPPED } else { COMMITTED })
+    }
+
+    /// Ranges that were handed over by [`Queue::commit`], up to the first that is open. Only grows.
+    pub(super) fn committed(&self) -> u64 {
+        self.sender.committed(|mut ticket| {
+            let mut unseen = 0;
+            while let Some((kind, _)) = self.outcome(ticket) {
+                unseen += u64::from(kind == COUNTED);
+                ticket = ticket.wrapping_add(1);
+            }
+            unseen
+        })
     }
 
     /// Gives a range back: as if it had never been, or else as one to step over. True: no
@@ -223,6 +222,13 @@ impl Queue {
         self.abandoned.fetch_max(ticket.end, Ordering::Relaxed);
         self.wake_if_waiting();
         false
+    }
+
+    /// As [`Queue::abandon`], and wakes who is to send then.
+    pub(super) fn drop_ticket(&self, ticket: Ticket) {
+        if self.abandon(ticket) {
+            self.wake_due();
+        }
     }
 
     #[inline]
@@ -374,7 +380,9 @@ impl Queue {
         let mut ticket = sender.ticket.load(Ordering::Relaxed);
         let mut end = sender.end.load(Ordering::Relaxed);
         let (first, mut start) = (ticket, tail);
+        let mut counted = 0;
         while let Some((kind, position)) = self.outcome(ticket) {
+            counted += u64::from(kind == COUNTED);
             if kind == SKIPPED {
                 if start != end {
                     break;
@@ -385,8 +393,8 @@ impl Queue {
             ticket = ticket.wrapping_add(1);
         }
         if ticket != first {
-            sender.ticket.store(ticket, Ordering::Relaxed);
             sender.end.store(end, Ordering::Relaxed);
+            sender.looked(ticket, counted);
         }
         if start != tail {
             self.progress(start);
@@ -490,7 +498,7 @@ impl Queue {
         *lock(&self.due) = Some(waker);
     }
 
-    pub(super) fn wake_due(&self) {
+    fn wake_due(&self) {
         let waker = lock(&self.due).clone();
         if let Some(waker) = waker {
             waker.wake();

@@ -37,6 +37,29 @@ fn tickets_and_positions_wrap_without_a_trace() {
 }
 
 #[test]
+fn what_is_committed_counts_once_taken_or_not() {
+    let queue = Queue::starting_at(16, 4, u32::MAX - 5, 0);
+    let mut counted = 0;
+    for round in 0..12 {
+        let [first, own, dropped, last] = [1, 2, 3, 4].map(|len| queue.reserve(len).unwrap());
+        queue.commit(last);
+        assert_eq!(
+            queue.committed(),
+            counted,
+            "the oldest is open in round {round}"
+        );
+        queue.commit(first);
+        queue.commit_uncounted(own);
+        assert_eq!(queue.committed(), counted + 1);
+        queue.abandon(dropped);
+        counted += 2;
+        assert_eq!(queue.committed(), counted);
+        drain(&queue);
+        assert_eq!(queue.committed(), counted, "after they were sent");
+    }
+}
+
+#[test]
 fn slots_run_out_before_bytes_do() {
     let queue = Queue::starting_at(1 << 10, 4, u32::MAX - 1, 0);
     for lap in 0..5 {
