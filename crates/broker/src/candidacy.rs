@@ -15,14 +15,16 @@ use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_frame::Now;
 use embar_memory::Memory;
-use embar_order::{LeaderWatch, Limits, Sequencer, Step, TakeoverError};
+use embar_order::{LeaderWatch, Leadership, Limits, Sequencer, Step, TakeoverError, Term};
 
 use crate::config::BrokerConfig;
 use crate::log::is_intact;
 use chains::Chains;
 
-/// How often a standby looks whether the sequencer lives, at least.
+/// How often the first of the living standbys looks whether the sequencer lives, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often those behind it look, at least: they are needed only where it cannot take over.
+const LOOK_BEHIND_EVERY: Duration = Duration::from_millis(100);
 /// How often the sequencer stores its heartbeat, at least.
 const BEAT_EVERY: Duration = Duration::from_millis(100);
 /// Beats in the lease after which others take over.
@@ -110,7 +112,6 @@ pub struct Candidacy<M: Memory> {
     claim: Arc<Claim>,
     limits: Limits,
     lease: Duration,
-    look_every: Duration,
     chains: Chains<M>,
     state: State<M>,
 }
@@ -122,6 +123,7 @@ enum State<M: Memory> {
 
 struct Watch {
     leader_watch: LeaderWatch,
+    look_every: Duration,
     /// After a takeover that failed: when it may try again.
     not_before: Now,
 }
@@ -138,13 +140,11 @@ impl<M: Memory> Candidacy<M> {
     pub fn new(region: &Region<M>, claim: &Arc<Claim>, config: &BrokerConfig, now: Now) -> Self {
         let lease = config.sequencer_lease;
         let watch = Watch::new(lease, now);
-        let look_every = Duration::from_nanos(watch.leader_watch.look_every_ns());
         Self {
             region: region.clone(),
             claim: Arc::clone(claim),
             limits: config.order_limits(),
             lease,
-            look_every: LOOK_EVERY.min(look_every),
             chains: Chains::of(region),
             state: State::Watches(watch),
         }
@@ -181,10 +181,15 @@ impl<M: Memory> Candidacy<M> {
                         .leader_watch
                         .should_take_over(&self.region, now.0, &others);
                 if due {
-                    self.take_over(now, alive)
-                } else {
-                    self.watches_on(Outcome::Watched)
+                    return self.take_over(now, alive);
                 }
+                let is_behind = is_behind(&self.region, self.claim.row(), alive);
+                watch.look_every(if is_behind {
+                    LOOK_BEHIND_EVERY
+                } else {
+                    LOOK_EVERY
+                });
+                self.watches_on(now, Outcome::Watched)
             }
         }
     }
@@ -199,7 +204,7 @@ impl<M: Memory> Candidacy<M> {
                 {
                     watch.not_before = now.after(self.lease);
                 }
-                return self.watches_on(Outcome::Failed(error));
+                return self.watches_on(now, Outcome::Failed(error));
             }
         };
         let living = living(&self.region, alive);
@@ -227,10 +232,10 @@ impl<M: Memory> Candidacy<M> {
         Ok(sequencer)
     }
 
-    fn watches_on(&self, outcome: Outcome) -> Turn {
+    fn watches_on(&self, now: Now, outcome: Outcome) -> Turn {
         Turn {
             outcome,
-            due: Due::After(self.look_every),
+            due: Due::After(self.rest(now)),
         }
     }
 
@@ -238,18 +243,41 @@ impl<M: Memory> Candidacy<M> {
     pub fn rest(&self, now: Now) -> Duration {
         match &self.state {
             State::Leads(leader) => leader.rest(now),
-            State::Watches(_) => self.look_every,
+            State::Watches(watch) => watch.look_every,
         }
     }
 }
 
 impl Watch {
     fn new(lease: Duration, now: Now) -> Self {
-        Self {
+        let mut watch = Self {
             leader_watch: LeaderWatch::new(nanos(lease), now.0),
+            look_every: LOOK_EVERY,
             not_before: now,
-        }
+        };
+        watch.look_every(LOOK_EVERY);
+        watch
     }
+
+    /// Looks so often from now on, or as often as the lease needs.
+    fn look_every(&mut self, most: Duration) {
+        let needed = Duration::from_nanos(self.leader_watch.look_every_ns());
+        self.look_every = most.min(needed);
+    }
+}
+
+/// Whether a candidate before this one lives and does not sequence.
+fn is_behind<M: Memory>(region: &Region<M>, row: u16, alive: &dyn Fn(u16) -> bool) -> bool {
+    let leader = Leadership::observe(region).term;
+    let candidates = region.geometry().candidates();
+    let standbys = (0..).zip(candidates).filter(|(area, _)| {
+        let leads = |term: &Term| term.area == *area;
+        !leader.as_ref().is_some_and(leads)
+    });
+    let mut before = standbys
+        .map(|(_, row)| row)
+        .take_while(|other| *other != row);
+    before.any(alive)
 }
 
 impl<M: Memory> Leader<M> {

@@ -13,9 +13,13 @@ struct World(Device, Vec<Device>);
 
 impl World {
     fn new() -> Self {
+        Self::with_standbys(1)
+    }
+
+    fn with_standbys(standbys: u16) -> Self {
         let geometry = Geometry {
             brokers: 4,
-            standbys: 1,
+            standbys,
             topics: 4,
             lanes: 1,
             lane_slots: 256,
@@ -26,10 +30,8 @@ impl World {
             ..Geometry::default()
         };
         let control = Device::blank(Layout::new(&geometry).control_bytes());
-        let payload_files = vec![
-            Device::new(geometry.payload_bytes, 2),
-            Device::new(geometry.payload_bytes, 3),
-        ];
+        let payload_file = |row: u16| Device::new(geometry.payload_bytes, 1 + u64::from(row));
+        let payload_files = geometry.data_rows().map(payload_file).collect();
         let world = Self(control, payload_files);
         let (control, payload_files) = world.memories(4);
         let formatted = Region::format(control, payload_files, &geometry, 9, 1);
@@ -92,6 +94,31 @@ fn a_standby_replaces_a_dead_head_and_a_head_that_wakes_up_stands_by() {
     assert!(head.sequencer().is_none());
     let turn = head.turn(Now(4), &|_| true);
     assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
+}
+
+#[test]
+fn the_first_living_standby_looks_often_and_those_behind_it_seldom() {
+    let world = World::with_standbys(2);
+    let config = BrokerConfig {
+        sequencer_lease: Duration::from_secs(1),
+        ..BrokerConfig::default()
+    };
+    let [mut head, mut first, mut second] =
+        [HEAD, STANDBY - 1, STANDBY].map(|row| world.candidate(row, &config));
+    head.turn(Now(0), &|_| true);
+    let next = |candidate: &mut Candidacy<_>, now: Now, alive: &dyn Fn(u16) -> bool| {
+        let turn = candidate.turn(now, alive);
+        assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
+        next_at(candidate, &turn, now).since(now)
+    };
+    assert_eq!(next(&mut first, Now(1), &|_| true), LOOK_EVERY);
+    assert_eq!(next(&mut second, Now(1), &|_| true), LOOK_BEHIND_EVERY);
+    let first_is_dead = |row| row != STANDBY - 1;
+    assert_eq!(next(&mut second, Now(2), &first_is_dead), LOOK_EVERY);
+    // It takes over, so there is nobody between it and the one behind it, but the head that lives again.
+    first.turn(Now(3), &|row| row != HEAD);
+    assert_eq!(next(&mut second, Now(4), &|row| row != HEAD), LOOK_EVERY);
+    assert_eq!(next(&mut second, Now(5), &|_| true), LOOK_BEHIND_EVERY);
 }
 
 #[test]
