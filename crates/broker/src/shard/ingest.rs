@@ -22,7 +22,7 @@ use crate::receive_path::ReceivePath;
 
 /// Of a payload that goes to the log in one piece, a reactor that can wait inside the kernel waits for so many
 /// bytes. They are checked afterwards, so they should still be in a cache.
-const WANTED_BYTES: usize = 512 << 10;
+const WANTED_BYTES: usize = 1 << 20;
 /// A smaller batch is received as it comes, and the header of the next one with it.
 const WANTED_BYTES_MIN: usize = 256 << 10;
 
