@@ -52,8 +52,8 @@ use crate::config::BrokerConfig;
 use crate::profile::Stage;
 use crate::topics::Topic;
 use admission::Admission;
-pub(crate) use admission::STAGING_BYTES_MIN;
 pub use admission::Sender;
+pub(crate) use admission::{STAGING_BYTES_MIN, STAGING_CREDIT_BYTES};
 use clear_block::NoBlock;
 use extents::Extents;
 pub use intact::is_intact;
@@ -341,7 +341,7 @@ impl<M: Memory> Log<M> {
     }
 
     /// As [`Log::admit`], for a broker that receives everything into staging memory. A connection with credit
-    /// gets memory for all of the batch at once.
+    /// gets memory for all of a batch of up to 2 MiB at once.
     ///
     /// # Errors
     /// [`AdmitError`]: nothing was taken.
@@ -361,7 +361,7 @@ impl<M: Memory> Log<M> {
         }
         let has_credit = u64::from(len) <= by.credit_bytes;
         let first = if has_credit {
-            len
+            len.min(STAGING_CREDIT_BYTES)
         } else {
             len.min(STAGING_BYTES_MIN.max(came.saturating_mul(2)))
         };

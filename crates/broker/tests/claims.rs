@@ -5,7 +5,7 @@ mod support;
 
 use std::net::SocketAddr;
 
-use embar_broker::{BrokerConfig, Cluster};
+use embar_broker::{BrokerConfig, Cluster, ReceivePath};
 use embar_wire::control::StartAt;
 use support::{
     Peer, batch, batch_of, create_topic, create_topic_of_order, data, eventually, small, start,
@@ -194,6 +194,41 @@ fn announced_batches_evict_nothing_and_hold_nobody_back() {
     let (peer, whole) = &mut claiming[0];
     peer.send_bytes(&whole[1100..]);
     peer.expect_acks(1);
+}
+
+#[test]
+fn who_delivered_much_claims_little_beside_the_log() {
+    let cluster = start(BrokerConfig {
+        receive: ReceivePath::Staging,
+        max_batch_bytes: 16 << 20,
+        ..BrokerConfig::default()
+    });
+    create_topic(&cluster, "t", 0);
+    let (mut peer, topic) = publisher(&cluster, "t");
+    let staged = || cluster.broker(1).expect("it runs").log_usage().staged_bytes;
+    let large = |sequence| {
+        let value = vec![sequence as u8; 1 << 20];
+        batch(topic, sequence, &[&value[..]; 12])
+    };
+    for sequence in 0..2 {
+        peer.send_bytes(&large(sequence));
+        peer.expect_acks(1);
+    }
+    let third = large(2);
+    peer.send_bytes(&third[..1000]);
+    eventually("it is received", || staged() > 0);
+    assert!(staged() <= 2 << 20, "{} bytes for 1,000", staged());
+    peer.send_bytes(&third[1000..]);
+    peer.expect_acks(1);
+    assert_eq!(staged(), 0);
+    let mut reader = Peer::greet(data(&cluster));
+    reader.subscribe("t", StartAt::Earliest);
+    for (offset, value) in reader.read(36) {
+        assert!(
+            value == vec![(offset / 12) as u8; 1 << 20],
+            "message {offset}"
+        );
+    }
 }
 
 #[test]

@@ -446,6 +446,11 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.timers.rtt
     }
 
+    /// Messages and bytes that came.
+    pub(crate) fn received_so_far(&self) -> (u64, u64) {
+        (self.input.messages, self.input.bytes)
+    }
+
     /// Figures of this session.
     #[must_use]
     pub fn stats(&self) -> CoreStats {

@@ -19,6 +19,9 @@ use crate::peers::{PeerId, Shares};
 const RESERVED_PART: u64 = 8;
 /// The first bytes that a batch gets in staging memory; it gets twice as many whenever they are full.
 pub(crate) const STAGING_BYTES_MIN: u32 = 64 << 10;
+/// What a connection gets there before the bytes come, at most, if all batches are staged: as much as it has delivered
+/// in time, up to this.
+pub(crate) const STAGING_CREDIT_BYTES: u32 = 2 << 20;
 
 /// The connection that sends a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

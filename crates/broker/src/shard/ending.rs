@@ -9,9 +9,9 @@ use embar_wire::control::{ErrorCode, ErrorReply};
 
 use super::order::SEQUENCER_PATIENCE;
 use super::refusals::{NO_ROOM_IN_TIME, STOPPING};
-use super::staging::LEAST_BYTES_PER_SECOND;
+use super::staging::{LEAST_BYTES_PER_SECOND, UNSEEN_AT_MOST};
 use super::state::ShardState;
-use super::{Action, Shard};
+use super::{Action, Shard, TICK};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, HeldBatch, Input, Peer, SessionRequest};
 use crate::profile::Counter;
@@ -74,7 +74,11 @@ impl<M: Memory> ShardState<M> {
             }
             // Others wait for what a slow batch holds.
             Input::Payload(batch) if self.node.paused() > 0 && !injected(Canary::SlowGivenUp) => {
-                let patience = config.frame_timeout.min(config.backpressure_timeout / 2);
+                let mut patience = config.frame_timeout.min(config.backpressure_timeout / 2);
+                if batch.unseen {
+                    // What the kernel or another thread has of it shows up by then.
+                    patience = patience.max(UNSEEN_AT_MOST + 2 * TICK);
+                }
                 return Some(batch.looked.after(patience));
             }
             Input::Payload(_) | Input::Frames => {}

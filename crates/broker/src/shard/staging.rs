@@ -26,7 +26,7 @@ const IN_TIME: Duration = Duration::from_secs(1);
 /// How long a batch may hold space in the log when others wait for some.
 const IN_TIME_WHEN_CONGESTED: Duration = Duration::from_millis(100);
 /// A reactor that waits for many bytes of a batch is asked after this time how many are there.
-const UNSEEN_AT_MOST: Duration = Duration::from_millis(200);
+pub(super) const UNSEEN_AT_MOST: Duration = Duration::from_millis(200);
 /// Bytes copied from staging memory at once. They are written back while they are in the cache.
 const COPY_BYTES: usize = 256 << 10;
 /// This broker refuses a batch that comes more slowly while others wait for what it holds.

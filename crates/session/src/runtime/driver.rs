@@ -527,12 +527,13 @@ impl<P: Protocol> SessionDriver<P> {
     }
 
     fn publish(&self) {
-        let stats = self.core.stats();
         let counters = &self.session.0.counters;
-        counters.messages_received.set(stats.messages_in);
-        counters.bytes_received.set(stats.bytes_in);
-        counters.kept_bytes.set(stats.kept_bytes as u64);
-        if let Some(rtt) = stats.rtt {
+        // Not all of its figures: what was sent takes long to count.
+        let (messages, bytes) = self.core.received_so_far();
+        counters.messages_received.set(messages);
+        counters.bytes_received.set(bytes);
+        counters.kept_bytes.set(self.core.kept_bytes() as u64);
+        if let Some(rtt) = self.core.rtt() {
             let nanos = u64::try_from(rtt.last.as_nanos()).unwrap_or(u64::MAX);
             counters.round_trip.set(nanos.max(1));
         }
