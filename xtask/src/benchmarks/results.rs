@@ -26,6 +26,23 @@ pub struct Recorded<R> {
     pub report: R,
 }
 
+#[cfg(test)]
+impl<R: serde::de::DeserializeOwned> Recorded<R> {
+    /// A report of this JSON, measured on a machine that does not matter.
+    pub fn for_test(report: &str) -> Self {
+        Self {
+            measured: Measured {
+                machine: "2 cores".into(),
+                commit: "1234567".into(),
+                date: None,
+                note: None,
+            },
+            command: "measure".into(),
+            report: serde_json::from_str(report).expect("a report"),
+        }
+    }
+}
+
 /// Where, when, and of what.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -31,7 +31,7 @@ impl StagingMemory {
         bytes
     }
 
-    /// Keeps a buffer that is not needed any more, if there is room.
+    /// Keeps a buffer that is not needed any more, if there is room, or in place of a smaller one.
     pub fn give_back(&mut self, bytes: Vec<u8>) {
         if bytes.capacity() > LARGEST_KEPT {
             return;

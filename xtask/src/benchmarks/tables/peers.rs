@@ -134,21 +134,7 @@ fn spread(spread: Option<Spread>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{logs, sessions};
-    use crate::benchmarks::results::{Measured, Recorded};
-    use serde::de::DeserializeOwned;
-
-    fn recorded<R: DeserializeOwned>(report: &str) -> Recorded<R> {
-        Recorded {
-            measured: Measured {
-                machine: "2 cores".into(),
-                commit: "1234567".into(),
-                date: None,
-                note: None,
-            },
-            command: "measure".into(),
-            report: serde_json::from_str(report).unwrap(),
-        }
-    }
+    use crate::benchmarks::results::Recorded;
 
     #[test]
     fn ours_has_no_ratio_to_itself_and_each_log_promises_once() {
@@ -169,7 +155,7 @@ mod tests {
         let report = format!(
             r#"{{"message_size": 1024, "rounds": 6, "rows": [{rows}], "of_best_peer": [{best}]}}"#
         );
-        let text = logs(&recorded(&report));
+        let text = logs(&Recorded::for_test(&report));
         for line in [
             "| embar | order 0 | 1,234 | | | | | |\n",
             "| kafka | large | 1,234 | 2.00 (1.00 to 3.00) | | | | |\n",
@@ -189,7 +175,7 @@ mod tests {
         let report = format!(
             r#"{{"payload_bytes": 64, "tests": [{{"test": "one-way", "rows": [{row}], "of_best_peer": null}}]}}"#
         );
-        let text = sessions(&recorded(&report));
+        let text = sessions(&Recorded::for_test(&report));
         let line = "| zeromq | 1,000 | 2.00 (1.00 to 3.00) | | | 0.25 | | | 1.5 |\n";
         assert!(text.contains(line), "{text}");
         assert!(text.starts_with("| one way |"));

@@ -109,7 +109,7 @@ pub fn larger_machines(recorded: &Recorded<Scale>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{curves, larger_machines};
-    use crate::benchmarks::results::{Measured, Recorded, Scale};
+    use crate::benchmarks::results::{Recorded, Scale};
 
     fn recorded(cliffs: &str) -> Recorded<Scale> {
         let report = format!(
@@ -119,16 +119,7 @@ mod tests {
                   "brokers": {{"cpu_s_per_gib": 0.25}}}}}},
                 {{"value": 2097152, "failed": "no memory"}}]}}]}}"#
         );
-        Recorded {
-            measured: Measured {
-                machine: "2 cores".into(),
-                commit: "1234567".into(),
-                date: None,
-                note: None,
-            },
-            command: "measure".into(),
-            report: serde_json::from_str(&report).unwrap(),
-        }
+        Recorded::for_test(&report)
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub fn in_short(recorded: &Recorded<BesideWalls>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{all, in_short};
-    use crate::benchmarks::results::{Measured, Recorded};
+    use crate::benchmarks::results::Recorded;
 
     fn row(order: u8, wall: &str, ours: &str) -> String {
         format!(
@@ -86,16 +86,7 @@ mod tests {
             row(0, "working", r#""ours_gb_per_s": null, "interval": null"#),
         ]
         .join(",");
-        let recorded = Recorded {
-            measured: Measured {
-                machine: "2 cores".into(),
-                commit: "1234567".into(),
-                date: None,
-                note: None,
-            },
-            command: "measure".into(),
-            report: serde_json::from_str(&format!(r#"{{"rows": [{rows}]}}"#)).unwrap(),
-        };
+        let recorded = Recorded::for_test(&format!(r#"{{"rows": [{rows}]}}"#));
         let short = in_short(&recorded);
         let line =
             "| `read_unix` | 16 KiB | bare | 0.50 [0.40, 0.60] | 0.45 [0.40, 0.60] | 0.75 |\n";
