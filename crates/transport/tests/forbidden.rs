@@ -5,6 +5,7 @@ use std::thread;
 use embar_transport::{Uring, UringError};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 /// In a thread that gets `errno` from this system call, as in a container: makes a reactor.
 fn without(call: libc::c_long, errno: Errno) -> Option<UringError> {
@@ -18,40 +19,12 @@ fn without(call: libc::c_long, errno: Errno) -> Option<UringError> {
 
 /// From now on the calling thread alone gets `errno` from this system call.
 fn forbid(call: libc::c_long, errno: Errno) {
-    let step = |code: u32, k: u32, jump_true: u8, jump_false: u8| libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
-    let refused = libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32;
-    let mut filter = [
-        // The number of the call is the first thing that the filter gets.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            call as u32,
-            0,
-            1,
-        ),
-        step(libc::BPF_RET | libc::BPF_K, refused, 0, 0),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    rustix::thread::set_no_new_privs(true).unwrap();
-    // SAFETY: the kernel copies the program, which outlives the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            0,
-            &raw const program,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
+    let rules = [(call, Vec::new())].into();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter(&program).unwrap();
 }
 
 #[test]
