@@ -31,6 +31,7 @@ mod recover;
 mod remote_windows;
 mod session_quota;
 mod sizes;
+mod sorted;
 mod stale;
 mod topic_recovery;
 mod usage;
@@ -42,7 +43,7 @@ use embar_fabric::index::IndexWriter;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::IndexRecord;
 use embar_fabric::region::Region;
-use embar_memory::{Memory, PayloadFile, Reservation, Span};
+use embar_memory::{Extent, Memory, PayloadFile, Reservation, Span};
 use embar_meter::profile::Recorder;
 use embar_transport::Pieces;
 use embar_wire::batch::BatchHeader;
@@ -200,6 +201,8 @@ pub struct Log<M: Memory> {
     /// Batches of orders 0 and 1 admitted and neither appended nor abandoned.
     in_flight: u32,
     evictions: u64,
+    /// Empty between two evictions; kept for its memory.
+    evicted: Vec<Extent<M>>,
     recalls: u64,
     /// Why no block could be cleared when one was last looked for.
     no_block: Option<NoBlock>,

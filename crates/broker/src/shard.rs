@@ -101,6 +101,8 @@ pub struct Shard<M: Memory> {
     state: ShardState<M>,
     seen_evictions: u64,
     seen_recalls: u64,
+    /// Empty between two rounds; kept for its memory.
+    in_turn: Vec<Token>,
     /// [`Shard::tick`] was called, and [`Shard::settle`] has not looked at the time since.
     ticked: bool,
 }
@@ -119,6 +121,7 @@ impl<M: Memory> Shard<M> {
             state: ShardState::new(node, lane, limits),
             seen_evictions: 0,
             seen_recalls: 0,
+            in_turn: Vec::new(),
             ticked: false,
         })
     }
@@ -268,7 +271,8 @@ impl<M: Memory> Shard<M> {
     /// subscribers. True when the sequencer had stored something, or may have more.
     pub fn settle(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         let news = self.poll_order(at, out);
-        let mut ready = std::mem::take(&mut self.state.ready);
+        let mut ready = std::mem::take(&mut self.in_turn);
+        std::mem::swap(&mut ready, &mut self.state.ready);
         for token in &ready {
             self.exchange(*token, at, out);
         }
@@ -286,7 +290,7 @@ impl<M: Memory> Shard<M> {
             }
             std::mem::swap(&mut ready, &mut self.state.ready);
         }
-        self.state.ready = ready;
+        self.in_turn = ready;
         if std::mem::take(&mut self.state.submitted) {
             out.push(Action::Submitted);
         }

@@ -62,6 +62,8 @@ struct Parts<M> {
 #[derive(Debug)]
 struct Home<M> {
     dir: PathBuf,
+    /// The lock of each row, by its path, because brokers look at the locks of others for as long as they run.
+    owners: Vec<PathBuf>,
     /// Maps the payload file of a row that had none when the region was opened.
     map_payload: MapPayload<M>,
 }

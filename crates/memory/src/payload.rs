@@ -55,6 +55,7 @@
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
 //! caller holds the [`Exclusive`] meanwhile.
 
+mod block;
 mod buddy;
 mod exclusive;
 mod extent;
@@ -75,6 +76,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mapped::{Coherence, Mapped};
 use crate::memory::{Memory, ShowsCopies};
+use block::{Block, Idle};
 use buddy::Buddy;
 
 /// The payload memory of one owner.
@@ -120,6 +122,7 @@ impl<M: Memory> PayloadFile<M> {
         let store = Store {
             memory,
             buddy: Mutex::new(Buddy::new(bytes)),
+            idle: Mutex::new(Idle::default()),
             _lock: lock,
         };
         Self {
@@ -184,11 +187,7 @@ impl<M: Memory> PayloadFile<M> {
     }
 
     fn extent(&self, at: u64, order: u8) -> Extent<M> {
-        Extent::new(Block {
-            store: Arc::clone(&self.store),
-            at,
-            order,
-        })
+        Extent::new(Block::new(&self.store, at, order))
     }
 }
 
@@ -206,6 +205,8 @@ impl<M: Memory> fmt::Debug for PayloadFile<M> {
 struct Store<M: Memory> {
     memory: Exclusive<M>,
     buddy: Mutex<Buddy>,
+    /// Memory for the handles on blocks to come.
+    idle: Mutex<Idle<M>>,
     /// The owner's lock: no other process takes the memory over while a handle lives.
     _lock: Option<Arc<File>>,
 }
@@ -215,27 +216,8 @@ impl<M: Memory> Store<M> {
         // The allocator panics only before it changes anything.
         self.buddy.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// One allocated block. The allocator gets it back when the last `Arc` of it is dropped.
-struct Block<M: Memory> {
-    store: Arc<Store<M>>,
-    at: u64,
-    order: u8,
-}
-
-impl<M: Memory> Block<M> {
-    fn len(&self) -> u32 {
-        (UNIT_BYTES << self.order) as u32
-    }
-
-    fn memory(&self) -> &M {
-        self.store.memory.get()
-    }
-}
-
-impl<M: Memory> Drop for Block<M> {
-    fn drop(&mut self) {
-        self.store.buddy().free(self.at, self.order);
+    fn idle(&self) -> MutexGuard<'_, Idle<M>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,6 @@
 //! - `pinned_bytes` can be read, beside something pending in an extent that is full, or beside a batch that
 //!   waits for others. An eviction of younger ones takes them along, and they give nothing back.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use embar_memory::canary::{Canary, injected};
@@ -20,6 +19,7 @@ use embar_memory::payload::{BLOCK_BYTES_MAX, UNIT_BYTES};
 use embar_memory::{Extent, Memory, Reservation};
 
 use super::sizes::Size;
+use super::sorted::Sorted;
 use super::{BatchSpace, Location};
 
 struct Entry<M: Memory> {
@@ -56,16 +56,16 @@ pub(super) struct Extents<M: Memory> {
     /// What the topic is to retain; 0: as much as fits.
     retention_bytes: u64,
     /// By serial number, in the order in which they were pushed.
-    entries: BTreeMap<u64, Entry<M>>,
+    entries: Sorted<u64, Entry<M>>,
     /// Numbers of the extents by their places in the log.
-    by_place: BTreeMap<u64, u64>,
+    by_place: Sorted<u64, u64>,
     next_serial: u64,
     /// All but the newest in which nothing is pending, by the end of their youngest batch.
-    settled: BTreeSet<(u64, u64)>,
+    settled: Sorted<(u64, u64)>,
     /// All but the newest in which something is pending.
-    unsettled: BTreeSet<u64>,
+    unsettled: Sorted<u64>,
     /// Those of them that are not wanted.
-    unwanted: BTreeSet<u64>,
+    unwanted: Sorted<u64>,
     occupied_bytes: u64,
     dead_bytes: u64,
     pinned_bytes: u64,
@@ -112,12 +112,12 @@ impl<M: Memory> Extents<M> {
             topic,
             is_ordered,
             retention_bytes,
-            entries: BTreeMap::new(),
-            by_place: BTreeMap::new(),
+            entries: Sorted::new(),
+            by_place: Sorted::new(),
             next_serial: 0,
-            settled: BTreeSet::new(),
-            unsettled: BTreeSet::new(),
-            unwanted: BTreeSet::new(),
+            settled: Sorted::new(),
+            unsettled: Sorted::new(),
+            unwanted: Sorted::new(),
             occupied_bytes: 0,
             dead_bytes: 0,
             pinned_bytes: 0,
@@ -163,7 +163,7 @@ impl<M: Memory> Extents<M> {
     /// All extents.
     pub fn all(&self) -> impl Iterator<Item = ExtentState> {
         self.entries.iter().map(|(serial, entry)| ExtentState {
-            serial: *serial,
+            serial,
             at: entry.extent.at(),
             bytes: entry.extent.len(),
             end: entry.end,
@@ -175,7 +175,7 @@ impl<M: Memory> Extents<M> {
     /// Whether something is pending in an extent, so that it cannot go.
     pub fn stays(&self, serial: u64) -> bool {
         self.entries
-            .get(&serial)
+            .get(serial)
             .is_some_and(|entry| entry.pending > 0)
     }
 
@@ -195,7 +195,7 @@ impl<M: Memory> Extents<M> {
     /// Space in the newest extent, or `None` when a new one is needed.
     pub fn reserve(&mut self, len: u32) -> Option<BatchSpace<M>> {
         let serial = self.newest()?;
-        let entry = self.entries.get_mut(&serial)?;
+        let entry = self.entries.get_mut(serial)?;
         let reservation = entry.extent.reserve(len)?;
         entry.pending += 1;
         self.pending_bytes += u64::from(len);
@@ -237,20 +237,20 @@ impl<M: Memory> Extents<M> {
         let Some(serial) = self.newest() else {
             return;
         };
-        let entry = self.entries.get_mut(&serial).expect("it is there");
+        let entry = self.entries.get_mut(serial).expect("it is there");
         if entry.pending == 0 {
-            self.settled.insert((entry.end, serial));
+            self.settled.insert((entry.end, serial), ());
             return;
         }
         self.pinned_bytes += entry.pin();
-        self.unsettled.insert(serial);
-        self.unwanted.insert(serial);
+        self.unsettled.insert(serial, ());
+        self.unwanted.insert(serial, ());
     }
 
     /// Pins the extent of a pending batch that waits for others, for as long as that takes. True if more is
     /// pinned than before.
     pub fn pin(&mut self, location: &Location) -> bool {
-        let bytes = self.entries.get_mut(&location.serial).map_or(0, Entry::pin);
+        let bytes = self.entries.get_mut(location.serial).map_or(0, Entry::pin);
         self.pinned_bytes += bytes;
         bytes > 0
     }
@@ -259,7 +259,7 @@ impl<M: Memory> Extents<M> {
     pub fn pinned_bytes_with(&self, location: &Location) -> u64 {
         let entry = self
             .entries
-            .get(&location.serial)
+            .get(location.serial)
             .filter(|entry| !entry.pinned);
         self.pinned_bytes + entry.map_or(0, |entry| entry.live_bytes)
     }
@@ -267,15 +267,14 @@ impl<M: Memory> Extents<M> {
     /// Number of the extent that is being filled; none if that was evicted.
     fn newest(&self) -> Option<u64> {
         let newest = self.next_serial.checked_sub(1)?;
-        self.entries.contains_key(&newest).then_some(newest)
+        self.entries.contains(newest).then_some(newest)
     }
 
     /// Recovery: adopts an extent that holds `bytes` of batches up to `end`; the oldest extent comes first. One
     /// that is `unknown` is never evicted: it may hold batches whose positions cannot be known.
     pub fn adopt(&mut self, extent: Extent<M>, end: u64, bytes: u64, unknown: bool) {
         self.push(extent);
-        let mut newest = self.entries.last_entry().expect("just pushed");
-        let entry = newest.get_mut();
+        let entry = self.entries.last_mut().expect("just pushed");
         (entry.end, entry.live_bytes, entry.pending) = (end, bytes, unknown.into());
         let filled = entry.extent.len() - entry.extent.remaining();
         entry.dead_bytes = u64::from(filled).saturating_sub(bytes);
@@ -284,7 +283,7 @@ impl<M: Memory> Extents<M> {
 
     /// Ends the time in which one batch is pending in its extent, after `change`.
     fn settle<R>(&mut self, location: &Location, change: impl FnOnce(&mut Entry<M>) -> R) -> R {
-        let entry = self.entries.get_mut(&location.serial);
+        let entry = self.entries.get_mut(location.serial);
         let entry = entry.expect("an extent with a pending batch is not evicted");
         let (dead_before, live_before) = (entry.dead_bytes, entry.live_bytes);
         let changed = change(entry);
@@ -302,9 +301,9 @@ impl<M: Memory> Extents<M> {
         }
         let end = entry.end;
         if settled && self.newest() != Some(location.serial) {
-            self.unsettled.remove(&location.serial);
-            self.unwanted.remove(&location.serial);
-            self.settled.insert((end, location.serial));
+            self.unsettled.remove(location.serial);
+            self.unwanted.remove(location.serial);
+            self.settled.insert((end, location.serial), ());
         }
         changed
     }
@@ -321,7 +320,7 @@ impl<M: Memory> Extents<M> {
 
     /// Keeps the extent of a batch for ever: whether that has an offset cannot be known.
     pub fn keep_for_ever(&mut self, location: &Location) {
-        if let Some(entry) = self.entries.get_mut(&location.serial) {
+        if let Some(entry) = self.entries.get_mut(location.serial) {
             entry.dead_bytes += u64::from(location.len);
             self.dead_bytes += u64::from(location.len);
             self.pending_bytes -= u64::from(location.len);
@@ -338,8 +337,8 @@ impl<M: Memory> Extents<M> {
 
     /// Counts a completed batch, at this place of the log, among those that can be read no more.
     pub fn mark_dead(&mut self, at: u64, bytes: u64) {
-        let found = self.by_place.range(..=at).next_back();
-        let entry = found.and_then(|(_, serial)| self.entries.get_mut(serial));
+        let found = self.by_place.range(0, at + 1).next_back();
+        let entry = found.and_then(|(_, serial)| self.entries.get_mut(*serial));
         let entry = entry.expect("an extent with a batch that can be read is not evicted");
         entry.live_bytes -= bytes;
         entry.dead_bytes += bytes;
@@ -352,7 +351,7 @@ impl<M: Memory> Extents<M> {
     /// Whether the extent of a pending batch is wanted, or more than `bytes` of log were begun after
     /// it: the batch would outlive its neighbours by so much, and keep their memory as long.
     pub fn is_late(&self, location: &Location, bytes: u64) -> bool {
-        let entry = self.entries.get(&location.serial);
+        let entry = self.entries.get(location.serial);
         entry.is_some_and(|entry| entry.wanted || self.pushed_bytes - entry.pushed_bytes > bytes)
     }
 
@@ -360,7 +359,7 @@ impl<M: Memory> Extents<M> {
     pub fn want_below(&mut self, first: u64) {
         let entries = &mut self.entries;
         let before = self.unwanted.len();
-        self.unwanted.retain(|serial| {
+        self.unwanted.retain(|serial, ()| {
             let entry = entries.get_mut(serial).expect("unwanted extents are here");
             entry.wanted = entry.end <= first;
             !entry.wanted
@@ -376,15 +375,15 @@ impl<M: Memory> Extents<M> {
     /// The extent that is to be evicted first.
     pub fn victim(&self) -> Option<Victim> {
         let first = if injected(Canary::ExtentAge) {
-            self.settled.iter().min_by_key(|(_, serial)| *serial)
+            self.settled.keys().min_by_key(|(_, serial)| *serial)
         } else {
             self.settled.first()
         };
         let serial = match first {
-            Some((_, serial)) => *serial,
+            Some((_, serial)) => serial,
             None => self.newest()?,
         };
-        let entry = &self.entries[&serial];
+        let entry = self.entries.get(serial)?;
         (entry.pending == 0).then(|| Victim {
             end: entry.end,
             bytes: entry.extent.len(),
@@ -398,26 +397,28 @@ impl<M: Memory> Extents<M> {
         if self.pinned_bytes == 0 {
             return 0;
         }
-        let entries = self.unsettled.iter().map(|serial| &self.entries[serial]);
+        let entries = self
+            .unsettled
+            .keys()
+            .filter_map(|serial| self.entries.get(serial));
         let below = entries.filter(|entry| entry.end <= end);
         below.map(|entry| entry.live_bytes).sum()
     }
 
     /// The next victim among the extents in these places of the log; `None` when the topic has none there.
     pub fn within(&self, places: Range<u64>) -> Option<Victim> {
-        let serials = self
-            .by_place
-            .range(places.clone())
-            .map(|(_, serial)| *serial);
-        let youngest = serials.max_by_key(|serial| {
+        let its = || {
+            let range = self.by_place.range(places.start, places.end);
+            range.filter_map(|(_, serial)| Some((*serial, self.entries.get(*serial)?)))
+        };
+        let (youngest, entry) = its().max_by_key(|(serial, entry)| {
             // The newest must be the victim itself, as it does not go along with a younger one.
-            (self.newest() == Some(*serial), self.entries[serial].end)
+            (self.newest() == Some(*serial), entry.end)
         })?;
-        let ends = self.by_place.range(places);
-        let end = ends.map(|(_, serial)| self.entries[serial].end).max()?;
+        let end = its().map(|(_, entry)| entry.end).max()?;
         Some(Victim {
             end,
-            bytes: self.entries[&youngest].extent.len(),
+            bytes: entry.extent.len(),
             beside_bytes: 0,
             serial: youngest,
         })
@@ -435,7 +436,11 @@ impl<M: Memory> Extents<M> {
         };
         // Cheap, and nearly always the answer: what can be read of the victim leaves in any case. A client
         // chose the limit, which may be as large as a number can.
-        if bytes < retention_bytes.saturating_add(self.entries[&victim.serial].live_bytes) {
+        let live_bytes = self
+            .entries
+            .get(victim.serial)
+            .map_or(0, |it| it.live_bytes);
+        if bytes < retention_bytes.saturating_add(live_bytes) {
             return false;
         }
         bytes - leaving(victim.end) >= retention_bytes
@@ -443,33 +448,30 @@ impl<M: Memory> Extents<M> {
 
     /// Takes out the victim, and every other one, but for the newest, that holds nothing at or above `first`;
     /// those in which something is pending become wanted. None of their batches can be read any more.
-    pub fn take_with(&mut self, victim: &Victim, first: u64) -> Vec<Extent<M>> {
-        let mut taken: Vec<_> = self.take(victim.serial).into_iter().collect();
-        taken.append(&mut self.take_below(first));
-        taken
+    pub fn take_with(&mut self, victim: &Victim, first: u64, taken: &mut Vec<Extent<M>>) {
+        taken.extend(self.take(victim.serial));
+        self.take_below(first, |extent| taken.push(extent));
     }
 
     fn take(&mut self, serial: u64) -> Option<Extent<M>> {
-        let entry = self.entries.remove(&serial)?;
-        self.settled.remove(&(entry.end, serial));
+        let entry = self.entries.remove(serial)?;
+        self.settled.remove((entry.end, serial));
         debug_assert_eq!(entry.live_bytes, 0, "its batches were marked as dead");
-        self.by_place.remove(&entry.extent.at());
+        self.by_place.remove(entry.extent.at());
         self.occupied_bytes -= u64::from(entry.extent.len());
         self.dead_bytes -= entry.dead_bytes;
         Some(entry.extent)
     }
 
-    /// Takes out every extent, but for the newest, that holds nothing at or above `first`; those in which
+    /// Gives to `take` every extent, but for the newest, that holds nothing at or above `first`; those in which
     /// something is pending become wanted.
-    pub fn take_below(&mut self, first: u64) -> Vec<Extent<M>> {
+    pub fn take_below(&mut self, first: u64, mut take: impl FnMut(Extent<M>)) {
         self.want_below(first);
-        let mut taken = Vec::new();
-        while let Some((end, serial)) = self.settled.first().copied()
+        while let Some((end, serial)) = self.settled.first()
             && end <= first
         {
-            taken.extend(self.take(serial));
+            self.take(serial).map(&mut take);
         }
-        taken
     }
 
     /// Forgets all of them.

@@ -34,14 +34,6 @@ impl<M: Memory> StoredBatch<M> {
     }
 }
 
-/// What one step of eviction gave back.
-pub(super) struct Evicted<M: Memory> {
-    /// The new first offset.
-    pub first: u64,
-    /// The memory; it is free once this and every reader's span are dropped.
-    pub extents: Vec<Extent<M>>,
-}
-
 /// A topic of order 0 or 1 on this broker.
 pub(super) struct LocalTopic<M: Memory> {
     pub id: u32,
@@ -103,8 +95,9 @@ impl<M: Memory> LocalTopic<M> {
         self.extents.complete(location, end);
     }
 
-    /// Takes out the victim and what is older.
-    pub fn evict(&mut self, victim: &Victim) -> Evicted<M> {
+    /// Takes out the victim and what is older, into `taken`: that memory is free once these extents and every
+    /// reader's span are dropped.
+    pub fn evict(&mut self, victim: &Victim, taken: &mut Vec<Extent<M>>) {
         self.first = self.first.max(victim.end);
         // Readers in other processes look at the window before they trust what they read below it.
         if !injected(Canary::WindowRaise) {
@@ -114,10 +107,7 @@ impl<M: Memory> LocalTopic<M> {
             self.bytes -= batch.bytes();
             self.extents.mark_dead(batch.span.at(), batch.bytes());
         }
-        Evicted {
-            first: self.first,
-            extents: self.extents.take_with(victim, self.first),
-        }
+        self.extents.take_with(victim, self.first, taken);
     }
 
     /// Whether the oldest extent can go and still leave what is to be retained.

@@ -18,7 +18,6 @@ use embar_wire::topic::Order;
 use super::Location;
 use super::batch_record::BatchRecord;
 use super::extents::{Extents, Victim};
-use super::local_topic::Evicted;
 use crate::topics::Topic;
 
 /// One batch of the order.
@@ -167,18 +166,17 @@ impl<M: Memory> OrderedTopic<M> {
     }
 
     /// Positions below `first` were given up before this broker read them.
-    pub fn skip_to(&mut self, first: u64) -> Vec<Extent<M>> {
+    pub fn skip_to(&mut self, first: u64) {
         self.next = self.next.max(first);
-        self.raise_first(first)
+        self.raise_first(first);
     }
 
     /// Gives back what this broker kept below `first`: at other brokers that memory is used again.
-    pub fn raise_first(&mut self, first: u64) -> Vec<Extent<M>> {
-        if first <= self.first {
-            return Vec::new();
+    pub fn raise_first(&mut self, first: u64) {
+        if first > self.first {
+            self.drop_below(first);
+            self.extents.take_below(first, drop);
         }
-        self.drop_below(first);
-        self.extents.take_below(self.first)
     }
 
     fn drop_below(&mut self, first: u64) {
@@ -196,15 +194,12 @@ impl<M: Memory> OrderedTopic<M> {
         }
     }
 
-    /// Takes out the victim. What lies in it, and everything below, is gone for all brokers.
-    pub fn evict(&mut self, victim: &Victim) -> Evicted<M> {
+    /// Takes out the victim, into `taken`. What lies in it, and everything below, is gone for all brokers.
+    pub fn evict(&mut self, victim: &Victim, taken: &mut Vec<Extent<M>>) {
         if victim.end > self.first {
             self.drop_below(victim.end);
         }
-        Evicted {
-            first: self.first,
-            extents: self.extents.take_with(victim, self.first),
-        }
+        self.extents.take_with(victim, self.first, taken);
     }
 
     /// Whether the oldest extent can go and still leave what is to be retained on this broker.

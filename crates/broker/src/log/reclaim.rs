@@ -133,21 +133,21 @@ impl<M: Memory> Log<M> {
 
     /// Evicts an extent and what is older; returns the bytes that it gave back.
     pub(super) fn evict(&mut self, topic: u32, victim: &Victim) -> u64 {
-        let evicted = match self.local.get_mut(&topic) {
-            Some(local) => {
-                let evicted = local.evict(victim);
-                self.index.release_before(topic, evicted.first);
-                self.update_pages(topic);
-                evicted.extents
-            }
-            None => match self.ordered.get_mut(&topic) {
-                Some(ordered) => ordered.evict(victim).extents,
-                None => Vec::new(),
-            },
-        };
+        let mut evicted = std::mem::take(&mut self.evicted);
+        if let Some(local) = self.local.get_mut(&topic) {
+            local.evict(victim, &mut evicted);
+            self.index.release_before(topic, local.first);
+            self.update_pages(topic);
+        } else if let Some(ordered) = self.ordered.get_mut(&topic) {
+            ordered.evict(victim, &mut evicted);
+        }
         self.evictions += 1;
         self.update_size(topic);
-        evicted.iter().map(|extent| u64::from(extent.len())).sum()
+        let bytes = evicted.iter().map(|extent| u64::from(extent.len())).sum();
+        // Memory goes last: behind window and index.
+        evicted.clear();
+        self.evicted = evicted;
+        bytes
     }
 
     /// Takes note of how many pages of the index a topic has now.

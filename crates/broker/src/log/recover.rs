@@ -94,6 +94,7 @@ impl<M: Memory> Log<M> {
             pages: Ranks::default(),
             in_flight: 0,
             evictions: 0,
+            evicted: Vec::new(),
             recalls: 0,
             no_block: None,
             recovered: Recovered::default(),

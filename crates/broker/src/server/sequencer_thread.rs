@@ -15,7 +15,7 @@ use embar_fabric::region::Region;
 use embar_frame::Now;
 use embar_memory::Mapped;
 use embar_order::{Sequencer, TakeoverError};
-use embar_transport::{Epoll, Reactor, Waker};
+use embar_transport::{Completion, Epoll, Reactor, Waker};
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
@@ -67,6 +67,7 @@ pub(super) fn start(
         clock,
         reactor,
         sleep_flag: parker.sleep_flag,
+        woken: Vec::new(),
     };
     let (first, first_turn) = mpsc::channel();
     let name = format!("embar-order-{}", claim.row());
@@ -92,6 +93,8 @@ struct Thread {
     brokers: BrokersNotifier,
     reactor: Epoll,
     sleep_flag: SleepFlag<Mapped>,
+    /// Empty; kept for its memory.
+    woken: Vec<Completion<Mapped>>,
 }
 
 impl Thread {
@@ -202,8 +205,9 @@ impl Thread {
     }
 
     fn sleep(&mut self, most: Duration) {
-        let mut woken = Vec::new();
-        if let Err(error) = self.reactor.poll(Some(most), &mut woken) {
+        let slept = self.reactor.poll(Some(most), &mut self.woken);
+        self.woken.clear();
+        if let Err(error) = slept {
             // Without wake-ups it looks by itself.
             tracing::warn!("cannot wait for a wake-up: {error}");
             std::thread::sleep(most);

@@ -127,15 +127,16 @@ impl<M: Memory> Shard<M> {
     }
 
     fn wake_topic(&mut self, topic: u32) {
-        for token in self.state.waiting.take(topic) {
+        let ready = &mut self.state.ready;
+        self.state.waiting.take(topic, |token| {
             let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
+                return;
             };
             if let Peer::Subscriber(cursor) = &mut connection.peer {
                 cursor.waiting = false;
-                self.state.ready.push(token);
+                ready.push(token);
             }
-        }
+        });
     }
 
     /// Closes the connections of subscribers whose unfinished send lies in memory that is to be used again: an

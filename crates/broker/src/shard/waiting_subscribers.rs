@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 
 use embar_transport::Token;
 
+/// Empty lists that are kept, at most.
+const SPARE_MAX: usize = 64;
+
 /// Subscribers that wait for more of their topic.
 #[derive(Default)]
 pub(super) struct WaitingSubscribers {
     topics: BTreeMap<u32, Subscribers>,
     /// How many of the topics are ordered.
     ordered: usize,
+    /// Empty lists for topics to come: a topic is removed each time that something comes for its subscribers.
+    spare: Vec<Vec<Token>>,
 }
 
 struct Subscribers {
@@ -20,11 +25,11 @@ struct Subscribers {
 impl WaitingSubscribers {
     /// Adds a subscriber.
     pub fn add(&mut self, topic: u32, is_ordered: bool, token: Token) {
-        let ordered = &mut self.ordered;
+        let (ordered, spare) = (&mut self.ordered, &mut self.spare);
         let its = self.topics.entry(topic).or_insert_with(|| {
             *ordered += usize::from(is_ordered);
             Subscribers {
-                tokens: Vec::new(),
+                tokens: spare.pop().unwrap_or_default(),
                 is_ordered,
             }
         });
@@ -36,18 +41,21 @@ impl WaitingSubscribers {
         if let Some(its) = self.topics.get_mut(&topic) {
             its.tokens.retain(|waiting| *waiting != token);
             if its.tokens.is_empty() {
-                self.take(topic);
+                self.take(topic, |_| ());
             }
         }
     }
 
-    /// Removes and returns all that wait for a topic.
-    pub fn take(&mut self, topic: u32) -> Vec<Token> {
-        let Some(its) = self.topics.remove(&topic) else {
-            return Vec::new();
+    /// Removes all that wait for a topic, and gives each to `take`.
+    pub fn take(&mut self, topic: u32, take: impl FnMut(Token)) {
+        let Some(mut its) = self.topics.remove(&topic) else {
+            return;
         };
         self.ordered -= usize::from(its.is_ordered);
-        its.tokens
+        its.tokens.drain(..).for_each(take);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(its.tokens);
+        }
     }
 
     /// Whether a subscriber waits for an ordered topic.
@@ -78,8 +86,11 @@ mod tests {
         waiting.remove(2, token(3));
         assert!(!waiting.for_order());
         waiting.add(2, true, token(3));
-        assert_eq!(waiting.take(2), [token(3)]);
-        assert!(!waiting.for_order() && waiting.take(2).is_empty());
+        let mut taken = Vec::new();
+        waiting.take(2, |it| taken.push(it));
+        waiting.take(2, |it| panic!("{it:?} was taken"));
+        assert!(!waiting.for_order());
+        assert_eq!(taken, [token(3)]);
         assert_eq!(waiting.topics().collect::<Vec<_>>(), [1]);
     }
 }

@@ -1,6 +1,7 @@
 //! Appends to a broker's index and releases what is no longer needed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 
 use embar_memory::Memory;
 
@@ -20,7 +21,7 @@ pub struct IndexWriter<M> {
     pages: Pages<M>,
     chains: BTreeMap<u32, Chain>,
     /// Lowest first, so that the same calls use the same pages.
-    free: BTreeSet<u32>,
+    free: BinaryHeap<Reverse<u32>>,
     /// The generation that each page is in.
     generations: Vec<u32>,
 }
@@ -50,7 +51,7 @@ impl<M: Memory> IndexWriter<M> {
         let generations = (0..pages.pages)
             .map(|page| pages.generation(page))
             .collect();
-        let free = (0..pages.pages).collect();
+        let free = BinaryHeap::with_capacity(pages.pages as usize);
         let mut writer = Self {
             pages,
             chains: BTreeMap::new(),
@@ -60,6 +61,13 @@ impl<M: Memory> IndexWriter<M> {
         for (chain, found) in writer.pages.in_use() {
             writer.adopt(chain, &found);
         }
+        let used = writer.chains.values().flat_map(|chain| &chain.pages);
+        let used: HashSet<u32> = used.map(|page| page.page).collect();
+        writer.free.clear();
+        let pages = 0..writer.pages.pages;
+        writer
+            .free
+            .extend(pages.filter(|page| !used.contains(page)).map(Reverse));
         writer
     }
 
@@ -71,7 +79,6 @@ impl<M: Memory> IndexWriter<M> {
         let mut records = read.records.iter();
         let mut adopted = Chain::default();
         for (found, count) in read.pages {
-            self.free.remove(&found.page);
             let last = records
                 .nth(count as usize - 1)
                 .expect("as many records as were counted");
@@ -205,7 +212,7 @@ impl<M: Memory> IndexWriter<M> {
     }
 
     fn open(&mut self, chain: u32) -> Result<(), IndexFull> {
-        let page = self.free.pop_first().ok_or(IndexFull)?;
+        let Reverse(page) = self.free.pop().ok_or(IndexFull)?;
         let entry = self.chains.entry(chain).or_default();
         let number = entry.pages.back().map_or(0, |last| last.number + 1);
         entry.pages.push_back(Page {
@@ -254,7 +261,7 @@ impl<M: Memory> IndexWriter<M> {
                 ..Default::default()
             },
         );
-        self.free.insert(page);
+        self.free.push(Reverse(page));
     }
 
     /// Starts the page's next generation.

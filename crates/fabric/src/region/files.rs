@@ -188,7 +188,7 @@ impl Region<Mapped> {
                 map_payload_file(dir, row, geometry.payload_bytes, coherence).map(Some)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Self::attach(control, payload_files, Some(Home::of(dir)))
+        Self::attach(control, payload_files, Some(Home::of(dir, geometry)))
     }
 
     /// Looks at what `dir` holds, without a lasting effect.
@@ -330,12 +330,13 @@ impl Region<Mapped> {
     /// Whether a live process holds the row. False for a region without a directory, and, at the
     /// price of two loads, for a row that was never claimed.
     pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
-        let Some(dir) = self.dir().filter(|_| self.was_claimed(row)) else {
+        let home = self.parts.home.as_ref();
+        let Some(home) = home.filter(|_| self.was_claimed(row)) else {
             return Ok(false);
         };
-        let name = owner_name(row);
-        let file = open_file(dir, &name)?;
-        owner::is_locked(&file).map_err(|e| RegionError::io("looking at", dir.join(name), e))
+        let path = &home.owners[usize::from(row)];
+        let file = open_path(&home.dir, path)?;
+        owner::is_locked(&file).map_err(|e| RegionError::io("looking at", path, e))
     }
 }
 
@@ -364,12 +365,17 @@ fn is_lock(name: &str) -> bool {
 }
 
 fn open_file(dir: &Path, name: &str) -> Result<File, RegionError> {
-    let path = dir.join(name);
-    let options = File::options().read(true).write(true).clone();
-    match options.open(&path) {
+    open_path(dir, &dir.join(name))
+}
+
+/// Opens a file of the directory.
+fn open_path(dir: &Path, path: &Path) -> Result<File, RegionError> {
+    match File::options().read(true).write(true).open(path) {
         Ok(file) => Ok(file),
         Err(e) if e.kind() == io::ErrorKind::NotFound && dir.join(CONTROL).exists() => {
-            Err(RegionError::damaged(dir, format!("{name} is missing")))
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            let what = format!("{} is missing", name.display());
+            Err(RegionError::damaged(dir, what))
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Err(RegionError::NotFound {
             dir: dir.to_owned(),
@@ -410,9 +416,12 @@ fn map_payload_file(
 }
 
 impl Home<Mapped> {
-    fn of(dir: &Path) -> Self {
+    fn of(dir: &Path, geometry: &Geometry) -> Self {
         Self {
             dir: dir.to_owned(),
+            owners: (0..geometry.brokers)
+                .map(|row| dir.join(owner_name(row)))
+                .collect(),
             map_payload: |control, dir, row, len| {
                 map_payload_file(dir, row, len, control.coherence())
             },

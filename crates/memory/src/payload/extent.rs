@@ -2,9 +2,8 @@
 
 use crate::canary::{Canary, injected};
 use std::fmt;
-use std::sync::Arc;
 
-use super::Block;
+use super::block::Block;
 use super::span::{Reservation, Span};
 use crate::cache_line::LINE_BYTES;
 use crate::memory::Memory;
@@ -13,7 +12,7 @@ use crate::memory::Memory;
 ///
 /// Dropping it gives the block back as soon as no [`Reservation`] and no [`Span`] on it is left.
 pub struct Extent<M: Memory> {
-    block: Arc<Block<M>>,
+    block: Block<M>,
     cursor: u32,
     /// Bytes at the start that the owner before had committed; nothing is ever reserved there.
     recovered: u32,
@@ -22,15 +21,20 @@ pub struct Extent<M: Memory> {
 impl<M: Memory> Extent<M> {
     pub(super) fn new(block: Block<M>) -> Self {
         Self {
-            block: Arc::new(block),
+            block,
             cursor: 0,
             recovered: 0,
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn block(&self) -> &Block<M> {
+        &self.block
+    }
+
     /// Offset of the block in the payload file.
     pub fn at(&self) -> u64 {
-        self.block.at
+        self.block.at()
     }
 
     /// Bytes of the block.
@@ -45,7 +49,7 @@ impl<M: Memory> Extent<M> {
 
     /// The block has 64 KiB << order.
     pub fn order(&self) -> u8 {
-        self.block.order
+        self.block.order()
     }
 
     /// Bytes that may still be reserved.
@@ -56,7 +60,7 @@ impl<M: Memory> Extent<M> {
     /// Live reservations and spans on this block.
     pub fn pins(&self) -> usize {
         // The extent's own handle does not count.
-        Arc::strong_count(&self.block) - 1
+        self.block.handles() - 1
     }
 
     /// The next `len` bytes, from a multiple of 64 on; `None` when they do not fit, or `len` is 0.
@@ -67,9 +71,9 @@ impl<M: Memory> Extent<M> {
         if taken == 0 || taken > self.remaining() {
             return None;
         }
-        let at = self.block.at + u64::from(self.cursor);
+        let at = self.block.at() + u64::from(self.cursor);
         self.cursor += taken;
-        Some(Reservation::new(Arc::clone(&self.block), at, len as usize))
+        Some(Reservation::new(self.block.clone(), at, len as usize))
     }
 
     /// Takes back a reservation that will not be used. Its range is free again if nothing was
@@ -114,7 +118,7 @@ impl<M: Memory> Extent<M> {
     /// `None` unless they lie below the cursor that was set by [`Extent::set_cursor`]; both numbers
     /// may come from shared memory.
     pub fn span(&self, at: u64, len: u32) -> Option<Span<M>> {
-        let from = at.checked_sub(self.block.at)?;
+        let from = at.checked_sub(self.block.at())?;
         let end = from.checked_add(len.into())?;
         if len == 0 || end > self.recovered.into() {
             return None;
@@ -123,7 +127,7 @@ impl<M: Memory> Extent<M> {
         if !injected(Canary::SpanInvalidate) {
             self.block.memory().invalidate(at, len.into());
         }
-        Some(Span::new(Arc::clone(&self.block), at, len as usize))
+        Some(Span::new(self.block.clone(), at, len as usize))
     }
 }
 

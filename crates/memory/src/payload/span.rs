@@ -4,9 +4,8 @@
 use crate::canary::{Canary, injected};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::Block;
+use super::block::Block;
 use crate::mapped::Mapped;
 use crate::memory::Memory;
 
@@ -14,20 +13,20 @@ use crate::memory::Memory;
 ///
 /// Dropped without [`Reservation::commit`], it leaves nothing that others can see.
 pub struct Reservation<M: Memory> {
-    block: Arc<Block<M>>,
+    block: Block<M>,
     at: u64,
     len: usize,
 }
 
 impl<M: Memory> Reservation<M> {
     /// The extent hands out every range of its block once; this is the only handle on this one.
-    pub(super) fn new(block: Arc<Block<M>>, at: u64, len: usize) -> Self {
+    pub(super) fn new(block: Block<M>, at: u64, len: usize) -> Self {
         Self { block, at, len }
     }
 
     /// Where it starts in `block`; `None` if it lies in another one.
-    pub(super) fn start_in(&self, block: &Arc<Block<M>>) -> Option<u64> {
-        Arc::ptr_eq(&self.block, block).then(|| self.at - block.at)
+    pub(super) fn start_in(&self, block: &Block<M>) -> Option<u64> {
+        self.block.is(block).then(|| self.at - block.at())
     }
 
     /// Offset in the payload file, a multiple of 64.
@@ -111,20 +110,20 @@ impl Reservation<Mapped> {
 
 /// Committed bytes: they are not written while a span on them lives.
 pub struct Span<M: Memory> {
-    block: Arc<Block<M>>,
+    block: Block<M>,
     at: u64,
     len: usize,
 }
 
 impl<M: Memory> Clone for Span<M> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.block), self.at, self.len)
+        Self::new(self.block.clone(), self.at, self.len)
     }
 }
 
 impl<M: Memory> Span<M> {
     /// The range was committed, or recovered: no reservation on it exists or will.
-    pub(super) fn new(block: Arc<Block<M>>, at: u64, len: usize) -> Self {
+    pub(super) fn new(block: Block<M>, at: u64, len: usize) -> Self {
         Self { block, at, len }
     }
 
@@ -146,14 +145,13 @@ impl<M: Memory> Span<M> {
     /// A part of it. Panics when the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let (at, len) = part(self.at, self.len, &range);
-        Self::new(Arc::clone(&self.block), at, len)
+        Self::new(self.block.clone(), at, len)
     }
 
     /// This span and the one that follows it without a gap in the same extent, as one.
     pub fn join(&self, next: &Self) -> Option<Self> {
-        let adjacent =
-            self.at + self.len as u64 == next.at && Arc::ptr_eq(&self.block, &next.block);
-        adjacent.then(|| Self::new(Arc::clone(&self.block), self.at, self.len + next.len))
+        let adjacent = self.at + self.len as u64 == next.at && self.block.is(&next.block);
+        adjacent.then(|| Self::new(self.block.clone(), self.at, self.len + next.len))
     }
 
     /// Shows the bytes.

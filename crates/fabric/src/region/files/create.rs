@@ -162,7 +162,7 @@ fn make_files(
     let (nonce, created) = (random_nonce(dir)?, wall_ns());
     Region::write_tables(&*mapped, geometry, nonce, created)?;
     owner::unlock(&control).map_err(|e| RegionError::io("unlocking", dir, e))?;
-    Region::attach(mapped, payload_files, Some(Home::of(dir)))
+    Region::attach(mapped, payload_files, Some(Home::of(dir, geometry)))
 }
 
 fn random_nonce(dir: &Path) -> Result<u32, RegionError> {
