@@ -12,6 +12,7 @@ use embar_console::connect::Connector;
 use embar_console::interrupt::Interrupted;
 use embar_console::progress::Bar;
 use embar_meter::Snapshot;
+use embar_meter::clock::{self, Scale, ticks};
 use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -121,6 +122,7 @@ impl E2eJob {
             .metering(self.metering)
             .open()?;
         let before = broker_profile(&admin, &self.data_brokers)?;
+        clock::warm_up();
         let meters = Meters::start(&self.pids)?;
         let shared = &Shared {
             epoch: Instant::now(),
@@ -162,8 +164,7 @@ impl E2eJob {
                 shared.failed.check()?;
                 self.wait_for_turn(sequence, window, shared)?;
             }
-            let now = shared.epoch.elapsed().as_nanos() as u64;
-            publisher.publish(stamper.stamp(sequence, now))?;
+            publisher.publish(stamper.stamp(sequence, ticks()))?;
         }
         publisher.flush()?;
         Ok(())
@@ -187,14 +188,14 @@ impl E2eJob {
         let mut histogram =
             Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("the bounds are valid")?;
         let mut verifier = Verifier::new(self.plan.message_bytes as usize, self.plan.messages);
+        let scale = Scale::of_this_machine();
         let mut seen = 0u64;
         while !verifier.is_complete() {
             let Some(message) = subscriber.next_timeout(SILENCE_MAX)? else {
                 bail!("the subscription ended early");
             };
             if let Some(time) = verifier.check(message.value) {
-                let now = shared.epoch.elapsed().as_nanos() as u64;
-                histogram.saturating_record(now.saturating_sub(time));
+                histogram.saturating_record(scale.to_ns(ticks().saturating_sub(time)));
             }
             seen += 1;
             if seen.is_multiple_of(LOOK_EVERY) {

@@ -10,6 +10,7 @@
 
 mod connection;
 pub mod drive;
+mod filler;
 mod publishing;
 mod reading;
 pub mod receiver;
@@ -17,4 +18,5 @@ mod relay;
 mod relaying;
 mod ring;
 pub mod stream;
+mod verifying;
 pub mod wire;

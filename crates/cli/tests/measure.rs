@@ -332,6 +332,7 @@ fn bench_walls_has_each_path_beside_its_walls() {
             row("read_tcp", "working, verified"),
             row("read_tcp", "ours unverified"),
             row("e2e_tcp", "bare relay"),
+            row("e2e_tcp", "working relay"),
             row("publish_unix", "bare"),
             row("publish_unix", "working"),
             row("read_unix", "bare"),
@@ -339,6 +340,7 @@ fn bench_walls_has_each_path_beside_its_walls() {
             row("read_unix", "working, verified"),
             row("read_unix", "ours unverified"),
             row("e2e_unix", "bare relay"),
+            row("e2e_unix", "working relay"),
         ]
     );
 }
@@ -364,7 +366,7 @@ fn bench_walls_measures_the_machine_alone() {
         "--read-threads",
         "2",
     ]);
-    assert_eq!(rows.len(), 2 * 6);
+    assert_eq!(rows.len(), 2 * 7);
     assert!(rows.iter().all(|row| !row.4), "{rows:?}");
 }
 

@@ -109,7 +109,7 @@ impl Connection {
                 got,
                 total,
             } => {
-                if hello.kind == Kind::Relay && relay.is_full() {
+                if hello.kind.relays() && relay.is_full() {
                     return Ok(Turn::WaitForRelay);
                 }
                 let batch = hello.batch_bytes as usize;
@@ -120,7 +120,7 @@ impl Connection {
                     self.state = answer(*total);
                     return Ok(Turn::Again);
                 }
-                let check = hello.kind == Kind::Check;
+                let check = hello.kind.checks();
                 if check {
                     checker.arrived(&room[..n], *got);
                 }
@@ -130,7 +130,7 @@ impl Connection {
                     if check && !checker.is_sound(ring.bytes(*place, 0, batch)) {
                         return Err(io::ErrorKind::InvalidData.into());
                     }
-                    if hello.kind == Kind::Relay {
+                    if hello.kind.relays() {
                         relay.push(*place, batch);
                     }
                     *place = ring.take(batch).ok_or(io::ErrorKind::InvalidData)?;
@@ -222,7 +222,7 @@ fn begin(bytes: &[u8; HELLO_BYTES], ring: &mut Ring) -> Option<State> {
             batch,
             left: hello.bytes,
         },
-        Kind::Take | Kind::Check | Kind::Relay => {
+        Kind::Take | Kind::Check | Kind::Relay | Kind::RelayChecked => {
             ring.spoil();
             State::Taking {
                 hello,

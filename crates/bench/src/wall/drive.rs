@@ -40,7 +40,10 @@ pub enum Wall {
     /// As `ReadWorking`; also one thread takes over all batches and verifies each message.
     ReadVerified,
     /// As `PublishBare` and `ReadBare` at once: what comes in goes out again, from where it lies.
-    Relay,
+    RelayBare,
+    /// As `RelayBare`; also one thread copies each message into its batch, all sides checksum each batch, and one thread
+    /// takes over all batches and verifies each message.
+    RelayWorking,
 }
 
 /// What is sent, and over how many connections.
@@ -78,6 +81,11 @@ impl WallPlan {
     pub(super) fn message_share(&self) -> f64 {
         let batch = self.batch();
         (batch - BATCH_HEAD_BYTES) as f64 / batch as f64
+    }
+
+    /// Messages of each batch.
+    pub(super) fn messages_per_batch(&self) -> u64 {
+        ((self.batch() - BATCH_HEAD_BYTES) / self.message_bytes as usize) as u64
     }
 
     /// Batches that threads hand each other at once.
@@ -167,7 +175,8 @@ impl Receivers {
             Wall::ReadBare => self.read_bare(plan),
             Wall::ReadWorking => self.read_working(plan, false),
             Wall::ReadVerified => self.read_working(plan, true),
-            Wall::Relay => self.relay(plan),
+            Wall::RelayBare => self.relay_bare(plan),
+            Wall::RelayWorking => self.relay_working(plan),
         }
     }
 

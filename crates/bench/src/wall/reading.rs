@@ -1,19 +1,17 @@
 //! The walls of reading: receiving processes send from their rings, threads of this process take what they send.
 
 use std::io::{self, Read, Write};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use embar_console::interrupt::Interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::drive::{BUFFERS_PER_CONNECTION, Job, Receivers, SILENCE_MAX, WallPlan};
+use super::drive::{Job, Receivers, SILENCE_MAX, WallPlan};
 use super::publishing::answer;
 use super::stream::Stream;
-use super::wire::{BATCH_HEAD_BYTES, Checker, Hello, Kind};
-use crate::stamp::Verifier;
+use super::verifying::VerifyingThread;
+use super::wire::{Checker, Hello, Kind};
 
 impl Receivers {
     pub(super) fn read_bare(&self, plan: &WallPlan) -> Result<f64> {
@@ -35,7 +33,7 @@ impl Receivers {
         let streams = self.connect(plan, plan.read_connections_per_receiver)?;
         let share = plan.batches_for_each(streams.len()) * plan.batch() as u64;
         let hello = hello(plan, Kind::Give, share);
-        let buffers = streams.len() * (BUFFERS_PER_CONNECTION + 1);
+        let connections = streams.len();
         let mut shares: Vec<Vec<Reading>> = Vec::new();
         shares.resize_with(
             usize::from(plan.read_threads).clamp(1, streams.len()),
@@ -45,38 +43,26 @@ impl Receivers {
         for (index, stream) in streams.into_iter().enumerate() {
             shares[index % threads].push(Reading::new(stream, plan, share));
         }
-        let (full_in, full_out) = channel::<Vec<u8>>();
-        let (free_in, free_out) = sync_channel::<Vec<u8>>(buffers);
-        for _ in 0..buffers {
-            free_in.send(vec![1; plan.batch() * plan.batches_at_once()])?;
-        }
-        let free_out = &Mutex::new(free_out);
-        let rate = thread::scope(move |scope| {
-            let consumer =
-                verified.then(|| scope.spawn(move || verify(plan, messages, &full_out, &free_in)));
+        let rate = thread::scope(|scope| {
+            let start = || VerifyingThread::start(scope, plan, connections, messages);
+            let verifying = verified.then(start);
             let jobs = shares.into_iter().map(|readings| -> Job<'_> {
-                let full_in = verified.then(|| full_in.clone());
+                let exchange = verifying.as_ref().map(VerifyingThread::exchange);
                 Box::new(move || {
                     receive(
                         readings,
                         hello,
                         &self.interrupt,
-                        |buffer, len| match &full_in {
-                            Some(full_in) => hand_over(buffer, len, full_in, free_out),
+                        |buffer, len| match &exchange {
+                            Some(exchange) => exchange.hand_over(buffer, len),
                             None => Ok(buffer),
                         },
                     )
                 })
             });
-            let jobs = jobs.collect();
-            drop(full_in);
-            let rate = self.timed(jobs);
+            let rate = self.timed(jobs.collect());
             // Its error says more than that it takes no more buffers.
-            consumer.map_or(Ok(()), |consumer| {
-                consumer
-                    .join()
-                    .map_err(|_| anyhow!("the verifying thread panicked"))?
-            })?;
+            verifying.map_or(Ok(()), VerifyingThread::join)?;
             rate
         })?;
         Ok(rate.1 * plan.message_share())
@@ -127,7 +113,7 @@ pub(super) fn drain(
 }
 
 /// One connection from which batches come.
-struct Reading {
+pub(super) struct Reading {
     stream: Stream,
     batch: usize,
     buffer: Vec<u8>,
@@ -137,7 +123,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(stream: Stream, plan: &WallPlan, bytes: u64) -> Self {
+    pub(super) fn new(stream: Stream, plan: &WallPlan, bytes: u64) -> Self {
         Self {
             stream,
             batch: plan.batch(),
@@ -174,7 +160,7 @@ impl Reading {
 }
 
 /// One receiving thread: reads until all of its connections have given everything. Returns the bytes.
-fn receive(
+pub(super) fn receive(
     mut readings: Vec<Reading>,
     hello: Hello,
     interrupt: &Interrupt,
@@ -224,42 +210,4 @@ fn wait(readings: &[Reading]) -> Result<()> {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("cannot wait for sockets"),
     }
-}
-
-fn hand_over(
-    mut buffer: Vec<u8>,
-    len: usize,
-    full: &Sender<Vec<u8>>,
-    free: &Mutex<Receiver<Vec<u8>>>,
-) -> Result<Vec<u8>> {
-    let whole = buffer.len();
-    buffer.truncate(len);
-    let over = "the verifying thread ended early";
-    full.send(buffer).ok().context(over)?;
-    let free = free.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut buffer = free.recv().ok().context(over)?;
-    buffer.resize(whole, 1);
-    Ok(buffer)
-}
-
-/// The application thread: checks each message of each batch that it gets.
-fn verify(
-    plan: &WallPlan,
-    messages: u64,
-    full: &Receiver<Vec<u8>>,
-    free: &SyncSender<Vec<u8>>,
-) -> Result<()> {
-    let message_bytes = plan.message_bytes as usize;
-    let mut verifier = Verifier::new(message_bytes, messages);
-    while let Ok(buffer) = full.recv() {
-        for batch in buffer.chunks_exact(plan.batch()) {
-            for message in batch[BATCH_HEAD_BYTES..].chunks_exact(message_bytes) {
-                let is_sound = verifier.check(message).is_some();
-                ensure!(is_sound, "a message of the wall is damaged");
-            }
-        }
-        // The reading threads may be done already.
-        let _wanted = free.send(buffer);
-    }
-    Ok(())
 }

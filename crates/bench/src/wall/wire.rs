@@ -2,7 +2,7 @@
 //!
 //! The thread begins a connection with a [`Hello`] of 24 bytes. With [`Kind::Take`] and [`Kind::Check`] it then sends
 //! payload and shuts its side, and the receiving process answers with the number of bytes that it took. [`Kind::Relay`]
-//! is the same, and the batches go on to those who [follow](Kind::Follow). With [`Kind::Give`] and [`Kind::Follow`] the
+//! and [`Kind::RelayChecked`] are the same, and the batches go on to those who [follow](Kind::Follow). With [`Kind::Give`] and [`Kind::Follow`] the
 //! receiving process sends as many bytes as the hello says, and closes.
 //!
 //! A batch is a head of 64 bytes, in which only the checksum of the rest has a meaning, and messages one after the other.
@@ -34,6 +34,8 @@ pub enum Kind {
     },
     /// Take batches and pass them on.
     Relay,
+    /// As [`Kind::Relay`], and check their checksums.
+    RelayChecked,
     /// Send the batches that others relay.
     Follow,
 }
@@ -51,6 +53,18 @@ pub struct Hello {
 
 const MAGIC: [u8; 4] = *b"WALL";
 
+impl Kind {
+    /// Whether batches that come have their checksums checked.
+    pub fn checks(self) -> bool {
+        matches!(self, Self::Check | Self::RelayChecked)
+    }
+
+    /// Whether batches that come are passed on.
+    pub fn relays(self) -> bool {
+        matches!(self, Self::Relay | Self::RelayChecked)
+    }
+}
+
 impl Hello {
     /// The hello as bytes.
     pub fn to_bytes(self) -> [u8; HELLO_BYTES] {
@@ -61,6 +75,7 @@ impl Hello {
             Kind::Fill { .. } => 3,
             Kind::Relay => 4,
             Kind::Follow => 5,
+            Kind::RelayChecked => 6,
         };
         let message_bytes = match self.kind {
             Kind::Fill { message_bytes } => message_bytes,
@@ -90,6 +105,7 @@ impl Hello {
             },
             4 => Kind::Relay,
             5 => Kind::Follow,
+            6 => Kind::RelayChecked,
             _ => return None,
         };
         let batch_bytes = word(8).filter(|bytes| *bytes as usize > BATCH_HEAD_BYTES)?;
@@ -157,6 +173,7 @@ mod tests {
             fill,
             Kind::Relay,
             Kind::Follow,
+            Kind::RelayChecked,
         ] {
             let hello = Hello {
                 kind,

@@ -41,7 +41,7 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
     let walls: &[Wall] = match path.direction() {
         Direction::Publish => &[Wall::PublishBare, Wall::PublishWorking],
         Direction::Read => &[Wall::ReadBare, Wall::ReadWorking, Wall::ReadVerified],
-        Direction::E2e => &[Wall::Relay],
+        Direction::E2e => &[Wall::RelayBare, Wall::RelayWorking],
     };
     let mut configs: Vec<Config> = walls.iter().copied().map(Config::Wall).collect();
     if walls_only {
@@ -127,7 +127,8 @@ fn name(wall: Wall) -> &'static str {
         Wall::PublishBare | Wall::ReadBare => "bare",
         Wall::PublishWorking | Wall::ReadWorking => "working",
         Wall::ReadVerified => "working, verified",
-        Wall::Relay => "bare relay",
+        Wall::RelayBare => "bare relay",
+        Wall::RelayWorking => "working relay",
     }
 }
 
@@ -143,11 +144,12 @@ fn target(wall: Wall, batch_bytes: u32) -> Option<f64> {
         (Wall::PublishWorking, LARGE_BATCH_BYTES) => Some(0.95),
         (Wall::PublishBare, LARGE_BATCH_BYTES) => Some(0.85),
         (Wall::PublishWorking, SMALL_BATCH_BYTES) => Some(0.8),
-        (Wall::ReadWorking | Wall::ReadVerified, LARGE_BATCH_BYTES | SMALL_BATCH_BYTES) => {
-            Some(0.95)
-        }
+        (
+            Wall::ReadWorking | Wall::ReadVerified | Wall::RelayWorking,
+            LARGE_BATCH_BYTES | SMALL_BATCH_BYTES,
+        ) => Some(0.95),
         (Wall::ReadBare, LARGE_BATCH_BYTES | SMALL_BATCH_BYTES) => Some(0.75),
-        (Wall::Relay, LARGE_BATCH_BYTES | SMALL_BATCH_BYTES) => Some(0.9),
+        (Wall::RelayBare, LARGE_BATCH_BYTES | SMALL_BATCH_BYTES) => Some(0.9),
         _ => None,
     }
 }

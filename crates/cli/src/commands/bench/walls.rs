@@ -28,6 +28,9 @@ processes as brokers take data, with the send buffers of the log's. A batch is o
                       threads as a subscriber has
   working, verified   reading: one thread more checks each message, as this bench does with ours
   bare relay          what is received goes out again from where it lies, at the same time
+  working relay       also one copy of each message into its batch by one thread, one CRC-32C of
+                      each batch on each of the three sides, and one thread that checks each
+                      message, as this bench does with ours
 
 Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
 the bench's own check of each message costs.
