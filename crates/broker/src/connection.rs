@@ -15,6 +15,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::EncodeError;
 use embar_wire::control::{self, Control, ErrorReply, Secret};
 use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::share::Share;
 
 use crate::connections::Counted;
 use crate::log::Location;
@@ -137,6 +138,8 @@ pub(crate) struct Cursor {
     pub is_ordered: bool,
     /// It has everything that there is, and is among the waiting subscribers.
     pub waiting: bool,
+    /// Which batches of an ordered topic it gets.
+    pub share: Share,
 }
 
 /// An answer that is too long for the send ring. This broker reads nothing more from the connection before the

@@ -144,10 +144,17 @@ pub enum Read<M: Memory> {
     Pieces {
         /// Their bytes.
         pieces: Box<Pieces<M>>,
-        /// Position after the last message in them.
+        /// Where they begin, or what was asked for if that is in the first batch.
+        first: u64,
+        /// Position at which to go on.
         next: u64,
         /// The other brokers in whose memory some of them lie: by row, the lowest position there.
         foreign: Vec<(u16, u64)>,
+    },
+    /// Batches of an ordered topic that are not in the share. The position after them, at which to look again.
+    Skipped {
+        /// Above the one that was asked for.
+        next: u64,
     },
     /// Nothing there yet.
     End,

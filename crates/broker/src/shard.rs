@@ -268,11 +268,15 @@ impl<M: Memory> Shard<M> {
     }
 
     /// After each round of events: handles what came, acknowledges, resumes publishers, sends to
-    /// subscribers. True when the sequencer had stored something, or may have more.
+    /// subscribers. True when the sequencer had stored something, or there may be more to do.
     pub fn settle(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         let news = self.poll_order(at, out);
         let mut ready = std::mem::take(&mut self.in_turn);
         std::mem::swap(&mut ready, &mut self.state.ready);
+        let searching = &mut self.state.searching;
+        searching.sort_unstable();
+        searching.dedup();
+        ready.append(searching);
         for token in &ready {
             self.exchange(*token, at, out);
         }
@@ -294,7 +298,7 @@ impl<M: Memory> Shard<M> {
         if std::mem::take(&mut self.state.submitted) {
             out.push(Action::Submitted);
         }
-        news
+        news || !self.state.searching.is_empty()
     }
 
     /// Handles the events of a connection's core, and passes its steps to the driver.

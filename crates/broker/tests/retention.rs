@@ -4,6 +4,7 @@ mod support;
 
 use embar_broker::BrokerConfig;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribe};
+use embar_wire::share::Share;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
 fn publish(peer: &mut Peer, topic: u32, batches: std::ops::Range<u64>) {
@@ -28,6 +29,7 @@ fn a_full_log_evicts_the_oldest_and_says_where_it_starts() {
         topic: "t".into(),
         start: StartAt::Offset(0),
         topic_id: 0,
+        share: Share::All,
     };
     let Control::Error(error) = late.ask(&Control::Subscribe(from_zero)) else {
         panic!()
@@ -124,6 +126,7 @@ fn a_reader_that_is_overtaken_gets_no_changed_bytes_and_is_cut() {
         topic: "t".into(),
         start: StartAt::Offset(next),
         topic_id: 0,
+        share: Share::All,
     };
     let Control::Error(error) = back.ask(&Control::Subscribe(subscribe)) else {
         panic!()

@@ -40,5 +40,6 @@ pub mod frame;
 pub mod limits;
 pub mod message;
 mod proto;
+pub mod share;
 pub mod time;
 pub mod topic;

@@ -5,6 +5,7 @@ use embar_wire::control::*;
 use embar_wire::error::DecodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES};
+use embar_wire::share::{BrokerSet, Share};
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
@@ -161,6 +162,22 @@ fn one_of_each() -> Vec<Control> {
             topic,
             start,
             topic_id: 9,
+            share: Share::All,
+        }));
+    }
+    let mut brokers = BrokerSet::default();
+    assert!(brokers.insert(1) && brokers.insert(127));
+    let large_bytes = 70_000;
+    let without = Share::Without {
+        brokers,
+        large_bytes,
+    };
+    for share in [Share::Own { large_bytes }, without] {
+        all.push(Control::Subscribe(Subscribe {
+            topic: "t".into(),
+            start: StartAt::Latest,
+            topic_id: 9,
+            share,
         }));
     }
     all
@@ -271,6 +288,11 @@ fn unknown_values_are_refused_and_unknown_reasons_understood() {
     assert_eq!(error, ControlError::Field { field: "start" });
     assert_eq!(DecodeError::from(error).code(), ErrorCode::InvalidArgument);
     assert!(decode(FrameId::TopicCreated, &[]).is_err());
+    // Field 2 (start) = 1, field 5 (large_bytes) = 64, field 6 (without) = 128, which no cluster has; and = 1, without field 5.
+    for bytes in [&[0x10, 1, 0x28, 64, 0x30, 0x80, 1][..], &[0x10, 1, 0x30, 1]] {
+        let error = decode(FrameId::Subscribe, bytes).unwrap_err();
+        assert_eq!(error, ControlError::Field { field: "without" });
+    }
 
     // Field 1 (code) = 99, as a newer broker might say.
     let Ok(Control::Error(reply)) = decode(FrameId::Error, &[0x08, 99, 0x18, 1]) else {

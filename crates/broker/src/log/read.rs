@@ -6,6 +6,7 @@ use embar_fabric::geometry::topic_record_of;
 use embar_memory::Memory;
 use embar_transport::{Payload, Pieces};
 use embar_wire::limits::BATCH_HEADER_BYTES;
+use embar_wire::share::Share;
 
 use super::ordered_topic::{OrderedBatch, OrderedTopic};
 use super::{Log, Read};
@@ -18,18 +19,20 @@ enum Missing {
     OutOfReach(RegionError),
 }
 
+/// Batches of the order that one call looks at, and may pass over: others want the log, too.
+const LOOKED_AT_MAX: usize = 512;
+
 impl<M: Memory> Log<M> {
-    /// Whole batches from the one that contains `from`, at most `max_bytes` of
-    /// them (one batch in any case). Those of ordered topics come in what `pieces` makes.
+    /// Whole batches of a topic from the one that contains an offset, at most `max_bytes` of
+    /// them (one batch in any case). Those of ordered topics come in what `pieces` makes, as far as the share has them.
     pub fn read(
         &self,
-        topic: u32,
-        from: u64,
+        (topic, from, share): (u32, u64, Share),
         max_bytes: usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
         let Some(local) = self.local.get(&topic) else {
-            return self.read_ordered(topic, from, max_bytes, pieces);
+            return self.read_ordered((topic, from, share), max_bytes, pieces);
         };
         if self.is_damaged(topic) || from < local.first && from < local.lost() {
             return Read::Damaged;
@@ -47,8 +50,7 @@ impl<M: Memory> Log<M> {
     /// As [`Log::read`], for ordered topics.
     fn read_ordered(
         &self,
-        topic: u32,
-        from: u64,
+        (topic, from, share): (u32, u64, Share),
         max_bytes: usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
@@ -70,20 +72,31 @@ impl<M: Memory> Log<M> {
                 Read::End
             };
         }
-        self.collect(ordered, from, max_bytes, pieces())
+        let mut next = from;
+        for batch in ordered.batches_from(from).take(LOOKED_AT_MAX) {
+            if share.has(self.claim.row().into(), batch.row.into(), batch.len) {
+                return self.collect(ordered, (next, share), max_bytes, pieces());
+            }
+            next = batch.end();
+        }
+        Read::Skipped { next }
     }
 
-    /// Puts whole batches into `pieces`, from the one that contains `from`, which can be read.
+    /// Puts whole batches of a share into `pieces`, from the one that contains `first`, which is in the share.
     fn collect(
         &self,
         topic: &OrderedTopic<M>,
-        from: u64,
+        (first, share): (u64, Share),
         max_bytes: usize,
         mut pieces: Box<Pieces<M>>,
     ) -> Read<M> {
         let mut foreign: Vec<(u16, u64)> = Vec::new();
-        let mut next = from;
-        for batch in topic.batches_from(from) {
+        let mut next = first;
+        for batch in topic.batches_from(first).take(LOOKED_AT_MAX) {
+            if !share.has(self.claim.row().into(), batch.row.into(), batch.len) {
+                next = batch.end();
+                continue;
+            }
             let full = pieces.len() + batch.len as usize > max_bytes;
             if !pieces.is_empty() && (full || pieces.is_full()) {
                 break;
@@ -106,6 +119,7 @@ impl<M: Memory> Log<M> {
         }
         Read::Pieces {
             pieces,
+            first,
             next,
             foreign,
         }

@@ -10,6 +10,7 @@ use embar_wire::control::{
     StatusReply, Subscribe, Subscribed, TopicCreated, TopicDescription, Topics,
 };
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
+use embar_wire::share::Share;
 
 use super::members;
 use super::refusals::{Reply, already_streaming, topic_replaced, unknown_topic};
@@ -151,6 +152,13 @@ impl<M: Memory> ShardState<M> {
 
     fn subscribe(&self, connection: &mut Connection<M>, subscribe: &Subscribe) -> Reply {
         let topic = open_topic(&self.node, &subscribe.topic, subscribe.topic_id)?;
+        if subscribe.share != Share::All && !topic.is_ordered() {
+            let what = format!(
+                "topic {} has no order of which a share could be asked for",
+                topic.name
+            );
+            return Err(ErrorReply::new(ErrorCode::InvalidArgument, what));
+        }
         if topic.is_ordered() {
             // The latest position is that of what is ordered by now.
             self.node.log().poll_order();
@@ -181,9 +189,25 @@ impl<M: Memory> ShardState<M> {
                 return Err(error);
             }
         };
-        if !matches!(connection.peer, Peer::Client) {
-            return Err(already_streaming());
-        }
+        let start = match &mut connection.peer {
+            Peer::Client => start,
+            // It goes on where it stands: what is being sent belongs to the old share.
+            Peer::Subscriber(cursor)
+                if cursor.topic == topic.id
+                    && cursor.is_ordered
+                    && subscribe.start == StartAt::Latest =>
+            {
+                cursor.share = subscribe.share;
+                return Ok(Control::Subscribed(Subscribed {
+                    topic_id: topic.id,
+                    start: cursor.next,
+                    first: extents.first,
+                    next: extents.next,
+                    order: topic.order,
+                }));
+            }
+            _ => return Err(already_streaming()),
+        };
         let cursor = Cursor {
             topic: topic.id,
             next: start,
@@ -191,6 +215,7 @@ impl<M: Memory> ShardState<M> {
             foreign: Vec::new(),
             is_ordered: topic.is_ordered(),
             waiting: false,
+            share: subscribe.share,
         };
         connection.peer = Peer::Subscriber(cursor);
         Ok(Control::Subscribed(Subscribed {

@@ -27,10 +27,8 @@ impl<M: Memory> ShardState<M> {
         };
         cursor.sending = None;
         let core = &mut connection.core;
-        let read = self
-            .node
-            .log()
-            .read(cursor.topic, cursor.next, RUN_BYTES, || core.pieces());
+        let wanted = (cursor.topic, cursor.next, cursor.share);
+        let read = self.node.log().read(wanted, RUN_BYTES, || core.pieces());
         match read {
             Read::Batches { span, next } => {
                 cursor.sending = Some(cursor.next);
@@ -39,13 +37,18 @@ impl<M: Memory> ShardState<M> {
             }
             Read::Pieces {
                 pieces,
+                first,
                 next,
                 foreign,
             } => {
-                cursor.sending = Some(cursor.next);
+                cursor.sending = Some(first);
                 cursor.next = next;
                 cursor.foreign = foreign;
                 connection.core.send_body(Vec::new(), Body::Pieces(pieces));
+            }
+            Read::Skipped { next } => {
+                cursor.next = next;
+                self.searching.push(connection.token);
             }
             Read::Damaged => {
                 let what = format!(

@@ -65,11 +65,13 @@ impl<M: Memory> Shard<M> {
         news
     }
 
-    /// Whether this thread waits for something that the sequencer stores.
+    /// Whether this thread waits for something that the sequencer stores, or looks through the order.
     pub fn waits_for_order(&self) -> bool {
         let state = &self.state;
         state.node.takes_data()
-            && (state.waiting.for_order() || state.node.log().waits_for_order(state.lane))
+            && (state.waiting.for_order()
+                || !state.searching.is_empty()
+                || state.node.log().waits_for_order(state.lane))
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct ShardState<M: Memory> {
     pub paused: PausedPublishers,
     /// Subscribers that have everything, by topic.
     pub waiting: WaitingSubscribers,
+    /// Subscribers that look for batches of their share, and have not come to one or to the end.
+    pub searching: Vec<Token>,
     /// Topics appended to in this round.
     pub touched: Vec<u32>,
     /// Connections to look at in this round.
@@ -55,6 +57,7 @@ impl<M: Memory> ShardState<M> {
             ack_due: Vec::new(),
             paused: PausedPublishers::default(),
             waiting: WaitingSubscribers::default(),
+            searching: Vec::new(),
             touched: Vec::new(),
             ready: Vec::new(),
             submitted: false,

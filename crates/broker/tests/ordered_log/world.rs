@@ -25,6 +25,7 @@ use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::CreateTopic;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::share::Share;
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
@@ -496,7 +497,9 @@ impl Broker {
         let (mut next, mut all) = (kept.first, Vec::new());
         while next < kept.next {
             // One at a time.
-            let read = self.log.read(topic, next, 1, || Box::new(Pieces::new()));
+            let read = self
+                .log
+                .read((topic, next, Share::All), 1, || Box::new(Pieces::new()));
             let (bytes, behind) = match read {
                 Read::Pieces {
                     pieces,

@@ -25,6 +25,7 @@ use embar_wire::control::{
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_CONTROL_BYTES};
 use embar_wire::message::Messages;
+use embar_wire::share::Share;
 use embar_wire::time::WallNs;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -321,6 +322,7 @@ impl Peer {
             topic: topic.into(),
             start,
             topic_id: 0,
+            share: Share::All,
         })) {
             Control::Subscribed(subscribed) => subscribed,
             other => panic!("{other:?}"),

@@ -15,6 +15,7 @@ use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
+use embar_wire::share::Share;
 
 use self::payload::last_run;
 use super::arriving::{Arriving, PayloadCheck, SMALL_BYTES, begin};
@@ -267,6 +268,7 @@ impl SubscribeChannel {
             topic: config.topic.clone(),
             start,
             topic_id: self.topic_id.unwrap_or(0),
+            share: Share::All,
         }))
     }
 

@@ -5,6 +5,7 @@ use buffa::{EnumValue, MessageFieldView};
 use super::error::ControlError;
 use super::field::{Body, Field, Nested, message, required};
 use crate::proto::{StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
+use crate::share::{BrokerSet, Share};
 use crate::time::WallNs;
 use crate::topic::Order;
 
@@ -19,7 +20,8 @@ pub enum StartAt {
     Offset(u64),
 }
 
-/// Asks for a topic's batches.
+/// Asks for a topic's batches. On a connection that brings batches of it already, and with [`StartAt::Latest`], it asks for
+/// another share of them from where that connection stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscribe {
     /// Name of the topic.
@@ -29,6 +31,8 @@ pub struct Subscribe {
     /// The topic's id, for a client that has learned it; else 0. Then another topic of that name is
     /// [`ErrorCode::TopicReplaced`](super::ErrorCode).
     pub topic_id: u32,
+    /// Which of them. Of topics without one order over all brokers it can only be all.
+    pub share: Share,
 }
 
 impl Body for Subscribe {
@@ -40,11 +44,21 @@ impl Body for Subscribe {
             StartAt::Latest => (StartKind::START_KIND_LATEST, 0),
             StartAt::Offset(offset) => (StartKind::START_KIND_OFFSET, offset),
         };
+        let (large_bytes, without) = match self.share {
+            Share::All => (0, BrokerSet::default()),
+            Share::Own { large_bytes } => (large_bytes, BrokerSet::default()),
+            Share::Without {
+                brokers,
+                large_bytes,
+            } => (large_bytes, brokers),
+        };
         SubscribeView {
             topic: &self.topic,
             start: EnumValue::from(kind),
             offset,
             topic_id: self.topic_id,
+            large_bytes,
+            without: without.iter().collect(),
         }
     }
 
@@ -55,13 +69,32 @@ impl Body for Subscribe {
             Some(StartKind::START_KIND_OFFSET) => StartAt::Offset(view.offset),
             _ => return Err(ControlError::Field { field: "start" }),
         };
+        let share = share(view.large_bytes, &view.without)?;
         let topic = view.topic.to_owned();
         let topic_id = view.topic_id;
         Ok(Self {
             topic,
             start,
             topic_id,
+            share,
         })
+    }
+}
+
+fn share(large_bytes: u32, without: &[u32]) -> Result<Share, ControlError> {
+    let field = "without";
+    let mut brokers = BrokerSet::default();
+    if !without.iter().all(|broker| brokers.insert(*broker)) {
+        return Err(ControlError::Field { field });
+    }
+    match (large_bytes, brokers.is_empty()) {
+        (0, true) => Ok(Share::All),
+        (0, false) => Err(ControlError::Field { field }),
+        (large_bytes, true) => Ok(Share::Own { large_bytes }),
+        (large_bytes, false) => Ok(Share::Without {
+            brokers,
+            large_bytes,
+        }),
     }
 }
 
