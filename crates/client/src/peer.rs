@@ -170,6 +170,12 @@ impl Peer {
         self.phase = Phase::Waiting(self.not_before.max(now));
     }
 
+    /// Its connection ended because this client had no use for it: it may be chosen again at once.
+    pub(crate) fn forgive(&mut self, now: Now) {
+        self.backoff.succeeded();
+        self.not_before = now;
+    }
+
     /// When it may be chosen.
     pub(crate) fn not_before(&self) -> Now {
         self.not_before

@@ -9,6 +9,7 @@ mod channel;
 pub(crate) mod core;
 mod driver;
 mod io_threads;
+mod merge;
 pub(crate) mod model;
 mod position;
 mod queue;

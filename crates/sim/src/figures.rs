@@ -155,6 +155,8 @@ figures! {
     failed,
     /// Batches that were delivered to subscribers.
     delivered,
+    /// Times several brokers began to send a subscriber one order together.
+    shared,
     /// Times a subscriber learned that it came too late.
     overtaken,
     /// Sessions whose epoch ended for want of a batch.

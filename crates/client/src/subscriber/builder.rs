@@ -20,6 +20,10 @@ use crate::transport::Transport;
 use crate::wait::WaitProbe;
 use crate::wake::block_on;
 
+/// Batches of an order of at least so many bytes come from several brokers, each from the one that stores it. Smaller ones
+/// come together by one connection, as many as a receive brings.
+const SHARED_BATCH_BYTES: u32 = 256 << 10;
+
 /// Made by [`Subscriber::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until open"]
@@ -69,7 +73,7 @@ impl SubscriberBuilder {
     /// A broker that is away for longer ends the subscription with [`ReadError::BrokerLost`](crate::ReadError::BrokerLost). Default 30 s. The others
     /// deliver meanwhile.
     ///
-    /// On topics of order 2 and 5 one broker serves all messages and another takes its place, so the time runs only while
+    /// On topics of order 2 and 5 one broker can serve all messages and another takes its place, so the time runs only while
     /// none does, and ends with [`ReadError::AllBrokersLost`](crate::ReadError::AllBrokersLost).
     ///
     /// One that was gone when the subscription began counts as well, from then on, if something of it is certain to be
@@ -92,6 +96,8 @@ impl SubscriberBuilder {
 
     /// How many threads receive and check, from 1 to 128. Brokers' connections are shared out among them, so there are never more
     /// than brokers that are read from. Default 4, on a machine with one core 1.
+    ///
+    /// With more than one, topics of order 2 and 5 are read from up to four brokers while their batches have 256 KiB and more.
     pub fn io_threads(mut self, most: usize) -> Self {
         self.io_threads = Some(most);
         self
@@ -119,6 +125,7 @@ impl SubscriberBuilder {
             Start::Positions(positions) => positions.clone(),
             Start::Earliest | Start::Latest => Positions::new(),
         };
+        let most = self.io_threads.unwrap_or_else(io_threads::default_limit);
         let core = SubscriberCore::new(SubscriberConfig {
             bootstrap: self.client.addresses()?,
             ways: self.client.ways(),
@@ -130,6 +137,8 @@ impl SubscriberBuilder {
             loss_timeout: self.loss_timeout,
             idle_timeout: self.client.idle_timeout,
             open_timeout: self.client.open_timeout,
+            // One thread receives no faster from several.
+            shared_batch_bytes: (most > 1).then_some(SHARED_BATCH_BYTES),
             buffers_per_broker: self.buffers_per_broker,
             seed: random_seed(),
         });
@@ -138,7 +147,6 @@ impl SubscriberBuilder {
         self.client
             .wait_probe
             .ask_by(move || asked.upgrade()?.waiting_for());
-        let most = self.io_threads.unwrap_or_else(io_threads::default_limit);
         let threads = IoThreads::start(core, &queue, &profile, most, driver::run)?;
         let mut subscriber = Subscriber::new(queue, profile, threads, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;

@@ -19,7 +19,7 @@ use embar_wire::share::Share;
 
 use self::payload::last_run;
 use super::arriving::{Arriving, PayloadCheck, SMALL_BYTES, begin};
-use super::model::{Event, SubscriberConfig};
+use super::model::{Delivered, Event, SubscriberConfig};
 use crate::connection::{
     ChannelId, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };
@@ -46,12 +46,54 @@ impl From<Violation> for Interruption {
     }
 }
 
+/// What a channel does for an order. Where each broker counts its own offsets, all serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Nothing.
+    Free,
+    /// It brings the order, or all that helpers do not bring.
+    Serves,
+    /// It brings large batches that its broker stores.
+    Helps,
+    /// Its connection is to end.
+    Leaves,
+}
+
+/// Which batches may be delivered in one buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Joins {
+    /// Those of at least so many bytes may come from another broker, too. So each is delivered alone.
+    large_bytes: u32,
+    /// Others may bring what lies between two batches.
+    sparse: bool,
+}
+
+impl Joins {
+    /// Whether a batch may join those of a run.
+    pub(super) fn allow(&self, run: &Delivered, header: &BatchHeader) -> bool {
+        let is_alone = |header: &BatchHeader| header.frame_len() >= self.large_bytes;
+        let is_next = !self.sparse || run.next == header.base_offset();
+        is_next && !is_alone(&run.header) && !is_alone(header)
+    }
+
+    /// Whether small batches may not always be joined.
+    pub(super) fn are_limited(&self) -> bool {
+        self.sparse || self.large_bytes as usize <= SMALL_BYTES
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct SubscribeChannel {
     pub(super) channel: ChannelId,
     pub(super) peer: Peer,
     /// Offsets are places in the one order of all brokers, and any of them may go on with it.
     ordered: bool,
+    pub(super) role: Role,
+    /// Which batches are asked for.
+    share: Share,
+    pub(super) joins: Joins,
+    /// Answers to come, to questions for another share.
+    renewals: u32,
     /// Among brokers that would do the one with the lowest number is chosen.
     pub(super) rank: u64,
     /// Away since.
@@ -98,11 +140,16 @@ impl SubscribeChannel {
         broker: u32,
         start: StartAt,
         settings: ConnectionSettings,
-        rank: u64,
+        (rank, large_bytes): (u64, Option<u32>),
     ) -> Self {
         let peer = Peer::new(broker, Absence::Choose, settings);
         Self {
             ordered: true,
+            role: Role::Free,
+            joins: Joins {
+                large_bytes: large_bytes.unwrap_or(u32::MAX),
+                sparse: false,
+            },
             rank,
             ..Self::unused(channel, peer, start)
         }
@@ -113,6 +160,13 @@ impl SubscribeChannel {
             channel,
             peer,
             ordered: false,
+            role: Role::Serves,
+            share: Share::All,
+            joins: Joins {
+                large_bytes: u32::MAX,
+                sparse: false,
+            },
+            renewals: 0,
             rank: 0,
             lost_since: None,
             out_of_reach: false,
@@ -147,6 +201,52 @@ impl SubscribeChannel {
         self.damaged = from.damaged;
         self.lost_since = from.lost_since.take();
         self.out_of_reach = std::mem::take(&mut from.out_of_reach);
+    }
+
+    /// Brings a share of the order, of which another one serves the rest, from the position that comes next on.
+    pub(super) fn help(&mut self, server: &Self, next: Option<u64>, share: Share) {
+        (self.position, self.end, self.topic_id) = (next, server.end, server.topic_id);
+        (self.role, self.share, self.joins.sparse) = (Role::Helps, share, true);
+    }
+
+    /// Brings all of the order, from `next` on if that is known.
+    pub(super) fn serve(&mut self, next: Option<u64>) {
+        self.position = next.or(self.position);
+        (self.role, self.share, self.joins.sparse) = (Role::Serves, Share::All, false);
+    }
+
+    /// The connection has ended, and no other is wanted.
+    pub(super) fn retire(&mut self) {
+        self.role = Role::Free;
+        self.lost_since = None;
+        self.peer.phase = Phase::Parked;
+    }
+
+    /// From where the connection stands, it is to bring this share.
+    pub(super) fn ask_for(&mut self, topic: String, share: Share) -> Result<(), Violation> {
+        (self.share, self.joins.sparse) = (share, true);
+        self.renewals += 1;
+        self.peer.connection.send(&Control::Subscribe(Subscribe {
+            topic,
+            start: StartAt::Latest,
+            topic_id: self.topic_id.unwrap_or(0),
+            share,
+        }))
+    }
+
+    /// Buffers that were delivered and did not come back.
+    pub(super) fn with_consumer(&self) -> usize {
+        self.with_consumer
+    }
+
+    /// Bytes that are there of a payload that is on its way.
+    pub(super) fn came(&self) -> usize {
+        self.arriving.as_ref().map_or(0, |batch| batch.came)
+    }
+
+    /// The end as it was when the first channel subscribed.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.end
     }
 
     /// The broker that counts the offsets, unless there is one order over all of them.
@@ -226,7 +326,8 @@ impl SubscribeChannel {
                     let (came, len) = (early.len(), header.payload_len() as usize);
                     let run = last_run(self.channel, out).filter(|run| run.has_room(len));
                     // Only the first batch of a run may begin before the position.
-                    if let Some(run) = run.filter(|_| came == len && !self.fresh) {
+                    let joins = |run: &&mut Delivered| self.joins.allow(run, &header);
+                    if let Some(run) = run.filter(|_| came == len && !self.fresh).filter(joins) {
                         let crc = crc32c(run.stage(&header, early));
                         self.accept(&header, crc)?;
                         run.push(&header);
@@ -268,7 +369,7 @@ impl SubscribeChannel {
             topic: config.topic.clone(),
             start,
             topic_id: self.topic_id.unwrap_or(0),
-            share: Share::All,
+            share: self.share,
         }))
     }
 
@@ -290,6 +391,11 @@ impl SubscribeChannel {
                     ));
                 }
                 self.subscribed(&subscribed, out)
+            }
+            // It may overtake batches that were asked for before. So what it says of positions is not used.
+            Control::Subscribed(_) if self.renewals > 0 => {
+                self.renewals -= 1;
+                Ok(())
             }
             Control::ClusterMetadata(cluster) => {
                 self.peer.news = Some(cluster);
@@ -351,7 +457,9 @@ impl SubscribeChannel {
         let base = header.base_offset();
         let end = base.checked_add(u64::from(header.message_count()));
         let (true, Some(end)) = (
-            base == position || (self.fresh && base < position),
+            base == position
+                || (self.fresh && base < position)
+                || (self.joins.sparse && base > position),
             end.filter(|end| *end > position),
         ) else {
             return Err(self.out_of_place(position, base));
@@ -365,7 +473,7 @@ impl SubscribeChannel {
         }
         self.position = Some(end);
         // Below the count, which is a u32.
-        Ok((position - base) as u32)
+        Ok(position.saturating_sub(base) as u32)
     }
 
     /// What comes at `offset` cannot be used: it is asked for again, for some time.
@@ -376,7 +484,8 @@ impl SubscribeChannel {
         } else {
             MAX_DAMAGED
         };
-        if self.damaged < most {
+        // Of several brokers that serve together none has the last word.
+        if self.damaged < most || self.share != Share::All {
             return Interruption::Retry(cause.into());
         }
         Interruption::Fatal(ReadError::Corrupt {
@@ -468,6 +577,7 @@ impl SubscribeChannel {
         now: Now,
     ) -> Option<ErrorReply> {
         self.arriving = None;
+        self.renewals = 0;
         let refusal = self.peer.disconnected(cause, random, now);
         if self.peer.phase != Phase::Done {
             self.lost_since.get_or_insert(now);

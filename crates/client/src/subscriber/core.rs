@@ -10,12 +10,15 @@
 //! - What is delivered of one broker is dense: offsets follow one another from where the channel started. Only an eviction
 //!   breaks that, and only if the settings allow it, and it is reported with its size. Topics of order 2 and 5: this holds
 //!   for all brokers together, and one of them at a time serves all.
+//!   While batches are large, others help it.
 //! - Memory is bounded: `buffers_per_broker` buffers of each broker, each with a batch or with several small ones, and its
 //!   connection's rings.
 //! - A broker that is away or slow holds back no other. One that was removed from the cluster is not waited for; if one
 //!   comes in its place, reading goes on where it stood.
 
+mod helpers;
 mod ordered;
+mod refusals;
 mod threads;
 mod wait;
 
@@ -26,10 +29,12 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::{BrokerState, ErrorCode, ErrorReply};
+use embar_wire::control::BrokerState;
 
+use self::helpers::Helpers;
 use super::channel::{Interruption, SubscribeChannel};
-use super::model::{Event, OnEvicted, SubscriberConfig};
+use super::merge::Merge;
+use super::model::{Event, SubscriberConfig};
 use crate::availability::why_unavailable;
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError, ConnectionSettings};
 use crate::directory::{Directory, Finding};
@@ -54,8 +59,11 @@ pub struct SubscriberCore {
     ordered: Option<bool>,
     /// The topic's id, once a broker has told it.
     topic_id: Option<u32>,
-    /// If there is one order: the channel that serves, or did last.
+    /// If there is one order: the channel that serves it, or did last.
     chosen: Option<usize>,
+    /// And what comes next in it.
+    merge: Merge,
+    helpers: Helpers,
     /// Data brokers that the cluster had when the subscription began, those that were gone included, those that had left not.
     initial_brokers: BTreeSet<u32>,
     opened: bool,
@@ -83,6 +91,8 @@ impl SubscriberCore {
         );
         Self {
             connection: ConnectionSettings::subscribing(&config.name, config.idle_timeout),
+            merge: Merge::new(config.shared_batch_bytes.unwrap_or(u32::MAX)),
+            helpers: Helpers::default(),
             config,
             directory,
             channels: Vec::new(),
@@ -176,6 +186,10 @@ impl SubscriberCore {
             channel.peer.phase = Phase::Parked;
             return;
         }
+        if self.helper_gone(index, now) {
+            return;
+        }
+        let channel = &self.channels[index];
         if !channel.peer.is_rerouted() {
             self.events.push_back(Event::ChannelLost {
                 broker: channel.peer.broker,
@@ -185,7 +199,9 @@ impl SubscriberCore {
                     .map_or_else(String::new, ConnectionError::to_string),
             });
         }
-        if let Some(refusal) = refusal {
+        if self.is_shared() {
+            self.serve_alone(now);
+        } else if let Some(refusal) = refusal {
             self.refused(index, refusal, now);
         }
         if self.ended.is_none() {
@@ -209,6 +225,7 @@ impl SubscriberCore {
             return;
         }
         self.choose_broker(now);
+        self.share_out(now);
         if self.refresh_at().is_some_and(|at| at <= now) {
             self.directory.request_refresh(now);
         }
@@ -250,6 +267,7 @@ impl SubscriberCore {
             .chain(self.directory.next_tick())
             .chain(self.refresh_at())
             .chain(self.open_by)
+            .chain(self.share_at())
             .min()
     }
 
@@ -271,14 +289,19 @@ impl SubscriberCore {
 
     /// The next thing that happened.
     pub fn next_event(&mut self) -> Option<Event> {
+        if self.ordered == Some(true) {
+            self.merge.take(&mut self.events);
+            return self.merge.next_event();
+        }
         self.events.pop_front()
     }
 
     /// True if some channel reads nothing before a buffer is returned.
     pub fn is_starved(&self) -> bool {
-        self.channels
-            .iter()
-            .any(|channel| channel.is_starved(&self.config))
+        let mut channels = self.channels.iter();
+        // What is ahead waits for a broker, and not for the consumer.
+        let out: usize = self.channels.iter().map(|it| it.with_consumer()).sum();
+        out > self.merge.ahead() && channels.any(|channel| channel.is_starved(&self.config))
     }
 
     /// Closes all connections.
@@ -295,6 +318,7 @@ impl SubscriberCore {
                 return;
             }
         }
+        self.put_in_order(now);
         if self.ended.is_some() {
             return;
         }
@@ -305,6 +329,7 @@ impl SubscriberCore {
         }
         self.finish_opening();
         self.finish_reading(index, now);
+        self.share_out(now);
     }
 
     /// What one broker calls the topic it is for all: one that was created anew is not read as if it
@@ -358,7 +383,17 @@ impl SubscriberCore {
     }
 
     fn finish_reading(&mut self, index: usize, now: Now) {
-        if !self.config.until_end || !self.channels[index].is_at_end() {
+        let (index, is_at_end) = match self.chosen {
+            Some(chosen) => {
+                let ends = (self.merge.next(), self.channels[chosen].end());
+                (
+                    chosen,
+                    matches!(ends, (Some(next), Some(end)) if next >= end),
+                )
+            }
+            None => (index, self.channels[index].is_at_end()),
+        };
+        if !self.config.until_end || !is_at_end {
             return;
         }
         self.channels[index].finish(now);
@@ -428,7 +463,8 @@ impl SubscriberCore {
                 let connection = self.connection.clone();
                 let mut channel = if ordered {
                     let (start, rank) = (self.config.start_in_order(), self.random.next_u64());
-                    SubscribeChannel::in_order(channel, info.id, start, connection, rank)
+                    let choice = (rank, self.config.shared_batch_bytes);
+                    SubscribeChannel::in_order(channel, info.id, start, connection, choice)
                 } else {
                     let was_there = self.initial_brokers.contains(&info.id);
                     let start = self.config.start_of(info.id, was_there);
@@ -458,83 +494,6 @@ impl SubscriberCore {
         }
         self.choose_broker(now);
         self.end_if_done(now);
-    }
-
-    /// A broker said why it ends the connection.
-    fn refused(&mut self, index: usize, refusal: ErrorReply, now: Now) {
-        let channel = &mut self.channels[index];
-        match refusal.code {
-            ErrorCode::OffsetOutOfRange => {
-                let wanted = channel.position.or_else(|| channel.wanted_offset());
-                match (wanted, refusal.first_available) {
-                    (Some(position), Some(first_available)) if first_available > position => {
-                        self.evicted(index, position, first_available, now);
-                    }
-                    // It has not yet seen as much of the order as whoever the position is from: it may have come back
-                    // a moment ago. Whether nobody has is known when the time to open is over.
-                    _ if self.ordered == Some(true) => {
-                        self.behind = Some(refusal.into());
-                    }
-                    _ if refusal.retryable => {}
-                    _ => self.fail(ClientError::from(refusal), now),
-                }
-            }
-            // The broker may be slow to hear of the topic. The head knows.
-            ErrorCode::UnknownTopic if channel.peer.may_learn_topic(now) => {
-                self.directory.request_topic(false, now);
-            }
-            ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
-            // The same: it may know only the one that was before.
-            ErrorCode::TopicReplaced if channel.peer.may_learn_topic(now) => {
-                self.directory.request_topic(false, now);
-            }
-            ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
-            ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
-                self.fail(ClientError::from(refusal), now);
-            }
-            ErrorCode::OutOfReach => channel.out_of_reach = true,
-            // What comes next is damaged where the broker has it, or something of what was asked for.
-            ErrorCode::Damaged => match channel.position {
-                Some(position) => {
-                    if let Interruption::Fatal(error) = channel.damaged(position, refusal.message) {
-                        self.fail(error, now);
-                    }
-                }
-                None => self.fail(ClientError::from(refusal), now),
-            },
-            _ => {}
-        }
-    }
-
-    fn evicted(&mut self, index: usize, position: u64, first_available: u64, now: Now) {
-        let channel = &mut self.channels[index];
-        let broker = channel.peer.broker;
-        if self.config.on_evicted == OnEvicted::Fail {
-            let error = ReadError::Evicted {
-                broker,
-                position,
-                first_available,
-            };
-            self.fail(error, now);
-            return;
-        }
-        self.events.push_back(Event::Skipped {
-            broker: channel.owner(),
-            to: first_available,
-            messages: first_available - position,
-        });
-        channel.restart_at(first_available, now);
-        self.tick(now);
-    }
-
-    fn fail_unknown_topic(&mut self, now: Now) {
-        let topic = self.config.topic.clone();
-        self.fail(ClientError::UnknownTopic { topic }, now);
-    }
-
-    fn fail_topic_replaced(&mut self, now: Now) {
-        let topic = self.config.topic.clone();
-        self.fail(ClientError::TopicReplaced { topic }, now);
     }
 
     fn fail(&mut self, error: impl Into<ReadError>, now: Now) {

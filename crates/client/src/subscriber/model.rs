@@ -62,6 +62,9 @@ pub struct SubscriberConfig {
     pub idle_timeout: Duration,
     /// Opening fails after this time, unless a broker serves by then: the others may join later.
     pub open_timeout: Duration,
+    /// Orders 2 and 5: when batches have at least so many bytes, several brokers send them, each what it stores. `None`: one
+    /// broker sends all.
+    pub shared_batch_bytes: Option<u32>,
     /// Buffers of one broker, at least 2: each has a batch, or several small ones.
     pub buffers_per_broker: usize,
     /// Seed of the backoff jitter, and of the choice of a broker where one serves all messages.
@@ -120,6 +123,8 @@ pub struct Delivered {
     pub len: usize,
     /// Messages at the front of the first batch that were not asked for.
     pub skip: u32,
+    /// Offset after the last message.
+    pub next: u64,
 }
 
 impl Delivered {
@@ -162,6 +167,7 @@ impl Delivered {
     /// The batch that was staged is good.
     pub(super) fn push(&mut self, header: &BatchHeader) {
         self.len += BATCH_HEADER_BYTES + header.payload_len() as usize;
+        self.next = header.base_offset() + u64::from(header.message_count());
     }
 }
 

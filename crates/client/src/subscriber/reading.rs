@@ -206,14 +206,16 @@ pub(crate) mod tests {
         let len = payload.len();
         // A buffer is longer than its batch, and holds bytes of an older one.
         payload.extend([0xAA; 256]);
+        let header = BatchHeader::parse(frame, MAX_BATCH_BYTES).expect("good");
         Delivered {
             len,
             channel: ChannelId(1),
             broker: 4,
             ordered: false,
-            header: BatchHeader::parse(frame, MAX_BATCH_BYTES).expect("good"),
+            header,
             payload,
             skip,
+            next: header.base_offset() + u64::from(header.message_count()),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::testing::{
 };
 use crate::transport::Ways;
 
+mod helpers;
 mod hostile;
 mod members;
 mod opening;
@@ -44,6 +45,7 @@ fn config() -> SubscriberConfig {
         loss_timeout: Duration::from_secs(30),
         idle_timeout: Duration::ZERO,
         open_timeout: Duration::from_secs(5),
+        shared_batch_bytes: None,
         buffers_per_broker: 2,
         seed: 1,
     }

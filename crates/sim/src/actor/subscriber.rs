@@ -20,6 +20,9 @@ use crate::plan::SubscriberPlan;
 use crate::random::Random;
 use crate::violation::{Check, Invariant, Violation, ensure};
 
+/// From how many bytes on several brokers send batches of an order, by the subscriber's number.
+const SHARED_BATCH_BYTES: [Option<u32>; 3] = [Some(128), Some(1024), None];
+
 /// The real subscriber core, and what it has to deliver next.
 pub struct SubscriberActor {
     plan: SubscriberPlan,
@@ -46,6 +49,8 @@ pub struct SubscriberActor {
     /// Its core has socket operations that the world has not asked for yet.
     fresh: bool,
     delivered: u64,
+    /// Several brokers serve it together.
+    is_shared: bool,
 }
 
 /// A batch that was delivered.
@@ -88,6 +93,7 @@ impl SubscriberActor {
             told: BTreeSet::new(),
             fresh: true,
             delivered: 0,
+            is_shared: false,
         }
     }
 
@@ -426,6 +432,7 @@ fn open(
         loss_timeout: hour,
         idle_timeout: Duration::from_secs(random.between(3, 40)),
         open_timeout: hour,
+        shared_batch_bytes: SHARED_BATCH_BYTES[number % SHARED_BATCH_BYTES.len()],
         buffers_per_broker: plan.buffers,
         seed: random.bits(),
     });
@@ -460,6 +467,9 @@ impl Actor for SubscriberActor {
     fn work(&mut self, context: &mut ActorContext<'_>) -> Check {
         self.fresh = false;
         self.core.tick(context.now);
+        let is_shared = self.core.is_shared();
+        let was_shared = std::mem::replace(&mut self.is_shared, is_shared);
+        context.figures.shared += u64::from(is_shared && !was_shared);
         loop {
             while let Some(event) = self.core.next_event() {
                 self.take_event(event, context)?;

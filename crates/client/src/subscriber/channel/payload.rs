@@ -6,7 +6,7 @@ use std::io;
 use embar_frame::{Now, crc32c};
 use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
-use embar_wire::limits::BATCH_HEADER_BYTES;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
 use super::{Interruption, SubscribeChannel};
 use crate::connection::ChannelId;
@@ -98,6 +98,13 @@ impl SubscribeChannel {
         };
         while run.len < filled {
             let bytes = &run.payload[run.len..filled];
+            let joins = |header: BatchHeader| self.joins.allow(run, &header);
+            if self.joins.are_limited()
+                && !BatchHeader::parse(bytes, MAX_BATCH_BYTES).is_ok_and(joins)
+            {
+                self.peer.connection.keep_ahead(bytes, now);
+                break;
+            }
             let Some(header) = self.peer.connection.next_ahead(bytes, now)? else {
                 self.peer.connection.keep_ahead(bytes, now);
                 break;
@@ -153,6 +160,7 @@ impl SubscribeChannel {
                     len: header.payload_len() as usize,
                     payload,
                     skip,
+                    next: header.base_offset() + u64::from(header.message_count()),
                 }));
                 Ok(())
             }

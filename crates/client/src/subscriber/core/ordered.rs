@@ -1,8 +1,9 @@
 //! The part of the subscriber's core for topics with one order over all brokers: any broker can serve all messages, so
-//! it subscribes at one of them, and at another one when that connection ends.
+//! it subscribes at one of them, and at another one when that connection ends. Others may help it (`helpers`).
 
 use embar_frame::Now;
 
+use super::super::channel::Role;
 use super::super::model::Start;
 use super::SubscriberCore;
 use crate::error::SettingError;
@@ -48,21 +49,31 @@ impl SubscriberCore {
         let is_served = self
             .channels
             .iter()
-            .any(|it| it.peer.phase != Phase::Parked);
+            .any(|it| it.role == Role::Serves && it.peer.phase != Phase::Parked);
         if self.ordered != Some(true) || self.ended.is_some() || is_served {
             return;
         }
         let channels = self.channels.iter().enumerate();
-        let ready = channels.filter(|(_, channel)| channel.peer.is_ready());
+        let is_free = |role| matches!(role, Role::Free | Role::Serves);
+        let ready = channels.filter(|(_, it)| is_free(it.role) && it.peer.is_ready());
         let next =
             ready.min_by_key(|(_, channel)| (channel.peer.not_before().max(now), channel.rank));
-        let Some((next, _)) = next else { return };
+        let Some((next, channel)) = next else { return };
+        let mut channels = self.channels.iter();
+        if channel.peer.not_before() > now && channels.any(|it| it.role == Role::Leaves) {
+            // It may be chosen sooner.
+            return;
+        }
         if let Some(last) = self.chosen.replace(next)
             && let Ok([from, to]) = self.channels.get_disjoint_mut([last, next])
         {
             to.take_over(from);
+            if from.role == Role::Serves {
+                from.role = Role::Free;
+            }
         }
         let channel = &mut self.channels[next];
+        channel.serve(self.merge.next());
         channel.lost_since.get_or_insert(now);
         channel.peer.choose(now);
         channel.peer.tick(now);

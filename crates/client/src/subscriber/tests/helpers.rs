@@ -1,0 +1,347 @@
+//! Several brokers that serve one order together.
+
+use embar_wire::share::{BrokerSet, Share};
+
+use super::*;
+use crate::testing::cluster_with;
+
+const DATA: u32 = 3;
+/// All batches of these tests are large...
+const LARGE: u32 = 100;
+/// ...and so many show that they are.
+const BEFORE: u64 = 4;
+
+fn shared() -> SubscriberConfig {
+    SubscriberConfig {
+        shared_batch_bytes: Some(LARGE),
+        ..config()
+    }
+}
+
+fn ordered() -> Control {
+    cluster_with(DATA, None, Some(Order::TotalPerPublisher))
+}
+
+fn connecting(script: &mut Script) -> Vec<ChannelId> {
+    let channels = (1..=DATA).map(ChannelId);
+    let connects = |it: &ChannelId| script.sockets.channel(*it).connecting.is_some();
+    channels.filter(connects).collect()
+}
+
+/// What a channel asked for last, and forgets then.
+fn asked(script: &mut Script, channel: ChannelId) -> Option<(StartAt, Share)> {
+    match script.sockets.channel(channel).sent.pop()? {
+        Control::Subscribe(it) => Some((it.start, it.share)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn connect(script: &mut Script, channel: ChannelId) -> (StartAt, Share) {
+    script.connect(channel);
+    assert!(script.feed(channel, &welcome(channel.0)).is_empty());
+    asked(script, channel).expect("it subscribes")
+}
+
+fn answer(script: &mut Script, channel: ChannelId, start: u64) {
+    let end = start.max(100);
+    script.tell(channel, &subscribed(Order::TotalPerPublisher, start, end));
+}
+
+fn send(script: &mut Script, channel: ChannelId, position: u64) {
+    assert!(
+        script
+            .feed(channel, &batch(position, TOPIC, &[b"large"]))
+            .is_empty(),
+        "position {position} has no room"
+    );
+}
+
+/// The positions that were delivered; their buffers go back.
+fn positions(script: &mut Script) -> Vec<u64> {
+    script.taken().into_iter().map(|(base, ..)| base).collect()
+}
+
+fn own() -> Share {
+    Share::Own { large_bytes: LARGE }
+}
+
+fn without(channels: &[ChannelId]) -> Share {
+    let mut brokers = BrokerSet::default();
+    assert!(channels.iter().all(|channel| brokers.insert(channel.0)));
+    Share::Without {
+        brokers,
+        large_bytes: LARGE,
+    }
+}
+
+/// A server that has sent the first batches, and those of whom help was asked for.
+fn large(config: SubscriberConfig) -> (Script, ChannelId, Vec<ChannelId>) {
+    let mut script = Script::open_with(config, &ordered());
+    let server = connecting(&mut script)[0];
+    assert_eq!(connecting(&mut script), [server], "one at first");
+    assert_eq!(
+        connect(&mut script, server),
+        (StartAt::Earliest, Share::All)
+    );
+    answer(&mut script, server, 0);
+    for position in 0..BEFORE {
+        send(&mut script, server, position);
+        assert_eq!(positions(&mut script), [position]);
+    }
+    let helpers = connecting(&mut script);
+    (script, server, helpers)
+}
+
+/// The same, and both others help.
+fn together(config: SubscriberConfig) -> (Script, ChannelId, [ChannelId; 2]) {
+    let (mut script, server, helpers) = large(config);
+    let helpers: [ChannelId; 2] = helpers.try_into().expect("both others");
+    for (index, helper) in helpers.into_iter().enumerate() {
+        let wanted = (StartAt::Offset(BEFORE), own());
+        assert_eq!(connect(&mut script, helper), wanted);
+        assert_eq!(asked(&mut script, server), None, "not before it answers");
+        answer(&mut script, helper, BEFORE);
+        let share = without(&helpers[..=index]);
+        assert_eq!(asked(&mut script, server), Some((StartAt::Latest, share)));
+        answer(&mut script, server, BEFORE);
+    }
+    (script, server, helpers)
+}
+
+/// All connections end, and one goes on alone from `position`.
+fn goes_on_alone(script: &mut Script, position: u64) -> ChannelId {
+    for channel in (1..=DATA).map(ChannelId) {
+        if script.sockets.channel(channel).closing {
+            script.lose(channel);
+        }
+    }
+    let [alone] = connecting(script)[..] else {
+        panic!("one connects: {:?}", connecting(script));
+    };
+    let wanted = (StartAt::Offset(position), Share::All);
+    assert_eq!(connect(script, alone), wanted);
+    answer(script, alone, position);
+    for position in position..position + 3 {
+        send(script, alone, position);
+        assert_eq!(positions(script), [position]);
+    }
+    assert_eq!(script.failure(), None);
+    alone
+}
+
+#[test]
+fn batches_of_several_brokers_are_delivered_in_their_order() {
+    let (mut script, server, helpers) = together(shared());
+    let brokers = [server, helpers[0], helpers[1]];
+    let mut random = SplitMix64::new(7);
+    for round in 0..200 {
+        let first = BEFORE + 6 * round;
+        // Who stores which, and in which order they send: no broker more than it has buffers for.
+        let mut batches: Vec<(u64, ChannelId)> = (0..6)
+            .map(|index| (first + index, brokers[index as usize % 3]))
+            .collect();
+        batches.sort_by_key(|(position, broker)| (random.next_u64() % 3, *broker, *position));
+        batches.sort_by_key(|(position, _)| position / 3);
+        for (position, broker) in batches {
+            send(&mut script, broker, position);
+        }
+        let expected: Vec<u64> = (first..first + 6).collect();
+        assert_eq!(positions(&mut script), expected, "round {round}");
+    }
+    assert!(!script.core.is_starved());
+}
+
+#[test]
+fn what_both_send_at_first_is_delivered_once() {
+    let (mut script, server, helpers) = large(shared());
+    let helper = helpers[0];
+    connect(&mut script, helper);
+    send(&mut script, server, 4);
+    answer(&mut script, helper, BEFORE);
+    send(&mut script, helper, 4);
+    send(&mut script, server, 5);
+    assert_eq!(positions(&mut script), [4, 5]);
+    for (channel, position) in [(helper, 6), (server, 6), (server, 7)] {
+        send(&mut script, channel, position);
+    }
+    assert_eq!(positions(&mut script), [6, 7]);
+    send(&mut script, server, 9);
+    send(&mut script, helper, 8);
+    assert_eq!(positions(&mut script), [8, 9]);
+}
+
+#[test]
+fn a_helper_that_does_not_come_to_help_changes_nothing() {
+    let (mut script, server, helpers) = large(shared());
+    connect(&mut script, helpers[0]);
+    script.tell(
+        helpers[0],
+        &refusal(ErrorCode::OffsetOutOfRange, false, Some(0)),
+    );
+    helpers.iter().for_each(|helper| script.lose(*helper));
+    assert!(!script.sockets.channel(server).closing);
+    assert_eq!(asked(&mut script, server), None);
+    send(&mut script, server, 4);
+    assert_eq!(positions(&mut script), [4]);
+    script.tick_at(60 * SECOND);
+    assert_eq!(script.failure(), None, "it is not missed");
+}
+
+#[test]
+fn when_one_of_them_ends_another_goes_on_alone_from_where_all_were() {
+    for ends in 0..3 {
+        let (mut script, server, helpers) = together(shared());
+        let brokers = [server, helpers[0], helpers[1]];
+        send(&mut script, brokers[(ends + 1) % 3], 4);
+        // The next one is missing.
+        send(&mut script, brokers[(ends + 1) % 3], 6);
+        send(&mut script, brokers[(ends + 2) % 3], 7);
+        assert_eq!(positions(&mut script), [4]);
+        script.lose(brokers[ends]);
+        let alone = goes_on_alone(&mut script, 5);
+        assert_ne!(alone, brokers[ends], "it has failed a moment ago");
+    }
+}
+
+#[test]
+fn they_help_again_after_a_while() {
+    let (mut script, _, helpers) = together(shared());
+    script.lose(helpers[1]);
+    let alone = goes_on_alone(&mut script, BEFORE);
+    send(&mut script, alone, 7);
+    assert_eq!(positions(&mut script), [7]);
+    assert_eq!(connecting(&mut script), [], "not at once");
+    script.tick_at(script.now.0 + 10 * SECOND);
+    assert_eq!(connecting(&mut script).len(), 2);
+}
+
+#[test]
+fn a_helper_that_hangs_holds_the_order_up_for_two_seconds() {
+    let (mut script, server, helpers) = together(shared());
+    send(&mut script, server, 5);
+    send(&mut script, helpers[0], 6);
+    let at = script.core.next_tick().expect("it looks again");
+    script.tick_at(at.0 - 1);
+    assert!(!script.sockets.channel(helpers[1]).closing);
+    script.tick_at(at.0);
+    assert!(script.sockets.channel(helpers[1]).closing);
+    goes_on_alone(&mut script, 4);
+}
+
+#[test]
+fn a_helper_that_is_slow_goes_on() {
+    let (mut script, server, helpers) = together(shared());
+    send(&mut script, server, 5);
+    let large = batch(4, TOPIC, &[&[1; 100_000]]);
+    for part in large.chunks(10_000) {
+        assert!(script.feed(helpers[0], part).is_empty());
+        script.tick_at(script.now.0 + SECOND);
+        script.tick_at(script.now.0 + SECOND - 1);
+    }
+    assert_eq!(positions(&mut script), [4, 5]);
+    assert!(!script.sockets.channel(helpers[0]).closing);
+}
+
+#[test]
+fn a_consumer_that_hangs_ends_nothing() {
+    let (mut script, server, helpers) = together(shared());
+    for (channel, position) in [(helpers[0], 4), (helpers[0], 5), (server, 7), (server, 8)] {
+        send(&mut script, channel, position);
+    }
+    // Position 6 is that helper's, too, which has no buffer for it.
+    let rest = batch(6, TOPIC, &[b"large"]);
+    assert!(!script.feed(helpers[0], &rest).is_empty());
+    for second in 1..60 {
+        script.tick_at(second * SECOND);
+    }
+    assert!(!script.sockets.channel(helpers[0]).closing);
+    assert_eq!(positions(&mut script), [4, 5]);
+    assert!(script.feed(helpers[0], &rest).is_empty());
+    assert_eq!(positions(&mut script), [6, 7, 8]);
+}
+
+#[test]
+fn nobody_helps_with_small_batches() {
+    let config = SubscriberConfig {
+        shared_batch_bytes: Some(2000),
+        ..config()
+    };
+    let mut script = Script::open_with(config, &ordered());
+    let server = connecting(&mut script)[0];
+    connect(&mut script, server);
+    answer(&mut script, server, 0);
+    let mut position = 0;
+    let mut send = |script: &mut Script, bytes: usize| {
+        let frame = batch(position, TOPIC, &[&vec![1; bytes]]);
+        assert!(script.feed(server, &frame).is_empty());
+        assert_eq!(positions(script), [position]);
+        position += 1;
+    };
+    for _ in 0..10 {
+        (0..3).for_each(|_| send(&mut script, 5000));
+        send(&mut script, 100);
+        assert_eq!(connecting(&mut script), []);
+    }
+    (0..4).for_each(|_| send(&mut script, 5000));
+    let helper = connecting(&mut script)[0];
+    assert_eq!(connect(&mut script, helper).0, StartAt::Offset(44));
+    answer(&mut script, helper, 44);
+    for _ in 0..64 {
+        assert!(!script.sockets.channel(helper).closing);
+        send(&mut script, 100);
+    }
+    assert!(script.sockets.channel(helper).closing);
+}
+
+#[test]
+fn the_end_is_where_all_of_it_is_there() {
+    let until_end = SubscriberConfig {
+        until_end: true,
+        ..shared()
+    };
+    let (mut script, server, helpers) = together(until_end);
+    let ended = |script: &Script| script.events.iter().any(|it| matches!(it, Event::End));
+    for position in 4..98 {
+        send(&mut script, server, position);
+        assert_eq!(positions(&mut script), [position]);
+    }
+    send(&mut script, server, 99);
+    assert!(!ended(&script), "98 is missing");
+    send(&mut script, helpers[0], 98);
+    assert!(ended(&script));
+    assert_eq!(positions(&mut script), [98, 99]);
+}
+
+#[test]
+fn damage_is_reported_by_one_that_serves_alone() {
+    let (mut script, _, helpers) = together(shared());
+    let mut damaged = batch(4, TOPIC, &[b"large"]);
+    let last = damaged.len() - 60;
+    damaged[last] ^= 1;
+    script.feed(helpers[0], &damaged);
+    assert_eq!(script.failure(), None);
+    let mut alone = goes_on_alone(&mut script, 4);
+    damaged = batch(7, TOPIC, &[b"large"]);
+    damaged[last] ^= 1;
+    for _ in 0..20 {
+        script.feed(alone, &damaged);
+        if script.failure().is_some() {
+            break;
+        }
+        script.lose(alone);
+        script.tick_at(script.now.0 + 2 * SECOND);
+        for channel in connecting(&mut script) {
+            match connect(&mut script, channel) {
+                (StartAt::Offset(7), Share::All) => alone = channel,
+                // Its time to help is over before it answers.
+                _ => script.lose(channel),
+            }
+        }
+        answer(&mut script, alone, 7);
+    }
+    let told = script.failure();
+    assert!(
+        matches!(told, Some(ReadError::Corrupt { offset: 7, .. })),
+        "{told:?}"
+    );
+}
