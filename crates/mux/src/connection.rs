@@ -70,8 +70,8 @@ impl Connection {
                 });
             }
         };
-        let (call, on_panic) =
-            self.prepare_call(place.ticket(), len, replies, class, timeout, waker);
+        let ticket = place.ticket();
+        let (call, on_panic) = self.prepare_call(ticket, len, replies, class, timeout, waker);
         laps.lap(Stage::Submit);
         fill(&mut place);
         laps.lap(Stage::Encode);
@@ -79,7 +79,7 @@ impl Connection {
         let commit = ManuallyDrop::into_inner(place).commit();
         laps.lap(Stage::Submit);
         if commit == Commit::First {
-            send_or_mark(shared, others);
+            send_or_mark(shared, others, ticket);
         }
         Ok(call)
     }

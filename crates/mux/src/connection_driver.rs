@@ -339,8 +339,10 @@ impl<P: Protocol> ConnectionDriver<P> {
             };
             let wanted = span.bytes().len();
             self.count_callers();
-            let meters = &self.shared.meters;
-            meters.sent_until(span.end_ticket(), &mut self.sent_ticket, 1);
+            let (meters, end_ticket) = (&self.shared.meters, span.end_ticket());
+            meters.sent_until(end_ticket, &mut self.sent_ticket, 1);
+            let written = &self.shared.written_ticket;
+            written.store(end_ticket, Ordering::Relaxed);
             let timing = Timing::start();
             let count = self
                 .direct

@@ -208,7 +208,7 @@ impl<P: Protocol> Driver<P> {
         }
         if connection.is_ending() && connection.finish(&mut self.wakers) {
             self.connections[number] = None;
-            self.live -= 1;
+            self.set_live(self.live - 1);
             self.mailbox.free_number(number);
             return;
         }
@@ -240,7 +240,7 @@ impl<P: Protocol> Driver<P> {
                         self.connections.resize_with(number + 1, || None);
                     }
                     self.connections[number] = Some(connection);
-                    self.live += 1;
+                    self.set_live(self.live + 1);
                     if self.ending {
                         self.end(number);
                     }
@@ -257,6 +257,11 @@ impl<P: Protocol> Driver<P> {
         }
         self.requests = requests;
         busy
+    }
+
+    fn set_live(&mut self, live: usize) {
+        self.live = live;
+        self.mailbox.notifier().set_connections(live);
     }
 
     fn remember(&mut self, token: Token, number: usize) {

@@ -1,6 +1,6 @@
 //! Callers tell a driver by this at which connections to look. It wakes the driver if that sleeps.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 #[cfg(feature = "tokio")]
 use std::sync::{Mutex, PoisonError};
 #[cfg(feature = "tokio")]
@@ -35,6 +35,8 @@ pub(crate) struct DriverNotifier {
     pub gather: Gather,
     /// The driver looks at the deadlines of commands in flight now and then.
     watches_deadlines: AtomicBool,
+    /// How many connections the driver has.
+    connections: AtomicU32,
 }
 
 impl DriverNotifier {
@@ -58,7 +60,20 @@ impl DriverNotifier {
             sleeper,
             gather: Gather::default(),
             watches_deadlines: AtomicBool::new(false),
+            connections: AtomicU32::new(0),
         }
+    }
+
+    /// The driver calls this to say how many connections it has.
+    pub fn set_connections(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.connections.store(count, Ordering::Relaxed);
+    }
+
+    /// How many connections the driver has; soon up to date.
+    #[inline]
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// The driver calls this to say whether it is going to look at deadlines. After it said that it

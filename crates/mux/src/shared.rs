@@ -122,6 +122,9 @@ pub(crate) struct Shared {
     /// Lets callers send by themselves, once the connection is open, if it is not encrypted.
     pub direct: OnceLock<DirectSend>,
     pub caller_writes: CallerWrites,
+    /// The ticket behind the last command that was written: what has gathered begins there. Only the
+    /// holder of the right to send changes it.
+    pub written_ticket: AtomicU32,
     state: AtomicU8,
     close_requested: AtomicBool,
     pub close_reason: OnceLock<CloseReason>,
@@ -155,6 +158,7 @@ impl Shared {
             own_timeouts: AtomicU32::new(0),
             direct: OnceLock::new(),
             caller_writes: CallerWrites::default(),
+            written_ticket: AtomicU32::new(0),
             state: AtomicU8::new(ConnectionState::Connecting as u8),
             close_requested: AtomicBool::new(false),
             close_reason: OnceLock::new(),
