@@ -45,7 +45,7 @@ const CONTROL_RECV_BYTES: usize = 256 << 10;
 /// Acks.
 const PUBLISH_RECV_BYTES: usize = 64 << 10;
 /// Headers of batches, and runs of small batches.
-const SUBSCRIBE_RECV_BYTES: usize = 256 << 10;
+const SUBSCRIBE_RECV_BYTES: usize = 512 << 10;
 /// Requests. Batches do not go through the ring.
 const SEND_BYTES: usize = 16 << 10;
 

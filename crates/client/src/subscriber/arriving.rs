@@ -6,7 +6,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
 /// Smallest buffer to allocate: small batches come together.
-const RUN_BYTES: usize = 256 << 10;
+const RUN_BYTES: usize = 512 << 10;
 /// A payload of up to so many bytes may go through the connection's ring, from which it is copied, because one receive
 /// then takes several of them.
 pub(super) const SMALL_BYTES: usize = 64 << 10;

@@ -88,7 +88,7 @@ impl SubscriberBuilder {
     }
 
     /// Buffers of one broker, at least 2; at this limit the broker is held back by TCP. Each has a batch, or several small
-    /// ones of 256 KiB together. Default 2: more would leave the cache.
+    /// ones of 512 KiB together. Default 2: more would leave the cache.
     pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
         self.buffers_per_broker = buffers;
         self
