@@ -149,10 +149,6 @@ impl ConnectionSettings {
     /// With an `idle_timeout` of zero there is no limit, and there are no heartbeats. No other is shorter than
     /// [`MIN_IDLE_TIMEOUT`].
     fn new(name: &str, recv_bytes: usize, read_ahead: usize, idle_timeout: Duration) -> Self {
-        let idle_timeout = match idle_timeout.is_zero() {
-            true => Duration::ZERO,
-            false => idle_timeout.max(MIN_IDLE_TIMEOUT),
-        };
         let hello = Hello {
             role: Role::Client,
             name: name.to_string(),
@@ -163,8 +159,7 @@ impl ConnectionSettings {
                 // As much as the rings hold.
                 config.max_frame_bytes = u32::MAX;
                 config.max_body_bytes = MAX_BATCH_BYTES;
-                config.keep_alive = idle_timeout / HEARTBEATS_PER_IDLE_TIMEOUT;
-                config.idle_timeout = idle_timeout;
+                limit_silence(config, idle_timeout);
                 // Owners have a limit for all of what opening takes.
                 config.hello_timeout = Duration::ZERO;
                 // Nothing here holds a reservation.
@@ -175,6 +170,15 @@ impl ConnectionSettings {
                 .expect("the sizes are powers of two of several pages"),
         }
     }
+}
+
+fn limit_silence(config: &mut SessionConfig, idle_timeout: Duration) {
+    let idle_timeout = match idle_timeout.is_zero() {
+        true => Duration::ZERO,
+        false => idle_timeout.max(MIN_IDLE_TIMEOUT),
+    };
+    config.keep_alive = idle_timeout / HEARTBEATS_PER_IDLE_TIMEOUT;
+    config.idle_timeout = idle_timeout;
 }
 
 impl fmt::Debug for ConnectionSettings {
@@ -221,6 +225,11 @@ impl Connection {
             sending: false,
             next: None,
         }
+    }
+
+    /// From the next session on, the broker may be silent for so long. Zero: for ever.
+    pub fn set_idle_timeout(&mut self, idle_timeout: Duration) {
+        limit_silence(&mut self.settings.config, idle_timeout);
     }
 
     /// True if [`Connection::connect`] may be called.

@@ -174,6 +174,7 @@ impl Peer {
     pub(crate) fn forgive(&mut self, now: Now) {
         self.backoff.succeeded();
         self.not_before = now;
+        (self.last_error, self.refused, self.refused_with) = (None, None, None);
     }
 
     /// When it may be chosen.

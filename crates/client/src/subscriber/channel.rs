@@ -96,7 +96,7 @@ pub(super) struct SubscribeChannel {
     renewals: u32,
     /// Among brokers that would do the one with the lowest number is chosen.
     pub(super) rank: u64,
-    /// Away since.
+    /// Away since. Of an order only that of the channel counts that serves it, or did last.
     pub(super) lost_since: Option<Now>,
     /// A broker answers, and cannot get at what comes next: it is as lost as before.
     pub(super) out_of_reach: bool,
@@ -215,10 +215,14 @@ impl SubscribeChannel {
         (self.role, self.share, self.joins.sparse) = (Role::Serves, Share::All, false);
     }
 
+    /// Whether it is one of those that bring an order.
+    pub(super) fn is_in_group(&self) -> bool {
+        matches!(self.role, Role::Serves | Role::Helps) && self.peer.phase == Phase::Open
+    }
+
     /// The connection has ended, and no other is wanted.
     pub(super) fn retire(&mut self) {
         self.role = Role::Free;
-        self.lost_since = None;
         self.peer.phase = Phase::Parked;
     }
 
@@ -386,6 +390,9 @@ impl SubscribeChannel {
                 let renewed = known.is_some_and(|known| known != subscribed.topic_id);
                 if renewed || subscribed.order.is_total() != self.ordered {
                     let topic = config.topic.clone();
+                    if self.share != Share::All {
+                        return Err(Interruption::Retry("it has another topic".into()));
+                    }
                     return Err(Interruption::Fatal(
                         ClientError::TopicReplaced { topic }.into(),
                     ));

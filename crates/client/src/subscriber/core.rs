@@ -31,7 +31,7 @@ use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::BrokerState;
 
-use self::helpers::Helpers;
+use self::helpers::{Ending, Helpers};
 use super::channel::{Interruption, SubscribeChannel};
 use super::merge::Merge;
 use super::model::{Event, SubscriberConfig};
@@ -199,12 +199,11 @@ impl SubscriberCore {
                     .map_or_else(String::new, ConnectionError::to_string),
             });
         }
-        if self.is_shared() {
-            self.serve_alone(now);
-        } else if let Some(refusal) = refusal {
+        if let Some(refusal) = refusal.filter(|_| !self.is_shared()) {
             self.refused(index, refusal, now);
         }
         if self.ended.is_none() {
+            self.end_help(Ending::Trouble, now);
             self.directory.request_refresh(now);
             self.finish_opening();
             self.choose_broker(now);
@@ -507,6 +506,7 @@ impl SubscriberCore {
     fn close_all(&mut self, why: ReadError, now: Now) {
         self.ended = Some(why);
         self.open_by = None;
+        self.helpers = Helpers::default();
         self.directory.stop(now);
         for channel in &mut self.channels {
             channel.leave(ConnectionError::Local("the subscriber is closed"), now);
@@ -523,8 +523,15 @@ impl SubscriberCore {
         )
     }
 
+    /// Since when nobody serves what the channel is for.
+    fn lost_since(&self, channel: &SubscribeChannel) -> Option<Now> {
+        let is_chosen = self.chosen == channel.channel.data_index();
+        let counts = self.ordered != Some(true) || is_chosen;
+        channel.lost_since.filter(|_| counts)
+    }
+
     fn lost_at(&self, channel: &SubscribeChannel) -> Option<Now> {
-        let at = channel.lost_since?.after(self.config.loss_timeout);
+        let at = self.lost_since(channel)?.after(self.config.loss_timeout);
         (self.opened && self.ended.is_none()).then_some(at)
     }
 

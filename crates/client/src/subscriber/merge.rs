@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::model::{Delivered, Event};
+use crate::connection::ChannelId;
 
 /// What comes next in an order, and what is there of it.
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub(super) struct Merge {
     large_in_a_row: u32,
     small_in_a_row: u32,
     delivered: u64,
+    /// Of them.
+    large: u64,
 }
 
 impl Merge {
@@ -40,7 +43,7 @@ impl Merge {
             match event {
                 Event::Deliver(delivered) => self.place(delivered),
                 Event::Started { start: at, .. } | Event::Skipped { to: at, .. } => {
-                    self.next = Some(at);
+                    self.next = self.next.max(Some(at));
                     self.ready.push_back(event);
                 }
                 other => self.ready.push_back(other),
@@ -74,6 +77,7 @@ impl Merge {
                 (self.large_in_a_row, self.small_in_a_row) = (0, self.small_in_a_row + 1);
             } else {
                 (self.large_in_a_row, self.small_in_a_row) = (self.large_in_a_row + 1, 0);
+                self.large += 1;
             }
             self.next = Some(delivered.next);
             self.delivered += 1;
@@ -105,6 +109,16 @@ impl Merge {
     /// Batches that wait for others.
     pub(super) fn ahead(&self) -> usize {
         self.ahead.len()
+    }
+
+    /// Whether a batch of this channel waits for others.
+    pub(super) fn is_ahead(&self, channel: ChannelId) -> bool {
+        self.ahead.values().any(|it| it.channel == channel)
+    }
+
+    /// Counts large buffers that were delivered.
+    pub(super) fn large(&self) -> u64 {
+        self.large
     }
 
     /// Counts what was delivered.

@@ -5,19 +5,19 @@
 //! until then comes twice, and is delivered once.
 //!
 //! Invariants:
-//! - Each batch from the position that comes next on is in the share of a connection that stands,
+//! - Each batch from the position of [`Merge`](super::super::merge::Merge) on is in the share of a connection that stands,
 //!   or of the server alone.
-//! - Once the server was asked to leave anything out, all of these connections end together, whichever ends. A broker then
-//!   serves alone, from the position that comes next. So only the word of one that serves alone counts: on evictions,
-//!   damage, or topics that are gone.
-//! - A helper that hangs holds the order up for [`STALL`], and not longer.
+//! - Help ends when the server does. Once the server was asked to leave anything out, all of these connections end
+//!   together, whichever ends. A broker then serves alone, from the position that comes next. So only the word of one that
+//!   serves alone counts: on evictions, damage, or topics that are gone.
+//! - A helper that hangs holds the order up for [`STALL`] if something is ahead, for [`SILENCE_MAX`] in any case.
 
 use std::time::Duration;
 
 use embar_frame::Now;
 use embar_wire::share::{BrokerSet, Share};
 
-use super::super::channel::{Interruption, Role};
+use super::super::channel::{Interruption, Role, SubscribeChannel};
 use super::SubscriberCore;
 use crate::connection::ConnectionError;
 use crate::peer::Phase;
@@ -26,22 +26,62 @@ use crate::peer::Phase;
 const HELPERS_MAX: usize = 3;
 /// Large batches in a row that show that help pays.
 const LARGE_IN_A_ROW: u32 = 4;
-/// Small ones that show that it does not: helpers would wake for each of them.
+/// Small ones that show that it does not...
 const SMALL_IN_A_ROW: u32 = 64;
-/// How long batches may be ahead while nothing comes.
+/// ...when no large one has come for so long. Until then help costs less than its end and its beginning.
+const SMALL_FOR: Duration = Duration::from_secs(5);
+/// How long batches may be ahead while hardly anything comes that is not.
 const STALL: Duration = Duration::from_secs(2);
-/// Between the end of one group of connections and the next.
+/// In this time a batch that is waited for comes on by so much: 256 KiB/s, which brokers want of publishers, too.
+const STALL_BYTES: usize = 512 << 10;
+/// A look that comes so late says nothing of the brokers: this process stood still.
+const LATE: Duration = Duration::from_millis(500);
+/// How long a helper may be silent. Nobody knows whether it has something to send.
+const SILENCE_MAX: Duration = Duration::from_secs(4);
+/// Between the end of one group of connections and the next, at first. It doubles when a group ends in trouble...
 const PAUSE: Duration = Duration::from_secs(1);
+/// ...up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A group that lasted so long was no mistake: the pause is the first one again.
+const SOUND_AFTER: Duration = Duration::from_secs(30);
 
 /// The state of those who help.
 #[derive(Debug, Default)]
 pub(super) struct Helpers {
     /// Whose large batches the server was asked to leave out.
     relieved_by: BrokerSet,
+    /// Since when it leaves any out.
+    relieved_since: Option<Now>,
     /// Not before this time.
     not_before: Now,
-    /// Since when batches are ahead and nothing came, and a measure of what had come by then.
-    stalled: Option<(Now, u64)>,
+    /// The last one.
+    pause: Duration,
+    /// While batches are ahead.
+    watch: Option<Watch>,
+    /// Large batches that were delivered, and when their number was last seen to change.
+    large: (u64, Now),
+    /// Brokers that held the order up. They go to the end of the line.
+    last_rank: u64,
+}
+
+/// What was there when a stall may have begun.
+#[derive(Debug)]
+struct Watch {
+    /// When to look again.
+    until: Now,
+    delivered: u64,
+    ahead: usize,
+    /// Bytes of batches that are waited for.
+    came: usize,
+}
+
+/// Why a group of connections ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It does not pay any more.
+    Idle,
+    /// One of them ended, or hangs.
+    Trouble,
 }
 
 impl SubscriberCore {
@@ -79,14 +119,20 @@ impl SubscriberCore {
             return;
         }
         self.watch_stall(now);
-        if self.is_shared() && self.merge.small_in_a_row() >= SMALL_IN_A_ROW {
-            self.serve_alone(now);
+        if self.merge.large() != self.helpers.large.0 {
+            self.helpers.large = (self.merge.large(), now);
+        }
+        let are_small = self.merge.small_in_a_row() >= SMALL_IN_A_ROW;
+        if are_small && self.helpers.large.1.after(SMALL_FOR) <= now {
+            self.end_help(Ending::Idle, now);
         }
         let Some(server) = self.server() else { return };
         if self.merge.large_in_a_row() >= LARGE_IN_A_ROW && now >= self.helpers.not_before {
             self.ask_for_help(server, now);
         }
-        self.relieve(server, now);
+        if !are_small {
+            self.relieve(server, now);
+        }
     }
 
     /// The channel that serves the order.
@@ -123,6 +169,11 @@ impl SubscriberCore {
             let next = self.merge.next();
             if let Ok([server, helper]) = self.channels.get_disjoint_mut([server, index]) {
                 helper.help(server, next, Share::Own { large_bytes });
+                let limit = match self.config.idle_timeout {
+                    Duration::ZERO => SILENCE_MAX,
+                    limit => limit.min(SILENCE_MAX),
+                };
+                helper.peer.connection.set_idle_timeout(limit);
                 helper.peer.choose(now);
                 helper.peer.tick(now);
             }
@@ -144,6 +195,7 @@ impl SubscriberCore {
             return;
         }
         self.helpers.relieved_by = brokers;
+        self.helpers.relieved_since.get_or_insert(now);
         let share = Share::Without {
             brokers,
             large_bytes,
@@ -154,17 +206,36 @@ impl SubscriberCore {
         }
     }
 
-    /// Ends all connections of the order, if several brokers serve it together. One of them goes on alone.
-    pub(super) fn serve_alone(&mut self, now: Now) {
-        if !self.is_shared() {
+    /// Ends the connections of all who help, and that of a server which leaves out what they send. A broker goes on
+    /// alone.
+    pub(super) fn end_help(&mut self, why: Ending, now: Now) {
+        let relieved = self.is_shared();
+        let ends = |it: &SubscribeChannel| match it.role {
+            Role::Helps => true,
+            Role::Serves => relieved,
+            Role::Free | Role::Leaves => false,
+        };
+        if !self.channels.iter().any(ends) {
             return;
         }
+        let since = self.helpers.relieved_since;
+        let was_sound = since.is_some_and(|since| since.after(SOUND_AFTER) <= now);
+        let pause = match why {
+            Ending::Trouble if !was_sound => (2 * self.helpers.pause).clamp(PAUSE, PAUSE_MAX),
+            Ending::Trouble | Ending::Idle => PAUSE,
+        };
         self.helpers = Helpers {
-            not_before: now.after(PAUSE),
+            not_before: now.after(pause),
+            pause,
+            large: self.helpers.large,
+            last_rank: self.helpers.last_rank,
             ..Helpers::default()
         };
-        let group = self.channels.iter_mut();
-        for channel in group.filter(|it| matches!(it.role, Role::Serves | Role::Helps)) {
+        for channel in self.channels.iter_mut().filter(|it| ends(it)) {
+            if channel.role == Role::Serves {
+                // Nobody serves until another one does.
+                channel.lost_since.get_or_insert(now);
+            }
             channel.role = Role::Leaves;
             channel.leave(ConnectionError::Local("a broker goes on alone"), now);
             if channel.peer.phase == Phase::Parked {
@@ -194,7 +265,7 @@ impl SubscriberCore {
                 let why = channel.peer.last_error().map(ToString::to_string);
                 tracing::info!(broker, why, "it helps no more to read an order");
                 if self.helpers.relieved_by.contains(broker) {
-                    self.serve_alone(now);
+                    self.end_help(Ending::Trouble, now);
                 }
                 true
             }
@@ -203,27 +274,55 @@ impl SubscriberCore {
 
     /// Gives up a group of connections of which one holds the order up.
     fn watch_stall(&mut self, now: Now) {
-        let with_consumer: usize = self.channels.iter().map(|it| it.with_consumer()).sum();
-        let is_held_up = self.is_shared()
-            && self.merge.ahead() > 0
-            // Otherwise a share may have no buffer because the consumer has it.
-            && with_consumer == self.merge.ahead();
-        let came: usize = self.channels.iter().map(|it| it.came()).sum();
-        let progress = self.merge.delivered() + (self.merge.ahead() + came) as u64;
-        match self.helpers.stalled {
-            _ if !is_held_up => self.helpers.stalled = None,
-            Some((since, before)) if before == progress => {
-                if since.after(STALL) <= now {
-                    tracing::info!("a broker holds the order up: another goes on alone");
-                    self.serve_alone(now);
-                }
+        let (delivered, ahead) = (self.merge.delivered(), self.merge.ahead());
+        let group = self.channels.iter();
+        // Each sends in order. So what comes next is none of theirs of whom something is ahead.
+        let owing = group.filter(|it| it.is_in_group() && !self.merge.is_ahead(it.channel));
+        let (mut came, mut may_come) = (0, true);
+        for channel in owing {
+            came += channel.came();
+            // Otherwise it may have no buffer because the consumer has it.
+            may_come &= !channel.is_starved(&self.config);
+        }
+        if !self.is_shared() || ahead == 0 || !may_come {
+            self.helpers.watch = None;
+            return;
+        }
+        let watch = self.helpers.watch.as_ref();
+        let same = watch.filter(|it| (it.delivered, it.ahead) == (delivered, ahead));
+        if let Some(watch) = same {
+            if now < watch.until {
+                return;
             }
-            _ => self.helpers.stalled = Some((now, progress)),
+            let is_slow = came.saturating_sub(watch.came) < STALL_BYTES;
+            if is_slow && now <= watch.until.after(LATE) {
+                tracing::info!("a broker holds the order up: another goes on alone");
+                self.put_last_who_owes();
+                self.end_help(Ending::Trouble, now);
+                return;
+            }
+        }
+        self.helpers.watch = Some(Watch {
+            until: now.after(STALL),
+            delivered,
+            ahead,
+            came,
+        });
+    }
+
+    /// Whoever may hold the order up is chosen after all others.
+    fn put_last_who_owes(&mut self) {
+        for channel in &mut self.channels {
+            if channel.is_in_group() && !self.merge.is_ahead(channel.channel) {
+                self.helpers.last_rank += 1;
+                channel.rank = (u64::MAX >> 1) + self.helpers.last_rank;
+            }
         }
     }
 
     /// When to look at the group again.
     pub(super) fn share_at(&self) -> Option<Now> {
-        self.helpers.stalled.map(|(since, _)| since.after(STALL))
+        let watch = self.helpers.watch.as_ref()?;
+        self.ended.is_none().then_some(watch.until)
     }
 }

@@ -3,7 +3,7 @@
 
 use embar_frame::Now;
 
-use super::super::channel::Role;
+use super::super::channel::{Role, SubscribeChannel};
 use super::super::model::Start;
 use super::SubscriberCore;
 use crate::error::SettingError;
@@ -54,8 +54,13 @@ impl SubscriberCore {
             return;
         }
         let channels = self.channels.iter().enumerate();
-        let is_free = |role| matches!(role, Role::Free | Role::Serves);
-        let ready = channels.filter(|(_, it)| is_free(it.role) && it.peer.is_ready());
+        let is_free = |it: &SubscribeChannel| match it.role {
+            Role::Free | Role::Serves => true,
+            // The cluster said that it is not ready before it was connected.
+            Role::Helps => it.peer.phase == Phase::Parked,
+            Role::Leaves => false,
+        };
+        let ready = channels.filter(|(_, it)| is_free(it) && it.peer.is_ready());
         let next =
             ready.min_by_key(|(_, channel)| (channel.peer.not_before().max(now), channel.rank));
         let Some((next, channel)) = next else { return };
@@ -74,6 +79,8 @@ impl SubscriberCore {
         }
         let channel = &mut self.channels[next];
         channel.serve(self.merge.next());
+        let limit = self.config.idle_timeout;
+        channel.peer.connection.set_idle_timeout(limit);
         channel.lost_since.get_or_insert(now);
         channel.peer.choose(now);
         channel.peer.tick(now);

@@ -14,7 +14,11 @@ impl SubscriberCore {
         let channel = &mut self.channels[index];
         match refusal.code {
             ErrorCode::OffsetOutOfRange => {
-                let wanted = channel.position.or_else(|| channel.wanted_offset());
+                // Of an order, others may have brought more than this one was asked for.
+                let ordered = self.merge.next();
+                let wanted = ordered
+                    .or(channel.position)
+                    .or_else(|| channel.wanted_offset());
                 match (wanted, refusal.first_available) {
                     (Some(position), Some(first_available)) if first_available > position => {
                         self.evicted(index, position, first_available, now);

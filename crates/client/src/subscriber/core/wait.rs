@@ -27,7 +27,7 @@ impl SubscriberCore {
         let lost = self
             .channels
             .iter()
-            .filter_map(|channel| channel.lost_since);
+            .filter_map(|channel| self.lost_since(channel));
         if let Some(since) = lost.min() {
             let by = since.after(self.config.loss_timeout);
             return Some(Wait {

@@ -1,9 +1,10 @@
 //! Several brokers that serve one order together.
 
+use embar_wire::control::BrokerState;
 use embar_wire::share::{BrokerSet, Share};
 
 use super::*;
-use crate::testing::cluster_with;
+use crate::testing::{cluster_of, cluster_with};
 
 const DATA: u32 = 3;
 /// All batches of these tests are large...
@@ -24,8 +25,24 @@ fn ordered() -> Control {
 
 fn connecting(script: &mut Script) -> Vec<ChannelId> {
     let channels = (1..=DATA).map(ChannelId);
-    let connects = |it: &ChannelId| script.sockets.channel(*it).connecting.is_some();
+    let connects = |it: &ChannelId| {
+        let socket = script.sockets.channel(*it);
+        socket.connecting.is_some() && !socket.closing
+    };
     channels.filter(connects).collect()
+}
+
+/// Connections that are to end end.
+fn end_closing(script: &mut Script) {
+    for channel in (1..=DATA).map(ChannelId) {
+        if script.sockets.channel(channel).closing {
+            script.lose(channel);
+        }
+    }
+}
+
+fn pass(script: &mut Script, time: u64) {
+    script.tick_at(script.now.0 + time);
 }
 
 /// What a channel asked for last, and forgets then.
@@ -110,11 +127,7 @@ fn together(config: SubscriberConfig) -> (Script, ChannelId, [ChannelId; 2]) {
 
 /// All connections end, and one goes on alone from `position`.
 fn goes_on_alone(script: &mut Script, position: u64) -> ChannelId {
-    for channel in (1..=DATA).map(ChannelId) {
-        if script.sockets.channel(channel).closing {
-            script.lose(channel);
-        }
-    }
+    end_closing(script);
     let [alone] = connecting(script)[..] else {
         panic!("one connects: {:?}", connecting(script));
     };
@@ -220,26 +233,185 @@ fn a_helper_that_hangs_holds_the_order_up_for_two_seconds() {
     let (mut script, server, helpers) = together(shared());
     send(&mut script, server, 5);
     send(&mut script, helpers[0], 6);
-    let at = script.core.next_tick().expect("it looks again");
-    script.tick_at(at.0 - 1);
+    pass(&mut script, 2 * SECOND - 1);
     assert!(!script.sockets.channel(helpers[1]).closing);
-    script.tick_at(at.0);
+    pass(&mut script, 1);
     assert!(script.sockets.channel(helpers[1]).closing);
+    let alone = goes_on_alone(&mut script, 4);
+    assert_ne!(alone, helpers[1], "whoever hangs is chosen last");
+}
+
+/// A batch that helper sends in parts, one in a second, while something is ahead.
+fn send_slowly(parts: usize) -> (Script, ChannelId) {
+    let (mut script, server, helpers) = together(shared());
+    send(&mut script, server, 5);
+    let large = batch(4, TOPIC, &[&[1; 1_000_000]]);
+    for part in large.chunks(large.len().div_ceil(parts)) {
+        script.feed(helpers[0], part);
+        pass(&mut script, SECOND);
+        assert_eq!(script.failure(), None);
+    }
+    (script, helpers[0])
+}
+
+#[test]
+fn a_helper_that_is_slow_goes_on_if_it_is_fast_enough() {
+    let (mut script, helper) = send_slowly(3);
+    assert_eq!(positions(&mut script), [4, 5]);
+    assert!(!script.sockets.channel(helper).closing);
+    let (mut script, helper) = send_slowly(10);
+    assert_eq!(positions(&mut script), [] as [u64; 0]);
+    assert!(script.sockets.channel(helper).closing);
     goes_on_alone(&mut script, 4);
 }
 
 #[test]
-fn a_helper_that_is_slow_goes_on() {
+fn a_subscriber_that_stood_still_blames_nobody() {
     let (mut script, server, helpers) = together(shared());
     send(&mut script, server, 5);
-    let large = batch(4, TOPIC, &[&[1; 100_000]]);
-    for part in large.chunks(10_000) {
-        assert!(script.feed(helpers[0], part).is_empty());
-        script.tick_at(script.now.0 + SECOND);
-        script.tick_at(script.now.0 + SECOND - 1);
-    }
-    assert_eq!(positions(&mut script), [4, 5]);
+    pass(&mut script, 3 * SECOND);
     assert!(!script.sockets.channel(helpers[0]).closing);
+    send(&mut script, helpers[0], 4);
+    assert_eq!(positions(&mut script), [4, 5]);
+}
+
+/// It may have something to send, which nobody knows of.
+#[test]
+fn a_silent_helper_is_left_after_four_seconds() {
+    let (mut script, server, _) = together(shared());
+    for position in 4..8 {
+        assert!(!script.sockets.channel(server).closing);
+        send(&mut script, server, position);
+        assert_eq!(positions(&mut script), [position]);
+        pass(&mut script, SECOND);
+    }
+    goes_on_alone(&mut script, 8);
+}
+
+#[test]
+fn when_the_server_ends_before_they_help_one_of_them_serves() {
+    for answered in [false, true] {
+        let (mut script, server, helpers) = large(shared());
+        connect(&mut script, helpers[0]);
+        if answered {
+            answer(&mut script, helpers[0], BEFORE);
+        }
+        script.lose(server);
+        let order = Some(Order::TotalPerPublisher);
+        script.tell_cluster(&cluster_with(DATA, Some(server.0), order));
+        let alone = goes_on_alone(&mut script, BEFORE);
+        assert_ne!(alone, server);
+    }
+}
+
+#[test]
+fn what_helpers_brought_is_not_taken_for_evicted() {
+    let (mut script, server, helpers) = large(shared());
+    connect(&mut script, helpers[0]);
+    answer(&mut script, helpers[0], BEFORE);
+    for position in BEFORE..10 {
+        send(&mut script, helpers[0], position);
+        assert_eq!(positions(&mut script), [position]);
+    }
+    script.tell(
+        server,
+        &refusal(ErrorCode::OffsetOutOfRange, false, Some(8)),
+    );
+    assert_eq!(script.failure(), None);
+    script.lose(server);
+    goes_on_alone(&mut script, 10);
+}
+
+#[test]
+fn nothing_is_due_after_the_end() {
+    let until_end = SubscriberConfig {
+        until_end: true,
+        ..shared()
+    };
+    let ways: [fn(&mut Script, ChannelId); 2] = [
+        |script, helper| send(script, helper, 98),
+        |script, _| script.core.stop(script.now),
+    ];
+    for end in ways {
+        let (mut script, server, helpers) = together(until_end.clone());
+        for position in 4..98 {
+            send(&mut script, server, position);
+            assert_eq!(positions(&mut script), [position]);
+        }
+        send(&mut script, server, 99);
+        end(&mut script, helpers[0]);
+        for channel in [server, helpers[0], helpers[1]] {
+            script.lose(channel);
+        }
+        pass(&mut script, 60 * SECOND);
+        let due = script.core.next_tick();
+        assert!(due.is_none_or(|at| at > script.now), "{due:?}");
+    }
+}
+
+#[test]
+fn when_all_are_gone_the_subscription_ends_in_time() {
+    let (mut script, server, helpers) = together(shared());
+    script.lose(helpers[0]);
+    pass(&mut script, SECOND / 4);
+    let order = Some(Order::TotalPerPublisher);
+    script.tell_cluster(&cluster_of(DATA, |_| BrokerState::Gone, order));
+    script.lose(server);
+    script.lose(helpers[1]);
+    for channel in connecting(&mut script) {
+        script.lose(channel);
+    }
+    assert_eq!(connecting(&mut script), []);
+    let wait = script
+        .core
+        .waiting_for(script.now, script.now)
+        .expect("it waits");
+    assert!(
+        wait.remaining
+            .is_some_and(|it| it <= Duration::from_secs(30))
+    );
+    pass(&mut script, 30 * SECOND);
+    let told = script.failure();
+    assert!(
+        matches!(told, Some(ReadError::AllBrokersLost { .. })),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn help_that_ends_in_trouble_is_asked_for_more_and_more_rarely() {
+    let (mut script, _, mut helpers) = together(shared());
+    let mut next = BEFORE;
+    for pause in [1, 2, 4, 8] {
+        script.lose(helpers[1]);
+        let alone = goes_on_alone(&mut script, next);
+        send(&mut script, alone, next + 3);
+        assert_eq!(positions(&mut script), [next + 3]);
+        next += 4;
+        pass(&mut script, pause * SECOND - 1);
+        assert_eq!(connecting(&mut script), [], "{pause} s are not over");
+        pass(&mut script, 1);
+        helpers = connecting(&mut script).try_into().expect("both others");
+        for helper in helpers {
+            connect(&mut script, helper);
+            answer(&mut script, helper, next);
+            asked(&mut script, alone).expect("it leaves out what they send");
+            answer(&mut script, alone, next);
+        }
+    }
+}
+
+#[test]
+fn brokers_that_were_not_needed_are_not_said_to_be_away() {
+    let (mut script, _, helpers) = together(shared());
+    script.lose(helpers[0]);
+    end_closing(&mut script);
+    let wait = script
+        .core
+        .waiting_for(script.now, script.now)
+        .expect("it waits");
+    let told = format!("{wait:?}");
+    assert!(!told.contains("goes on alone"), "{told}");
 }
 
 #[test]
@@ -286,11 +458,19 @@ fn nobody_helps_with_small_batches() {
     let helper = connecting(&mut script)[0];
     assert_eq!(connect(&mut script, helper).0, StartAt::Offset(44));
     answer(&mut script, helper, 44);
-    for _ in 0..64 {
-        assert!(!script.sockets.channel(helper).closing);
+    for _ in 0..100 {
         send(&mut script, 100);
     }
-    assert!(script.sockets.channel(helper).closing);
+    script.tick_at(script.now.0 + 3 * SECOND);
+    send(&mut script, 100);
+    assert!(
+        !script.sockets.channel(helper).closing,
+        "large ones may come"
+    );
+    script.tick_at(script.now.0 + SECOND - 1);
+    send(&mut script, 5000);
+    send(&mut script, 100);
+    assert!(!script.sockets.channel(helper).closing);
 }
 
 #[test]
@@ -333,7 +513,7 @@ fn damage_is_reported_by_one_that_serves_alone() {
         for channel in connecting(&mut script) {
             match connect(&mut script, channel) {
                 (StartAt::Offset(7), Share::All) => alone = channel,
-                // Its time to help is over before it answers.
+                // It is to help, and its time is over before it answers.
                 _ => script.lose(channel),
             }
         }
