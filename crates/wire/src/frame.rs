@@ -9,7 +9,7 @@ use crate::limits::{
 };
 
 /// Version of the protocol, exchanged in the session's handshake.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 macro_rules! frame_ids {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {

@@ -163,7 +163,7 @@ fn control() {
 #[test]
 fn the_protocol_has_a_name_and_a_version() {
     assert_eq!(LogProtocol::NAME, "embar-log");
-    assert_eq!(LogProtocol::VERSION, 4);
+    assert_eq!(LogProtocol::VERSION, 5);
     const { assert!(LogProtocol::CHECKED) };
 }
 
