@@ -138,6 +138,8 @@ pub(crate) struct Cursor {
     pub is_ordered: bool,
     /// It has everything that there is, and is among the waiting subscribers.
     pub waiting: bool,
+    /// It looks for a batch of its share, and is among the searching subscribers.
+    pub is_searching: bool,
     /// Which batches of an ordered topic it gets.
     pub share: Share,
 }

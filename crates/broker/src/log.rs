@@ -151,9 +151,9 @@ pub enum Read<M: Memory> {
         /// The other brokers in whose memory some of them lie: by row, the lowest position there.
         foreign: Vec<(u16, u64)>,
     },
-    /// Batches of an ordered topic that are not in the share. The position after them, at which to look again.
+    /// As many batches of an ordered topic as could be passed over are not in the share. Look again behind them.
     Skipped {
-        /// Above the one that was asked for.
+        /// Position at which to go on: that which was asked for if nothing could be passed over.
         next: u64,
     },
     /// Nothing there yet.

@@ -54,6 +54,8 @@ pub enum Counter {
     SendEagain,
     /// Connections by the Unix socket that were refused, because another user's process made them.
     RefusedUsers,
+    /// Batches looked at for subscribers in whose shares they are not.
+    PassedOver,
 }
 
 /// `[PublishPipelineProfile]`: one recorder per network thread.
@@ -82,5 +84,6 @@ pub static SCHEMA: Schema = Schema {
         "send_bytes",
         "send_eagain",
         "refused_users",
+        "passed_over",
     ],
 };

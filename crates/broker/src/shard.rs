@@ -25,6 +25,7 @@ mod order;
 mod paused_publishers;
 mod refusals;
 mod retry;
+mod searching_subscribers;
 mod staging;
 mod staging_memory;
 mod state;
@@ -53,6 +54,7 @@ use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::{Counter, Stage};
 use refusals::{STOPPING, WRONG_USER};
+pub use searching_subscribers::{PASSED_OVER_MAX, TURN};
 use state::ShardState;
 
 /// How often the driver calls [`Shard::tick`] while there are connections.
@@ -273,10 +275,6 @@ impl<M: Memory> Shard<M> {
         let news = self.poll_order(at, out);
         let mut ready = std::mem::take(&mut self.in_turn);
         std::mem::swap(&mut ready, &mut self.state.ready);
-        let searching = &mut self.state.searching;
-        searching.sort_unstable();
-        searching.dedup();
-        ready.append(searching);
         for token in &ready {
             self.exchange(*token, at, out);
         }
@@ -286,19 +284,36 @@ impl<M: Memory> Shard<M> {
         self.flush_acks(at, out);
         self.close_overtaken(at, out);
         self.wake_subscribers(out);
-        ready.append(&mut self.state.ready);
-        // Connections that become ready meanwhile have their turn, too: their bytes are here already.
-        while !ready.is_empty() {
+        self.state.searching.begin_round();
+        loop {
+            // First those that search: they have waited since an earlier round.
+            while let Some(token) = self.state.searching.next() {
+                self.search(token, at, out);
+            }
+            // Connections that become ready meanwhile have their turn, too: their bytes are here already.
+            ready.append(&mut self.state.ready);
+            if ready.is_empty() {
+                break;
+            }
             for token in ready.drain(..) {
                 self.send_next(token, at, out);
             }
-            std::mem::swap(&mut ready, &mut self.state.ready);
         }
         self.in_turn = ready;
         if std::mem::take(&mut self.state.submitted) {
             out.push(Action::Submitted);
         }
         news || !self.state.searching.is_empty()
+    }
+
+    /// Has a subscriber go on looking for batches of its share, as [`Self::send_next`].
+    fn search(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && let Peer::Subscriber(cursor) = &mut connection.peer
+        {
+            cursor.is_searching = false;
+            self.send_next(token, at, out);
+        }
     }
 
     /// Handles the events of a connection's core, and passes its steps to the driver.

@@ -19,20 +19,19 @@ enum Missing {
     OutOfReach(RegionError),
 }
 
-/// Batches of the order that one call looks at, and may pass over: others want the log, too.
-const LOOKED_AT_MAX: usize = 512;
-
 impl<M: Memory> Log<M> {
     /// Whole batches of a topic from the one that contains an offset, at most `max_bytes` of
     /// them (one batch in any case). Those of ordered topics come in what `pieces` makes, as far as the share has them.
+    /// Takes one from `passes` for each batch that the share does not have, and passes over no more than these.
     pub fn read(
         &self,
         (topic, from, share): (u32, u64, Share),
         max_bytes: usize,
+        passes: &mut usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
         let Some(local) = self.local.get(&topic) else {
-            return self.read_ordered((topic, from, share), max_bytes, pieces);
+            return self.read_ordered((topic, from, share), max_bytes, passes, pieces);
         };
         if self.is_damaged(topic) || from < local.first && from < local.lost() {
             return Read::Damaged;
@@ -52,6 +51,7 @@ impl<M: Memory> Log<M> {
         &self,
         (topic, from, share): (u32, u64, Share),
         max_bytes: usize,
+        passes: &mut usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
         let Some(ordered) = self.ordered.get(&topic) else {
@@ -73,10 +73,14 @@ impl<M: Memory> Log<M> {
             };
         }
         let mut next = from;
-        for batch in ordered.batches_from(from).take(LOOKED_AT_MAX) {
+        for batch in ordered.batches_from(from) {
             if share.has(self.claim.row().into(), batch.row.into(), batch.len) {
-                return self.collect(ordered, (next, share), max_bytes, pieces());
+                return self.collect(ordered, (next, share), max_bytes, passes, pieces());
             }
+            if *passes == 0 {
+                break;
+            }
+            *passes -= 1;
             next = batch.end();
         }
         Read::Skipped { next }
@@ -88,12 +92,17 @@ impl<M: Memory> Log<M> {
         topic: &OrderedTopic<M>,
         (first, share): (u64, Share),
         max_bytes: usize,
+        passes: &mut usize,
         mut pieces: Box<Pieces<M>>,
     ) -> Read<M> {
         let mut foreign: Vec<(u16, u64)> = Vec::new();
         let mut next = first;
-        for batch in topic.batches_from(first).take(LOOKED_AT_MAX) {
+        for batch in topic.batches_from(first) {
             if !share.has(self.claim.row().into(), batch.row.into(), batch.len) {
+                if *passes == 0 {
+                    break;
+                }
+                *passes -= 1;
                 next = batch.end();
                 continue;
             }

@@ -215,6 +215,7 @@ impl<M: Memory> ShardState<M> {
             foreign: Vec::new(),
             is_ordered: topic.is_ordered(),
             waiting: false,
+            is_searching: false,
             share: subscribe.share,
         };
         connection.peer = Peer::Subscriber(cursor);

@@ -39,8 +39,13 @@ impl<M: Memory> ShardState<M> {
             return false;
         }
         match &connection.peer {
-            Peer::Subscriber(cursor) if cursor.waiting => {
-                self.waiting.remove(cursor.topic, connection.token);
+            Peer::Subscriber(cursor) => {
+                if cursor.waiting {
+                    self.waiting.remove(cursor.topic, connection.token);
+                }
+                if cursor.is_searching {
+                    self.searching.remove(connection.token);
+                }
             }
             Peer::Publisher {
                 session: Some(session),

@@ -11,6 +11,7 @@ use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Peer};
 use crate::log::Read;
+use crate::profile::Counter;
 
 /// Most bytes for one send: enough to make system calls rare, and few enough that a reader pins no more than a
 /// part of an extent.
@@ -26,9 +27,23 @@ impl<M: Memory> ShardState<M> {
             return;
         };
         cursor.sending = None;
+        if cursor.is_searching {
+            // It has its turn when it comes, whatever else it does.
+            return;
+        }
         let core = &mut connection.core;
         let wanted = (cursor.topic, cursor.next, cursor.share);
-        let read = self.node.log().read(wanted, RUN_BYTES, || core.pieces());
+        let mut left = self.searching.allowance();
+        let allowed = left;
+        let read = self
+            .node
+            .log()
+            .read(wanted, RUN_BYTES, &mut left, || core.pieces());
+        if left < allowed {
+            self.searching.passed_over(allowed - left);
+            let counter = Counter::PassedOver as usize;
+            self.meter.count(counter, (allowed - left) as u64);
+        }
         match read {
             Read::Batches { span, next } => {
                 cursor.sending = Some(cursor.next);
@@ -48,7 +63,8 @@ impl<M: Memory> ShardState<M> {
             }
             Read::Skipped { next } => {
                 cursor.next = next;
-                self.searching.push(connection.token);
+                cursor.is_searching = true;
+                self.searching.add(connection.token);
             }
             Read::Damaged => {
                 let what = format!(

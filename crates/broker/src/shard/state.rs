@@ -11,6 +11,7 @@ use embar_transport::Token;
 use embar_wire::limits::Limits;
 
 use super::paused_publishers::PausedPublishers;
+use super::searching_subscribers::SearchingSubscribers;
 use super::staging_memory::StagingMemory;
 use super::waiting_subscribers::WaitingSubscribers;
 use crate::node::Node;
@@ -33,7 +34,7 @@ pub(super) struct ShardState<M: Memory> {
     /// Subscribers that have everything, by topic.
     pub waiting: WaitingSubscribers,
     /// Subscribers that look for batches of their share, and have not come to one or to the end.
-    pub searching: Vec<Token>,
+    pub searching: SearchingSubscribers,
     /// Topics appended to in this round.
     pub touched: Vec<u32>,
     /// Connections to look at in this round.
@@ -57,7 +58,7 @@ impl<M: Memory> ShardState<M> {
             ack_due: Vec::new(),
             paused: PausedPublishers::default(),
             waiting: WaitingSubscribers::default(),
-            searching: Vec::new(),
+            searching: SearchingSubscribers::default(),
             touched: Vec::new(),
             ready: Vec::new(),
             submitted: false,

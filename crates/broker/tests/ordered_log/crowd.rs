@@ -1,16 +1,19 @@
-//! Many connections of one thread of a broker, in rounds of one event.
+//! Many connections of one thread of a broker, in rounds of one event, or of what all of them have sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
-use embar_broker::profile::Stage;
+use embar_broker::profile::{Counter, Stage};
 use embar_broker::shard::{Action, Shard};
-use embar_frame::Now;
+use embar_frame::{FrameHeader, Now};
 use embar_memory::Simulated;
 use embar_transport::{RecvBuf, Token};
+use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, OpenPublisher, Secret, encode};
+use embar_wire::frame::FrameId;
+use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::WallNs;
 
 use super::thread::hello;
@@ -25,10 +28,30 @@ pub struct Peer {
     pub read: Vec<u8>,
 }
 
+impl Peer {
+    /// Where the batches begin that it has read.
+    pub fn positions(&self) -> Vec<u64> {
+        let (mut at, mut positions) = (0, Vec::new());
+        while let Some(header) = self.read[at..].first_chunk() {
+            let header = FrameHeader::parse(header);
+            if header.id == FrameId::Batch as u16 {
+                let batch = BatchHeader::parse(&self.read[at..], MAX_BATCH_BYTES);
+                positions.push(batch.expect("a header").base_offset());
+            }
+            at += header.frame_bytes();
+        }
+        positions
+    }
+}
+
 /// See the module.
 pub struct Crowd {
     shard: Shard<Simulated>,
     now: Now,
+    /// What the driver has to do in the next round.
+    actions: Vec<Action<Simulated>>,
+    /// Batches that the log passed over in one round, at most.
+    pub passed_over_most: u64,
     pub peers: BTreeMap<u32, Peer>,
 }
 
@@ -37,6 +60,8 @@ impl Crowd {
         Self {
             shard: Shard::new(node, 0).expect("memory for rings"),
             now: Now(1),
+            actions: Vec::new(),
+            passed_over_most: 0,
             peers: BTreeMap::new(),
         }
     }
@@ -52,12 +77,13 @@ impl Crowd {
     pub fn tick(&mut self, now: Now) {
         self.now = now;
         self.shard.tick(self.at());
-        self.run(Vec::new());
+        self.run();
     }
 
     /// A publisher that says hello and asks to be opened.
     pub fn publisher(&mut self, number: u32) {
-        let mut inbox = hello();
+        self.connect(number);
+        let mut inbox = Vec::new();
         let open = Control::OpenPublisher(OpenPublisher {
             topic: "t".into(),
             producer: number.into(),
@@ -67,11 +93,22 @@ impl Crowd {
             ..OpenPublisher::default()
         });
         encode(&open, &mut inbox).expect("small");
-        self.peers.insert(number, Peer::default());
-        let mut out = Vec::new();
-        self.shard.opened(token(number), None, self.at(), &mut out);
-        self.run(out);
         self.send(number, &inbox);
+    }
+
+    /// Somebody who says hello.
+    pub fn connect(&mut self, number: u32) {
+        self.peers.insert(number, Peer::default());
+        let at = self.at();
+        self.shard
+            .opened(token(number), None, at, &mut self.actions);
+        self.send(number, &hello());
+    }
+
+    /// It sends this, which a later round brings.
+    pub fn say(&mut self, number: u32, request: &Control) {
+        let peer = self.peers.get_mut(&number).expect("it is connected");
+        encode(request, &mut peer.inbox).expect("small");
     }
 
     /// What it reads of that.
@@ -79,48 +116,68 @@ impl Crowd {
         let peer = self.peers.get_mut(&number).expect("it is connected");
         let before = peer.read.len();
         peer.inbox.extend_from_slice(bytes);
-        self.run(Vec::new());
+        self.run();
         self.peers[&number].read.len() - before
     }
 
     /// Goes on until nothing moves, in rounds of one event.
-    fn run(&mut self, mut out: Vec<Action<Simulated>>) {
+    fn run(&mut self) {
+        while self.step(1) {}
+    }
+
+    /// A round that brings what all have sent, as far as it is received at once.
+    pub fn round(&mut self) {
+        self.step(usize::MAX);
+    }
+
+    /// A round that brings at most so many events. False if nothing moved.
+    fn step(&mut self, events: usize) -> bool {
         let at = self.at();
-        loop {
-            self.shard.settle(at, &mut out);
-            let mut moved = !out.is_empty();
-            for action in out.drain(..) {
-                match action {
-                    Action::Recv(token, buf) => self.peer(token).receiving = Some(buf),
-                    Action::Send(token, mut buf) => {
-                        let read = &mut self.peer(token).read;
-                        buf.with_unsent(|head, _| read.extend_from_slice(head));
-                        buf.advance(buf.remaining());
-                        self.shard.sent(token, buf, &Ok(()), at);
-                    }
-                    _ => {}
+        let mut out = std::mem::take(&mut self.actions);
+        let before = self.passed_over();
+        self.shard.settle(at, &mut out);
+        self.passed_over_most = self.passed_over_most.max(self.passed_over() - before);
+        let mut moved = !out.is_empty();
+        for action in out.drain(..) {
+            match action {
+                Action::Recv(token, buf) => self.peer(token).receiving = Some(buf),
+                Action::Send(token, mut buf) => {
+                    let read = &mut self.peer(token).read;
+                    buf.with_unsent(|head, body| {
+                        read.extend_from_slice(head);
+                        read.extend_from_slice(body);
+                    });
+                    buf.advance(buf.remaining());
+                    self.shard.sent(token, buf, &Ok(()), at);
                 }
-            }
-            let ready = |peer: &Peer| !peer.inbox.is_empty() && peer.receiving.is_some();
-            if let Some((number, peer)) = self.peers.iter_mut().find(|(_, peer)| ready(peer)) {
-                let mut buf = peer.receiving.take().expect("it is there");
-                let count = buf.fill(&peer.inbox);
-                peer.inbox.drain(..count);
-                let received = Ok(count);
-                self.shard
-                    .received(token(*number), buf, &received, 0, at, &mut out);
-                moved = true;
-            }
-            if !moved {
-                return;
+                _ => {}
             }
         }
+        let ready = |peer: &Peer| !peer.inbox.is_empty() && peer.receiving.is_some();
+        let ready = self.peers.iter_mut().filter(|(_, peer)| ready(peer));
+        for (number, peer) in ready.take(events) {
+            let mut buf = peer.receiving.take().expect("it is there");
+            let count = buf.fill(&peer.inbox);
+            peer.inbox.drain(..count);
+            let received = Ok(count);
+            self.shard
+                .received(token(*number), buf, &received, 0, at, &mut out);
+            moved = true;
+        }
+        self.actions = out;
+        moved
     }
 
     fn peer(&mut self, token: Token) -> &mut Peer {
         let mut peers = self.peers.iter_mut();
         let found = peers.find(|(number, _)| self::token(**number) == token);
         found.expect("it is connected").1
+    }
+
+    /// Batches that the log has looked at for subscribers in whose shares they are not.
+    fn passed_over(&self) -> u64 {
+        let profile = self.shard.meter().profile().snapshot();
+        profile.counters[Counter::PassedOver as usize].1
     }
 
     /// How many times the log was asked for room.

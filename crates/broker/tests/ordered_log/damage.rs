@@ -27,9 +27,9 @@ fn a_broker_that_returns_to_a_damaged_older_order_keeps_its_memory() {
 
     let mut back = world.broker(1, &mut sequencer);
     assert_eq!(back.read(STRICT), [(0, 0), (1, 1), (2, 2)]);
-    let read = back
-        .log
-        .read((STRICT, 3, Share::All), 1, || Box::new(Pieces::new()));
+    let read = back.log.read((STRICT, 3, Share::All), 1, &mut 0, || {
+        Box::new(Pieces::new())
+    });
     assert!(matches!(read, Read::Damaged));
     // It uses what it has, and that is not what the other one still serves.
     for number in 0..60 {
@@ -125,9 +125,9 @@ fn memory_of_a_topic_that_was_deleted_is_not_taken_for_kept() {
     sequencer.step(0, &|_| true);
     owner.answers();
     reader.answers();
-    let read = reader
-        .log
-        .read((STRICT, 0, Share::All), 1, || Box::new(Pieces::new()));
+    let read = reader.log.read((STRICT, 0, Share::All), 1, &mut 0, || {
+        Box::new(Pieces::new())
+    });
     let Read::Pieces { foreign, .. } = read else {
         panic!("it is there");
     };

@@ -8,6 +8,7 @@ mod damage;
 mod export;
 mod paused;
 mod refusals;
+mod searching;
 mod several;
 mod shares;
 mod thread;
@@ -313,9 +314,9 @@ fn an_order_that_is_damaged_ends_and_holds_up_no_other() {
         Err(AdmitError::Damaged)
     ));
     let read = |broker: &world::Broker, from| {
-        let read = broker
-            .log
-            .read((STRICT, from, Share::All), 1, || Box::new(Pieces::new()));
+        let read = broker.log.read((STRICT, from, Share::All), 1, &mut 0, || {
+            Box::new(Pieces::new())
+        });
         matches!(read, Read::Damaged)
     };
     assert!(

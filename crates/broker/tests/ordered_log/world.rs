@@ -497,9 +497,9 @@ impl Broker {
         let (mut next, mut all) = (kept.first, Vec::new());
         while next < kept.next {
             // One at a time.
-            let read = self
-                .log
-                .read((topic, next, Share::All), 1, || Box::new(Pieces::new()));
+            let read = self.log.read((topic, next, Share::All), 1, &mut 0, || {
+                Box::new(Pieces::new())
+            });
             let (bytes, behind) = match read {
                 Read::Pieces {
                     pieces,
