@@ -6,6 +6,7 @@
 //!   broker is held back by TCP, and no other broker is.
 
 mod payload;
+mod role;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +19,8 @@ use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 use embar_wire::share::Share;
 
 use self::payload::last_run;
+use self::role::Joins;
+pub(super) use self::role::Role;
 use super::arriving::{Arriving, PayloadCheck, SMALL_BYTES, begin};
 use super::model::{Delivered, Event, SubscriberConfig};
 use crate::connection::{
@@ -43,42 +46,6 @@ pub(super) enum Interruption {
 impl From<Violation> for Interruption {
     fn from(violation: Violation) -> Self {
         Self::Retry(violation)
-    }
-}
-
-/// What a channel does for an order. Where each broker counts its own offsets, all serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Nothing.
-    Free,
-    /// It brings the order, or all that helpers do not bring.
-    Serves,
-    /// It brings large batches that its broker stores.
-    Helps,
-    /// Its connection is to end.
-    Leaves,
-}
-
-/// Which batches may be delivered in one buffer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Joins {
-    /// Those of at least so many bytes may come from another broker, too. So each is delivered alone.
-    large_bytes: u32,
-    /// Others may bring what lies between two batches.
-    sparse: bool,
-}
-
-impl Joins {
-    /// Whether a batch may join those of a run.
-    pub(super) fn allow(&self, run: &Delivered, header: &BatchHeader) -> bool {
-        let is_alone = |header: &BatchHeader| header.frame_len() >= self.large_bytes;
-        let is_next = !self.sparse || run.next == header.base_offset();
-        is_next && !is_alone(&run.header) && !is_alone(header)
-    }
-
-    /// Whether small batches may not always be joined.
-    pub(super) fn are_limited(&self) -> bool {
-        self.sparse || self.large_bytes as usize <= SMALL_BYTES
     }
 }
 
@@ -110,6 +77,10 @@ pub(super) struct SubscribeChannel {
     /// The next batch may begin before `position`.
     fresh: bool,
     damaged: u32,
+    /// Bytes of payloads that were accepted.
+    accepted_bytes: u64,
+    /// What had come when a count began.
+    counted_from: u64,
     arriving: Option<Arriving>,
     /// While no payload is on its way.
     check: PayloadCheck,
@@ -176,6 +147,8 @@ impl SubscribeChannel {
             topic_id: None,
             fresh: true,
             damaged: 0,
+            accepted_bytes: 0,
+            counted_from: 0,
             arriving: None,
             check: PayloadCheck::default(),
             spare: Vec::new(),
@@ -193,59 +166,9 @@ impl SubscribeChannel {
         self.topic_id
     }
 
-    /// Goes on where another one stood.
-    pub(super) fn take_over(&mut self, from: &mut Self) {
-        self.position = from.position;
-        self.end = from.end;
-        self.topic_id = from.topic_id;
-        self.damaged = from.damaged;
-        self.lost_since = from.lost_since.take();
-        self.out_of_reach = std::mem::take(&mut from.out_of_reach);
-    }
-
-    /// Brings a share of the order, of which another one serves the rest, from the position that comes next on.
-    pub(super) fn help(&mut self, server: &Self, next: Option<u64>, share: Share) {
-        (self.position, self.end, self.topic_id) = (next, server.end, server.topic_id);
-        (self.role, self.share, self.joins.sparse) = (Role::Helps, share, true);
-    }
-
-    /// Brings all of the order, from `next` on if that is known.
-    pub(super) fn serve(&mut self, next: Option<u64>) {
-        self.position = next.or(self.position);
-        (self.role, self.share, self.joins.sparse) = (Role::Serves, Share::All, false);
-    }
-
-    /// Whether it is one of those that bring an order.
-    pub(super) fn is_in_group(&self) -> bool {
-        matches!(self.role, Role::Serves | Role::Helps) && self.peer.phase == Phase::Open
-    }
-
-    /// The connection has ended, and no other is wanted.
-    pub(super) fn retire(&mut self) {
-        self.role = Role::Free;
-        self.peer.phase = Phase::Parked;
-    }
-
-    /// From where the connection stands, it is to bring this share.
-    pub(super) fn ask_for(&mut self, topic: String, share: Share) -> Result<(), Violation> {
-        (self.share, self.joins.sparse) = (share, true);
-        self.renewals += 1;
-        self.peer.connection.send(&Control::Subscribe(Subscribe {
-            topic,
-            start: StartAt::Latest,
-            topic_id: self.topic_id.unwrap_or(0),
-            share,
-        }))
-    }
-
     /// Buffers that were delivered and did not come back.
     pub(super) fn with_consumer(&self) -> usize {
         self.with_consumer
-    }
-
-    /// Bytes that are there of a payload that is on its way.
-    pub(super) fn came(&self) -> usize {
-        self.arriving.as_ref().map_or(0, |batch| batch.came)
     }
 
     /// The end as it was when the first channel subscribed.
@@ -473,6 +396,7 @@ impl SubscribeChannel {
         };
         self.fresh = false;
         self.damaged = 0;
+        self.accepted_bytes += u64::from(header.payload_len());
         self.peer.succeeded();
         self.peer.served();
         if std::mem::take(&mut self.out_of_reach) {

@@ -215,6 +215,9 @@ impl SubscriberCore {
         if self.open_by.is_some_and(|by| by <= now) {
             self.end_opening(now);
         }
+        if self.next_tick().is_some_and(|due| Self::is_late(due, now)) {
+            self.stood_still(now);
+        }
         self.directory.tick(now);
         for index in 0..self.channels.len() {
             self.channels[index].peer.tick(now);
@@ -461,7 +464,7 @@ impl SubscriberCore {
                 let channel = ChannelId::of_data(self.channels.len());
                 let connection = self.connection.clone();
                 let mut channel = if ordered {
-                    let (start, rank) = (self.config.start_in_order(), self.random.next_u64());
+                    let (start, rank) = (self.config.start_in_order(), self.random.next_u64() >> 1);
                     let choice = (rank, self.config.shared_batch_bytes);
                     SubscribeChannel::in_order(channel, info.id, start, connection, choice)
                 } else {

@@ -33,7 +33,7 @@ const SMALL_FOR: Duration = Duration::from_secs(5);
 /// How long batches may be ahead while hardly anything comes that is not.
 const STALL: Duration = Duration::from_secs(2);
 /// In this time a batch that is waited for comes on by so much: 256 KiB/s, which brokers want of publishers, too.
-const STALL_BYTES: usize = 512 << 10;
+const STALL_BYTES: u64 = 512 << 10;
 /// A look that comes so late says nothing of the brokers: this process stood still.
 const LATE: Duration = Duration::from_millis(500);
 /// How long a helper may be silent. Nobody knows whether it has something to send.
@@ -44,6 +44,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A group that lasted so long was no mistake: the pause is the first one again.
 const SOUND_AFTER: Duration = Duration::from_secs(30);
+
+/// Why this side ends connections that nothing is wrong with.
+const ALONE: ConnectionError = ConnectionError::Local("a broker goes on alone");
+/// Ranks from here on are of brokers that held the order up.
+pub(super) const LAST_RANK: u64 = 1 << 63;
 
 /// The state of those who help.
 #[derive(Debug, Default)]
@@ -70,9 +75,6 @@ struct Watch {
     /// When to look again.
     until: Now,
     delivered: u64,
-    ahead: usize,
-    /// Bytes of batches that are waited for.
-    came: usize,
 }
 
 /// Why a group of connections ends.
@@ -222,22 +224,19 @@ impl SubscriberCore {
         let was_sound = since.is_some_and(|since| since.after(SOUND_AFTER) <= now);
         let pause = match why {
             Ending::Trouble if !was_sound => (2 * self.helpers.pause).clamp(PAUSE, PAUSE_MAX),
+            Ending::Idle if !was_sound => self.helpers.pause,
             Ending::Trouble | Ending::Idle => PAUSE,
         };
         self.helpers = Helpers {
-            not_before: now.after(pause),
+            not_before: now.after(pause.max(PAUSE)),
             pause,
             large: self.helpers.large,
             last_rank: self.helpers.last_rank,
             ..Helpers::default()
         };
         for channel in self.channels.iter_mut().filter(|it| ends(it)) {
-            if channel.role == Role::Serves {
-                // Nobody serves until another one does.
-                channel.lost_since.get_or_insert(now);
-            }
             channel.role = Role::Leaves;
-            channel.leave(ConnectionError::Local("a broker goes on alone"), now);
+            channel.leave(ALONE, now);
             if channel.peer.phase == Phase::Parked {
                 channel.role = Role::Free;
             }
@@ -255,7 +254,9 @@ impl SubscriberCore {
             Role::Helps if channel.peer.is_rerouted() => true,
             Role::Leaves => {
                 channel.retire();
-                channel.peer.forgive(now);
+                if channel.peer.last_error() == Some(&ALONE) {
+                    channel.peer.forgive(now);
+                }
                 self.choose_broker(now);
                 true
             }
@@ -272,41 +273,52 @@ impl SubscriberCore {
         }
     }
 
+    /// This process stood still: the silence of helpers counts from now on.
+    pub(super) fn stood_still(&mut self, now: Now) {
+        for channel in self.channels.iter_mut().filter(|it| it.role == Role::Helps) {
+            channel.forget_silence(&self.config, now);
+        }
+    }
+
+    /// Whether a look that was due then comes too late to say anything of brokers.
+    pub(super) fn is_late(due: Now, now: Now) -> bool {
+        due.after(LATE) < now
+    }
+
     /// Gives up a group of connections of which one holds the order up.
     fn watch_stall(&mut self, now: Now) {
-        let (delivered, ahead) = (self.merge.delivered(), self.merge.ahead());
         let group = self.channels.iter();
         // Each sends in order. So what comes next is none of theirs of whom something is ahead.
         let owing = group.filter(|it| it.is_in_group() && !self.merge.is_ahead(it.channel));
         let (mut came, mut may_come) = (0, true);
         for channel in owing {
-            came += channel.came();
+            came += channel.came_since();
             // Otherwise it may have no buffer because the consumer has it.
             may_come &= !channel.is_starved(&self.config);
         }
-        if !self.is_shared() || ahead == 0 || !may_come {
+        if !self.is_shared() || self.merge.ahead() == 0 || !may_come {
             self.helpers.watch = None;
             return;
         }
+        let delivered = self.merge.delivered();
         let watch = self.helpers.watch.as_ref();
-        let same = watch.filter(|it| (it.delivered, it.ahead) == (delivered, ahead));
-        if let Some(watch) = same {
+        if let Some(watch) = watch.filter(|it| it.delivered == delivered) {
             if now < watch.until {
                 return;
             }
-            let is_slow = came.saturating_sub(watch.came) < STALL_BYTES;
-            if is_slow && now <= watch.until.after(LATE) {
+            if came < STALL_BYTES && !Self::is_late(watch.until, now) {
                 tracing::info!("a broker holds the order up: another goes on alone");
                 self.put_last_who_owes();
                 self.end_help(Ending::Trouble, now);
                 return;
             }
         }
+        for channel in &mut self.channels {
+            channel.count_what_comes();
+        }
         self.helpers.watch = Some(Watch {
             until: now.after(STALL),
             delivered,
-            ahead,
-            came,
         });
     }
 
@@ -315,7 +327,7 @@ impl SubscriberCore {
         for channel in &mut self.channels {
             if channel.is_in_group() && !self.merge.is_ahead(channel.channel) {
                 self.helpers.last_rank += 1;
-                channel.rank = (u64::MAX >> 1) + self.helpers.last_rank;
+                channel.rank = LAST_RANK + self.helpers.last_rank;
             }
         }
     }

@@ -6,6 +6,7 @@ use embar_frame::Now;
 use super::super::channel::{Role, SubscribeChannel};
 use super::super::model::Start;
 use super::SubscriberCore;
+use super::helpers::LAST_RANK;
 use crate::error::SettingError;
 use crate::peer::Phase;
 
@@ -64,9 +65,13 @@ impl SubscriberCore {
         let next =
             ready.min_by_key(|(_, channel)| (channel.peer.not_before().max(now), channel.rank));
         let Some((next, channel)) = next else { return };
-        let mut channels = self.channels.iter();
-        if channel.peer.not_before() > now && channels.any(|it| it.role == Role::Leaves) {
-            // It may be chosen sooner.
+        let is_worse = |than: &SubscribeChannel| {
+            let held_up = |it: &SubscribeChannel| it.rank >= LAST_RANK;
+            channel.peer.not_before() > now || held_up(channel) && !held_up(than)
+        };
+        let mut leaving = self.channels.iter().filter(|it| it.role == Role::Leaves);
+        if leaving.any(|it| it.peer.is_ready() && is_worse(it)) {
+            // That one comes free in a moment.
             return;
         }
         if let Some(last) = self.chosen.replace(next)
