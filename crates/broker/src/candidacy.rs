@@ -8,7 +8,6 @@ mod chains;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,14 +33,9 @@ const BEATS_PER_LEASE: u32 = 10;
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// Records in one step that show that more are on their way.
 const BUSY_RECORDS: usize = 2;
-/// Records in one step that show that publishers have many batches on their way, and do not wait for the answer to
-/// each. With more, one step is for so many already that a longer wait would save little, and lanes would fill.
-const CROWD_RECORDS: RangeInclusive<usize> = 16..=128;
 /// How long a busy sequencer lets records gather before it looks again. Then one step takes them all. No broker has
 /// to wake the sequencer, and it wakes brokers once for many records.
 const GATHER: Duration = Duration::from_micros(50);
-/// How long it lets a crowd gather.
-const GATHER_CROWD: Duration = Duration::from_micros(200);
 /// All rows' bits.
 const ALL_ROWS: u128 = u128::MAX;
 
@@ -324,8 +318,8 @@ impl<M: Memory> Leader<M> {
     }
 
     fn due_after(&self, step: &Step) -> Due {
-        if let Some(wait) = gathers_for(step.taken) {
-            Due::After(wait)
+        if step.taken >= BUSY_RECORDS {
+            Due::After(GATHER)
         } else if step.taken > 0 || to_wake(step) != 0 || self.sequencer.is_closing() {
             Due::Now
         } else {
@@ -338,14 +332,6 @@ impl<M: Memory> Leader<M> {
         let deadline = self.sequencer.core().next_deadline();
         deadline.map_or(most, |left| most.min(Duration::from_nanos(left)))
     }
-}
-
-/// How long a sequencer that took so many records in one step lets others gather; none if it is not busy.
-fn gathers_for(taken: usize) -> Option<Duration> {
-    if CROWD_RECORDS.contains(&taken) {
-        return Some(GATHER_CROWD);
-    }
-    (taken >= BUSY_RECORDS).then_some(GATHER)
 }
 
 /// The rows of data brokers that live, a bit each. Each answer costs a look at a lock, so this asks once.

@@ -170,10 +170,3 @@ fn a_takeover_that_failed_is_tried_again_after_a_lease() {
     let waits = tried.windows(2).map(|two| two[1].since(two[0]));
     assert!(waits.min().is_some_and(|wait| wait >= LEASE), "{tried:?}");
 }
-
-#[test]
-fn a_busy_sequencer_lets_records_gather_and_longer_where_many_come() {
-    let times = [0, 1, 2, 15, 16, 128, 129].map(gathers_for);
-    let (short, long) = (Some(GATHER), Some(GATHER_CROWD));
-    assert_eq!(times, [None, None, short, short, long, long, short]);
-}
