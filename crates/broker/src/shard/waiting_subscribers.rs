@@ -6,6 +6,8 @@ use embar_transport::Token;
 
 /// Empty lists that are kept, at most.
 const SPARE_MAX: usize = 64;
+/// Longer lists are not kept.
+const SPARE_TOKENS_MAX: usize = 1024;
 
 /// Subscribers that wait for more of their topic.
 #[derive(Default)]
@@ -53,7 +55,7 @@ impl WaitingSubscribers {
         };
         self.ordered -= usize::from(its.is_ordered);
         its.tokens.drain(..).for_each(take);
-        if self.spare.len() < SPARE_MAX {
+        if self.spare.len() < SPARE_MAX && its.tokens.capacity() <= SPARE_TOKENS_MAX {
             self.spare.push(its.tokens);
         }
     }

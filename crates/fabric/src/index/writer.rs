@@ -261,6 +261,10 @@ impl<M: Memory> IndexWriter<M> {
                 ..Default::default()
             },
         );
+        debug_assert!(
+            self.free.iter().all(|Reverse(free)| *free != page),
+            "page {page} is free already"
+        );
         self.free.push(Reverse(page));
     }
 

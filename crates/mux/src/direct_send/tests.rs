@@ -145,6 +145,9 @@ fn a_caller_sends_what_has_gathered_once_that_is_worth_a_write() {
     assert_eq!(writes_after(enough - 1), before + 1);
     assert_eq!(writes_after(1), before + 2);
     assert_eq!(writes_after(1), before + 2);
+    // 64 are with the server. It has more to do than half of what gathers, until as many have gathered.
+    assert_eq!(writes_after(2 * enough - 2), before + 2);
+    assert_eq!(writes_after(1), before + 3);
     goes_on.send(()).expect("the driver stands");
     for call in calls.into_iter().chain([first]) {
         assert_eq!(call.wait(|reply| reply.clone()).expect("a reply"), b"two\n");
