@@ -287,6 +287,10 @@ impl SubscriberCore {
 
     /// Gives up a group of connections of which one holds the order up.
     fn watch_stall(&mut self, now: Now) {
+        if !self.is_shared() || self.merge.ahead() == 0 {
+            self.helpers.watch = None;
+            return;
+        }
         let group = self.channels.iter();
         // Each sends in order. So what comes next is none of theirs of whom something is ahead.
         let owing = group.filter(|it| it.is_in_group() && !self.merge.is_ahead(it.channel));
@@ -296,7 +300,7 @@ impl SubscriberCore {
             // Otherwise it may have no buffer because the consumer has it.
             may_come &= !channel.is_starved(&self.config);
         }
-        if !self.is_shared() || self.merge.ahead() == 0 || !may_come {
+        if !may_come {
             self.helpers.watch = None;
             return;
         }
