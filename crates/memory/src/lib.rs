@@ -8,11 +8,14 @@
 //! exclusive right to write a range. A committed reservation becomes a [`Span`], which is never
 //! written again. So the kernel receives straight into a reservation and sends straight from a span.
 //!
+//! [`Sealed`] memory has one process that writes it and others that may only read it ([`SealedView`]), whom its writer
+//! need not trust, nor they it. A [`Buffer`] is private bytes, or a range of such memory.
+//!
 //! This crate never knows what the bytes mean, never waits, never starts a thread, and never follows
 //! an offset before it checked it. It is the only place that shows slices of shared memory: [`payload`]
-//! goes through every safe way to them.
+//! and [`sealed`] go through every safe way to them.
 //!
-//! Reading order: [`Memory`], [`Mapped`], [`Simulated`], then [`payload`].
+//! Reading order: [`Memory`], [`Mapped`], [`Simulated`], then [`payload`] and [`sealed`].
 //!
 //! ```
 //! use embar_memory::{Coherence, PayloadFile};
@@ -26,6 +29,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod buffer;
 mod cache_line;
 pub mod canary;
 mod damage;
@@ -33,12 +37,15 @@ mod file_id;
 mod mapped;
 mod memory;
 pub mod payload;
+pub mod sealed;
 mod simulated;
 
+pub use buffer::Buffer;
 pub use cache_line::LINE_BYTES;
 pub use damage::Damage;
 pub use file_id::FileId;
 pub use mapped::{Coherence, Mapped};
 pub use memory::{Memory, ShowsCopies};
 pub use payload::{Exclusive, Extent, Foreign, PayloadFile, Reservation, Span};
+pub use sealed::{Sealed, SealedError, SealedFile, SealedRange, SealedView};
 pub use simulated::{Device, Faults, Outage, Power, Simulated, interrupt_after};

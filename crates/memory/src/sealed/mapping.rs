@@ -1,0 +1,138 @@
+//! The pages of sealed memory in this process.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use super::copy::copy;
+use crate::memory::{check_range, check_word};
+
+/// A file mapped shared, from its start, for the life of this value.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: the mapping is owned, lives as long as the value and is reached through atomics and opaque copies, except for
+// byte ranges whose exclusive use the callers of the unsafe methods vouch for.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes.
+    pub fn new(fd: impl AsFd, len: u64, protection: ProtFlags) -> io::Result<Self> {
+        let bytes =
+            usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is replaced.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                fd.as_fd(),
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast()).expect("mmap never returns null");
+        let mapping = Self { start, len };
+        // Larger pages make faults and translations cheaper; many kernels refuse, which is fine.
+        let _refused = mapping.advise(Advice::LinuxHugepage);
+        Ok(mapping)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is our mapping, and none of the advices used here changes content.
+        unsafe { madvise(self.start.as_ptr().cast(), self.len as usize, advice) }
+    }
+
+    /// Makes all pages present and writable.
+    pub fn populate_for_writing(&self) -> io::Result<()> {
+        match self.advise(Advice::LinuxPopulateWrite) {
+            // Kernels before 5.14 do so page by page, when each is used.
+            Err(Errno::INVAL) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Makes all pages present for reading.
+    pub fn populate_for_reading(&self) -> io::Result<()> {
+        match self.advise(Advice::LinuxPopulateRead) {
+            Err(Errno::INVAL) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Address of the byte at `at`; the caller has checked the bounds.
+    fn pointer(&self, at: u64) -> *mut u8 {
+        // SAFETY: every caller checked `at <= len`, and the mapping is `len` bytes long.
+        unsafe { self.start.as_ptr().add(at as usize) }
+    }
+
+    /// The word at `at`, which may be stored to only where the mapping is writable.
+    #[inline]
+    pub fn word(&self, at: u64) -> &AtomicU64 {
+        check_word(at, self.len);
+        // SAFETY: in bounds and aligned by the check; the mapping outlives the borrow. Words that others may touch are only
+        // accessed as 64-bit atomics and by opaque copies. A load of 64 bits is allowed where memory is read-only.
+        unsafe { AtomicU64::from_ptr(self.pointer(at).cast()) }
+    }
+
+    /// Copies bytes out while others may be writing them.
+    #[inline]
+    pub fn copy_out(&self, at: u64, into: &mut [u8]) {
+        check_range(at, into.len() as u64, self.len);
+        // SAFETY: in bounds by the check; `into` is borrowed exclusively, and is no part of a mapping that only opaque
+        // copies reach.
+        unsafe { copy(self.pointer(at), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes in while others may be reading them. The mapping is writable.
+    #[inline]
+    pub fn copy_in(&self, at: u64, from: &[u8]) {
+        check_range(at, from.len() as u64, self.len);
+        // SAFETY: in bounds by the check, as in `copy_out` for the rest.
+        unsafe { copy(from.as_ptr(), self.pointer(at), from.len()) }
+    }
+
+    /// # Safety
+    ///
+    /// By this mapping no one writes these bytes while the slice lives; what others write by theirs does not concern the
+    /// holder.
+    pub unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
+        check_range(at, len as u64, self.len);
+        // SAFETY: in bounds by the check, initialised because it is file memory; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts(self.pointer(at), len) }
+    }
+
+    /// # Safety
+    ///
+    /// The mapping is writable, and by it no one else reads or writes these bytes while the slice lives.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "exclusive use is what the caller vouches for"
+    )]
+    pub unsafe fn slice_mut(&self, at: u64, len: usize) -> &mut [u8] {
+        check_range(at, len as u64, self.len);
+        // SAFETY: as in `slice`; the caller vouches for exclusive use.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(at), len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the one that `new` mapped, and no borrow of it outlives this value.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len as usize) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
+    }
+}
