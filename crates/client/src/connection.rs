@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
+use embar_memory::Buffer;
 use embar_session::{CloseReason, Closed, MIN_IDLE_TIMEOUT, RingPools, SessionConfig, Step};
 use embar_transport::ring::RecvSpace;
 use embar_transport::{Address, Body, RecvBuf, SendBuf};
@@ -329,7 +330,7 @@ impl Connection {
     ///
     /// # Panics
     /// Unless [`Connection::may_send_batch`].
-    pub fn send_batches(&mut self, mut frames: impl ExactSizeIterator<Item = Arc<Vec<u8>>>) {
+    pub fn send_batches(&mut self, mut frames: impl ExactSizeIterator<Item = Arc<Buffer>>) {
         assert!(self.may_send_batch(), "one send at a time");
         let Some(session) = self.session_mut() else {
             return;

@@ -94,6 +94,31 @@ impl From<SealedRange> for Buffer {
     }
 }
 
+impl From<Buffer> for Vec<u8> {
+    /// Copies what is in sealed memory.
+    fn from(buffer: Buffer) -> Self {
+        match buffer {
+            Buffer::Heap(bytes) => bytes,
+            Buffer::Sealed(range) => range.to_vec(),
+        }
+    }
+}
+
+/// The same bytes, wherever they lie.
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Buffer {}
+
+impl PartialEq<Buffer> for Vec<u8> {
+    fn eq(&self, other: &Buffer) -> bool {
+        **self == **other
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Pair, RING, Told, accepted, config, frame, proto};
 use embar_frame::Now;
+use embar_memory::Buffer;
 use embar_session::{CloseReason, Incoming, SendError, Side};
 use embar_transport::Body;
 use std::sync::Arc;
@@ -182,7 +183,9 @@ fn bodies_go_between_frames_and_come_out_whole() {
             let mut config = config();
             config.read_ahead = read_ahead;
             let mut pair = Pair::open_with(&config, &config);
-            let body: Arc<Vec<u8>> = Arc::new((0..50_000u32).map(|i| i as u8).collect());
+            let body: Arc<Buffer> = Arc::new(Buffer::from(
+                (0..50_000u32).map(|i| i as u8).collect::<Vec<_>>(),
+            ));
             let head = b"the head";
             let mut start = frame(9, 1, &(head.len() as u32).to_le_bytes());
             start.extend_from_slice(head);
@@ -238,7 +241,7 @@ fn a_body_without_a_head_of_its_own_leaves_with_what_is_committed() {
     let frames = [frame(2, 0, b"two"), frame(3, 0, b"three")].concat();
     pair.a
         .core
-        .send_body(Vec::new(), Body::Shared(Arc::new(frames.clone())));
+        .send_body(Vec::new(), Body::Shared(Arc::new(frames.clone().into())));
     pair.a.poll();
     let buf = pair.a.send.as_ref().expect("a send");
     assert_eq!(buf.total(), 12 + frames.len());
@@ -590,7 +593,7 @@ fn a_link_that_needs_the_right_to_send_says_so_while_another_has_it() {
         if finishes {
             pair.a.core.finish(Now(0));
         } else {
-            let body = Arc::new(frame(2, 0, b"body"));
+            let body = Arc::new(Buffer::from(frame(2, 0, b"body")));
             pair.a.core.send_body(Vec::new(), Body::Shared(body));
         }
         // In the middle of a frame, nothing may come between.

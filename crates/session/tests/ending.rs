@@ -654,7 +654,7 @@ fn an_owner_that_leaves_waits_only_while_its_peer_takes_something() {
     a.stuck_send = true;
     let mut head = frame(2, Plain::BODY, &[7; 1000]);
     let body = head.split_off(16);
-    a.core.send_body(head, Body::Shared(Arc::new(body)));
+    a.core.send_body(head, Body::Shared(Arc::new(body.into())));
     a.poll();
     a.core.leave(CloseReason::Finished, at(5));
     assert_eq!(a.core.next_tick(), Some(at(6)));
@@ -681,7 +681,7 @@ fn a_long_send_has_time_in_proportion_to_its_length() {
     // Ten seconds at the least rate.
     let bytes = 640 << 10;
     b.core
-        .send_body(Vec::new(), Body::Shared(Arc::new(vec![0; bytes])));
+        .send_body(Vec::new(), Body::Shared(Arc::new(vec![0; bytes].into())));
     b.poll();
     while b.core.send_with(1, 900, |out| out.fill(1)).is_ok() {}
     b.listen();

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use embar_memory::{Mapped, Memory, Reservation, Span};
+use embar_memory::{Buffer, Mapped, Memory, Reservation, Span};
 
 use crate::ring::{RecvSpace, SendSpan};
 pub(crate) use pieces::Part;
@@ -226,7 +226,7 @@ pub enum Body<M: Memory = Mapped> {
     /// Nothing.
     Empty,
     /// Private memory that others of this process also hold, such as a batch kept for a resend.
-    Shared(Arc<Vec<u8>>),
+    Shared(Arc<Buffer>),
     /// Committed bytes of payload memory; the span keeps them in place.
     Span(Span<M>),
     /// Bytes of several places, some of which may change while they are sent.
@@ -308,7 +308,7 @@ impl<M: Memory> SendBuf<M> {
     }
 
     /// Shared bytes only.
-    pub fn shared(bytes: Arc<Vec<u8>>) -> Self {
+    pub fn shared(bytes: Arc<Buffer>) -> Self {
         Self::new(Vec::new(), Body::Shared(bytes))
     }
 
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn unsent_bytes_come_in_order_across_both_parts() {
-        let body = Body::<Mapped>::Shared(Arc::new(b"defgh".to_vec()));
+        let body = Body::<Mapped>::Shared(Arc::new(b"defgh".to_vec().into()));
         let mut buf = SendBuf::new(b"abc".to_vec(), body);
         let mut seen = Vec::new();
         while buf.remaining() > 0 {

@@ -56,7 +56,7 @@ fn check(mut reactor: impl Reactor<Mapped>) {
     let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (right, _) = listener.accept().unwrap();
     let tokens = (reactor.add(left).unwrap(), reactor.add(right).unwrap());
-    let send = SendBuf::new(vec![1; 64], Body::Shared(Arc::new(vec![2; 64])));
+    let send = SendBuf::new(vec![1; 64], Body::Shared(Arc::new(vec![2; 64].into())));
     let mut buffers = Some((send, RecvBuf::heap(vec![0; 128], 0..128)));
     let mut out = Vec::new();
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embar_memory::{Coherence, Device, Foreign, PayloadFile, Simulated};
+use embar_memory::{Buffer, Coherence, Device, Foreign, PayloadFile, Simulated};
 use embar_transport::{Body, Mapped, Memory, Payload, Pieces, SendBuf};
 
 const FILE_BYTES: u64 = 64 << 10;
@@ -76,7 +76,7 @@ fn run<M: Memory>(hosts: &Hosts<M>) -> (Box<Pieces<M>>, Vec<u8>) {
         all.extend(header);
         all.extend(content);
     }
-    let frame = Arc::new(bytes(64 + 700, 9));
+    let frame = Arc::new(Buffer::from(bytes(64 + 700, 9)));
     all.extend_from_slice(&frame);
     pieces.push_frame(frame);
     (pieces, all)

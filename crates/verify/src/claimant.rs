@@ -144,12 +144,14 @@ fn batch(opened: &PublisherOpened, producer: u64, claim: usize) -> Result<Vec<u8
     let mut builder = BatchBuilder::new(Vec::new(), claim);
     let message = vec![0; MESSAGE_BYTES];
     while builder.try_push(None, &[], &message).is_ok() {}
-    Ok(builder.seal(SealFields {
-        producer,
-        sequence: 0,
-        topic: opened.topic_id,
-        epoch: opened.session_epoch,
-        append_time: WallNs(1),
-        flags: BatchFlags::default(),
-    }))
+    Ok(builder
+        .seal(SealFields {
+            producer,
+            sequence: 0,
+            topic: opened.topic_id,
+            epoch: opened.session_epoch,
+            append_time: WallNs(1),
+            flags: BatchFlags::default(),
+        })
+        .into())
 }

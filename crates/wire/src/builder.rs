@@ -1,12 +1,13 @@
 //! Fills a batch with messages.
 //!
-//! The buffer is allocated once and comes back from [`BatchBuilder::seal`] as the frame to send;
+//! The buffer is made once and comes back from [`BatchBuilder::seal`] as the frame to send;
 //! handed to the next [`BatchBuilder::new`] it is used again, so a publisher in steady state
 //! allocates nothing. Its bytes are zeroed in growing steps and once only, never per message.
 
 use std::ops::{Deref, DerefMut};
 
 use embar_frame::Now;
+use embar_memory::Buffer;
 
 use crate::batch::{BatchHeader, SealFields};
 use crate::limits::{
@@ -20,7 +21,7 @@ use crate::message::{Header, Lengths, headers_len, key_len, write_headers};
 #[derive(Debug)]
 pub struct BatchBuilder {
     /// As long as was ever needed, a multiple of a line; what lies behind `cursor` is old bytes.
-    buffer: Vec<u8>,
+    buffer: Buffer,
     capacity: usize,
     cursor: usize,
     count: u32,
@@ -31,8 +32,12 @@ impl BatchBuilder {
     /// An empty batch in `buffer`, whose content does not matter. The frame will have at most
     /// `capacity` bytes, header included; that is rounded down to whole lines and kept between
     /// [`MIN_BATCH_BYTES`] and [`MAX_BATCH_BYTES`]. Allocates only if the buffer is smaller.
+    ///
+    /// # Panics
+    /// If the buffer is a range of sealed memory, and smaller.
     #[must_use]
-    pub fn new(mut buffer: Vec<u8>, capacity: usize) -> Self {
+    pub fn new(buffer: impl Into<Buffer>, capacity: usize) -> Self {
+        let mut buffer = buffer.into();
         let capacity = capacity.clamp(MIN_BATCH_BYTES as usize, MAX_BATCH_BYTES as usize);
         let capacity = capacity - capacity % LINE_BYTES;
         let len = buffer.len().clamp(LINE_BYTES, capacity);
@@ -200,7 +205,7 @@ impl BatchBuilder {
     /// # Panics
     /// If the batch is empty: there is nothing to send, which the caller knows.
     #[must_use]
-    pub fn seal(mut self, fields: SealFields) -> Vec<u8> {
+    pub fn seal(mut self, fields: SealFields) -> Buffer {
         assert!(self.count > 0, "an empty batch cannot be sealed");
         let len = self.len();
         self.buffer.truncate(len);
@@ -213,7 +218,7 @@ impl BatchBuilder {
 
     /// Gives the message buffer back without a batch.
     #[must_use]
-    pub fn into_buffer(self) -> Vec<u8> {
+    pub fn into_buffer(self) -> Buffer {
         self.buffer
     }
 }

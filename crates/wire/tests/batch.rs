@@ -1,6 +1,7 @@
 //! Batches: what goes into a builder comes out of the views, and damage is found.
 
 use embar_frame::{Now, crc32c};
+use embar_memory::Buffer;
 use embar_wire::batch::BatchError;
 use embar_wire::batch::{Batch, BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -58,7 +59,7 @@ fn read(batch: &Batch<'_>) -> Vec<Message> {
 fn one_message(value: &[u8]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(Vec::new(), 1024);
     builder.try_push(None, &[], value).unwrap();
-    builder.seal(SealFields::default())
+    builder.seal(SealFields::default()).into()
 }
 
 proptest! {
@@ -70,7 +71,7 @@ proptest! {
         capacity in 700usize..8000,
     ) {
         let mut log = Vec::new();
-        let mut buffer = vec![0xEE; 333];
+        let mut buffer = Buffer::from(vec![0xEE; 333]);
         let mut expected = messages.iter();
         let mut next = expected.next();
         let mut sequence = 0;
@@ -218,7 +219,7 @@ fn a_dropped_reservation_adds_nothing() {
 
 #[test]
 fn a_buffer_is_never_reallocated() {
-    let mut buffer = Vec::with_capacity(4096);
+    let mut buffer = Buffer::from(Vec::with_capacity(4096));
     let address = buffer.as_ptr();
     for round in 0..3 {
         let mut builder = BatchBuilder::new(buffer, 4096);

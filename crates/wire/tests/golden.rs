@@ -27,14 +27,16 @@ fn sealed() -> Vec<u8> {
         .try_push(Some(b"key"), &headers, b"0123456789")
         .unwrap();
     builder.try_push(Some(b""), &[], b"").unwrap();
-    builder.seal(SealFields {
-        producer: 0x1112_1314_1516_1718,
-        sequence: 0x2122_2324_2526_2728,
-        topic: 0x5152_5354,
-        epoch: 0x6162_6364,
-        append_time: WallNs(0x4142_4344_4546_4748),
-        flags: BatchFlags::POSSIBLE_DUPLICATE,
-    })
+    builder
+        .seal(SealFields {
+            producer: 0x1112_1314_1516_1718,
+            sequence: 0x2122_2324_2526_2728,
+            topic: 0x5152_5354,
+            epoch: 0x6162_6364,
+            append_time: WallNs(0x4142_4344_4546_4748),
+            flags: BatchFlags::POSSIBLE_DUPLICATE,
+        })
+        .into()
 }
 
 #[test]

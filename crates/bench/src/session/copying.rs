@@ -103,7 +103,7 @@ pub fn send(mode: SendMode, session: &Session, echo: &EchoView<'_>) -> Result<()
 fn send_packet(mode: SendMode, session: &Session, echo: &Echo) -> Result<(), SendError> {
     let packet = Packet::encode(ECHO, echo);
     if mode == SendMode::Gather {
-        return session.send_body(packet.id, &[], Arc::new(packet.bytes));
+        return session.send_body(packet.id, &[], Arc::new(packet.bytes.into()));
     }
     session.send_with(packet.id, packet.bytes.len(), |place| {
         place.copy_from_slice(&packet.bytes);

@@ -334,14 +334,16 @@ pub fn sealed(session: &Session, sequence: u64, bytes: usize) -> Vec<u8> {
     let mut value = vec![sequence as u8; bytes];
     value[..8].copy_from_slice(&sequence.to_le_bytes());
     builder.try_push(None, &[], &value).expect("it fits");
-    builder.seal(SealFields {
-        producer: session.producer,
-        sequence,
-        topic: session.topic,
-        epoch: session.epoch,
-        append_time: WallNs(1),
-        flags: BatchFlags::default(),
-    })
+    builder
+        .seal(SealFields {
+            producer: session.producer,
+            sequence,
+            topic: session.topic,
+            epoch: session.epoch,
+            append_time: WallNs(1),
+            flags: BatchFlags::default(),
+        })
+        .into()
 }
 
 /// A process that takes data.

@@ -481,14 +481,16 @@ pub fn batch_of(producer: u64, epoch: u32, topic: u32, sequence: u64, values: &[
     for value in values {
         builder.try_push(None, &[], value).expect("it fits");
     }
-    builder.seal(SealFields {
-        producer,
-        sequence,
-        topic,
-        epoch,
-        append_time: WallNs(1),
-        flags: BatchFlags::default(),
-    })
+    builder
+        .seal(SealFields {
+            producer,
+            sequence,
+            topic,
+            epoch,
+            append_time: WallNs(1),
+            flags: BatchFlags::default(),
+        })
+        .into()
 }
 
 pub fn create_topic(cluster: &Cluster, name: &str, retention_bytes: u64) {

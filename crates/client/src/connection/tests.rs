@@ -163,7 +163,7 @@ fn one_send_at_a_time_and_what_waits_goes_together() {
 #[test]
 fn a_batch_leaves_as_it_is_and_without_a_copy() {
     let mut connection = up();
-    let batch = Arc::new(vec![7; 256]);
+    let batch = Arc::new(embar_memory::Buffer::from(vec![7; 256]));
     connection.send_batches([batch.clone()].into_iter());
     assert!(!connection.may_send_batch());
     let Some((buf, _)) = take_send(&mut connection) else {

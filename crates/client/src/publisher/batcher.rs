@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use embar_frame::Now;
+use embar_memory::Buffer;
 use embar_meter::Recorder;
 use embar_wire::batch::SealFields;
 use embar_wire::builder::BatchBuilder;
@@ -20,13 +21,13 @@ pub(super) struct Filling {
     pub(super) deadline: Now,
     pub(super) builder: BatchBuilder,
     /// The buffer's reference counter, empty while the builder has the bytes, so that sealing allocates nothing.
-    shell: Arc<Vec<u8>>,
+    shell: Arc<Buffer>,
 }
 
 impl Filling {
     /// # Panics
     /// If somebody else refers to the buffer.
-    pub(super) fn new(mut buffer: Arc<Vec<u8>>, capacity: usize) -> Self {
+    pub(super) fn new(mut buffer: Arc<Buffer>, capacity: usize) -> Self {
         let bytes = std::mem::take(
             Arc::get_mut(&mut buffer).expect("the pool hands out the only reference"),
         );
@@ -39,7 +40,7 @@ impl Filling {
     }
 
     /// The buffer, whatever was filled in.
-    fn into_buffer(self) -> Arc<Vec<u8>> {
+    fn into_buffer(self) -> Arc<Buffer> {
         let Self {
             builder,
             shell: mut buffer,
@@ -89,7 +90,7 @@ impl Current {
     }
 
     /// Takes the buffer back if there is no message in it.
-    pub(super) fn take_unused(&mut self) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn take_unused(&mut self) -> Option<Arc<Buffer>> {
         self.filling
             .take_if(|filling| filling.builder.is_empty())
             .map(Filling::into_buffer)
@@ -127,7 +128,7 @@ mod tests {
         };
         assert!(current.seal(fields).is_none());
 
-        let buffer = Arc::new(vec![0; 4096]);
+        let buffer = Arc::new(Buffer::from(vec![0; 4096]));
         let (bytes_at, shell_at) = (buffer.as_ptr(), Arc::as_ptr(&buffer));
         let mut filling = Filling::new(buffer, 4096);
         filling.number = 7;

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use embar_frame::Now;
+use embar_memory::Buffer;
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::ErrorCode;
@@ -25,7 +26,7 @@ use super::session::Sequence;
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) messages: u32,
-    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) bytes: Arc<Buffer>,
     pub(super) sealed_at: Now,
     /// When it was last handed to a connection.
     pub(super) sent_at: Now,
@@ -115,7 +116,7 @@ pub(super) struct Answered {
 /// Done with, but for the reactor, which still reads its bytes.
 #[derive(Debug)]
 enum Held {
-    Resolved(Arc<Vec<u8>>),
+    Resolved(Arc<Buffer>),
     Answered(Answered),
 }
 
@@ -195,7 +196,7 @@ impl InFlight {
 
     /// The batch is handed to the reactor now, by one send with all others of which that is said before
     /// [`InFlight::sent`]; returns what to send.
-    pub(super) fn send(&mut self, mut batch: Batch, now: Now) -> Arc<Vec<u8>> {
+    pub(super) fn send(&mut self, mut batch: Batch, now: Now) -> Arc<Buffer> {
         if self.batches.is_empty() {
             self.progress_at = now;
         }
@@ -338,7 +339,7 @@ mod tests {
         Batch {
             number,
             messages: 3,
-            bytes: Arc::new(vec![0; 128]),
+            bytes: Arc::new(Buffer::from(vec![0; 128])),
             sealed_at: Now(0),
             sent_at: Now(0),
             written: false,

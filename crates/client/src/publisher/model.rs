@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_memory::Buffer;
 use embar_transport::Address;
 use embar_wire::control::Secret;
 
@@ -111,7 +112,7 @@ pub enum Event {
     /// A batch's buffer is free.
     Released {
         /// The only reference to it.
-        buffer: Arc<Vec<u8>>,
+        buffer: Arc<Buffer>,
     },
     /// A batch will be sent again.
     Resent,
@@ -138,7 +139,7 @@ pub struct SealedBatch {
     /// Messages in it.
     pub messages: u32,
     /// The frame.
-    pub bytes: Arc<Vec<u8>>,
+    pub bytes: Arc<Buffer>,
 }
 
 impl PublisherConfig {

@@ -8,11 +8,13 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use embar_memory::Buffer;
+
 use crate::error::ClientError;
 use crate::wake::WakeList;
 
 struct Inner {
-    free: Vec<Arc<Vec<u8>>>,
+    free: Vec<Arc<Buffer>>,
     waiting: WakeList,
     failed: Option<ClientError>,
     /// Told to the next taker, once.
@@ -39,7 +41,7 @@ impl Pool {
     }
 
     /// A free buffer that nobody else refers to, or `None` if all are in use.
-    pub(crate) fn try_take(&self) -> Result<Option<Arc<Vec<u8>>>, ClientError> {
+    pub(crate) fn try_take(&self) -> Result<Option<Arc<Buffer>>, ClientError> {
         let mut inner = self.inner();
         match inner.failed.clone().or_else(|| inner.warning.take()) {
             Some(error) => Err(error),
@@ -62,7 +64,7 @@ impl Pool {
     }
 
     /// Gives a buffer back.
-    pub(crate) fn put(&self, mut buffer: Arc<Vec<u8>>) {
+    pub(crate) fn put(&self, mut buffer: Arc<Buffer>) {
         // The reactor returns its reference before the core lets go of the batch, so this is the last one; were it not,
         // the buffer would still be read by a socket and must not be written.
         if Arc::get_mut(&mut buffer).is_none() {
@@ -103,12 +105,12 @@ impl Pool {
     }
 }
 
-fn prefaulted(bytes: usize) -> Arc<Vec<u8>> {
+fn prefaulted(bytes: usize) -> Arc<Buffer> {
     let mut buffer = vec![0; bytes];
     // Fresh zero pages are mapped on the first write only; writing other than zeros keeps this from being optimised
     // into asking for zeroed memory.
     buffer.fill(0xE5);
-    Arc::new(std::hint::black_box(buffer))
+    Arc::new(std::hint::black_box(buffer).into())
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ pub(crate) mod tests {
         let mut header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("sealed");
         header.stamp(base, WallNs(77));
         frame[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
-        frame
+        frame.into()
     }
 
     pub(crate) fn delivered(frame: &[u8], skip: u32) -> Delivered {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use buffa::{Message as Protobuf, ViewEncode};
+use embar_memory::Buffer;
 use embar_transport::Peer;
 
 use super::settings::OnFull;
@@ -163,7 +164,7 @@ impl Session {
     ///
     /// # Errors
     /// [`SendError`]; [`SendError::Encoding`] if the protocol gives such frames no body.
-    pub fn send_body(&self, id: u16, head: &[u8], body: Arc<Vec<u8>>) -> Result<(), SendError> {
+    pub fn send_body(&self, id: u16, head: &[u8], body: Arc<Buffer>) -> Result<(), SendError> {
         self.0.send_body(id, head, body)
     }
 

@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, Now, Shape};
+use embar_memory::Buffer;
 use embar_transport::ring::{Commit, Reservation, ReserveError};
 use embar_transport::{DirectSend, Peer, Token};
 
@@ -70,7 +71,7 @@ pub(super) mod request {
 /// place in the stream, and its bytes are the frame header and the head.
 pub(super) struct QueuedBody {
     pub(super) place: Reservation<'static>,
-    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) bytes: Arc<Buffer>,
 }
 
 /// What the handles of a session share with its worker.
@@ -312,7 +313,7 @@ impl Shared {
         &self,
         id: u16,
         head: &[u8],
-        bytes: Arc<Vec<u8>>,
+        bytes: Arc<Buffer>,
     ) -> Result<(), SendError> {
         let (header, prefix) = self.frame_of_body(id, head.len(), bytes.len())?;
         self.take_body_room(bytes.len())?;

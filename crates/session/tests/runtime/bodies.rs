@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use embar_memory::{Coherence, Extent, Mapped, PayloadFile, Span};
+use embar_memory::{Buffer, Coherence, Extent, Mapped, PayloadFile, Span};
 use embar_session::{
     BodyStore, BodyTarget, Client, CloseReason, Closed, Flow, Handler, Message, Server, Session,
 };
@@ -18,7 +18,7 @@ const BODY: u16 = 10;
 const FILLING: u16 = 11;
 
 /// Sends a large body when asked, and fills its ring when asked.
-struct Giver(Arc<Vec<u8>>);
+struct Giver(Arc<Buffer>);
 
 impl Handler for Giver {
     fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
@@ -68,7 +68,7 @@ impl Handler for Checker {
 /// A handler that finds its ring full writes what it holds right away, but never into a body.
 #[test]
 fn a_handler_that_fills_its_ring_writes_into_no_body() {
-    let body = Arc::new(vec![0xAB; 12 << 20]);
+    let body = Arc::new(Buffer::from(vec![0xAB; 12 << 20]));
     let given = Arc::clone(&body);
     let server = Server::builder()
         .listen(loopback())
@@ -180,7 +180,7 @@ fn bodies_are_received_straight_into_the_log() {
     let lengths = [1, 64, 5000, 300_000, 10, 400_000, 77];
     for (id, len) in (10u16..).zip(lengths) {
         session.send_with(1, 100, |buf| buf.fill(0)).unwrap();
-        let body = Arc::new(pattern(len));
+        let body = Arc::new(Buffer::from(pattern(len)));
         session.send_body(id, b"head", body).unwrap();
     }
     for (id, len) in (10u16..).zip(lengths) {
@@ -193,7 +193,7 @@ fn bodies_are_received_straight_into_the_log() {
     }
     // Without room in the log the handler refuses, and the peer is told why.
     session
-        .send_body(9, b"", Arc::new(pattern(500_000)))
+        .send_body(9, b"", Arc::new(pattern(500_000).into()))
         .unwrap();
     let why = closed(&events);
     assert_eq!(
@@ -210,7 +210,7 @@ fn a_place_in_the_log_is_given_up_with_its_session() {
     let (handler, events) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     session
-        .send_body(10, b"head", Arc::new(pattern(900_000)))
+        .send_body(10, b"head", Arc::new(pattern(900_000).into()))
         .unwrap();
     closed(&events);
     until("the session is gone", || server.stats().sessions == 0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_memory::Buffer;
 use embar_session::{Client, CloseReason, Plain};
 use embar_transport::Address;
 
@@ -21,7 +22,7 @@ fn a_polite_close_delivers_everything_bodies_too() {
             .send_with(1, 4, |buf| buf.copy_from_slice(&number.to_le_bytes()))
             .unwrap();
         if number % 100 == 0 {
-            let body = Arc::new(vec![1; 50_000]);
+            let body = Arc::new(Buffer::from(vec![1; 50_000]));
             session.send_body(2, &[], body).unwrap();
         }
     }

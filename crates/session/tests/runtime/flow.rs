@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use embar_memory::Buffer;
 use embar_session::{
     BodyStore, BodyTarget, Client, CloseReason, Closed, Flow, Handler, Kept, Message, OnFull,
     Plain, SendError, Server, Session, Settings,
@@ -271,15 +272,17 @@ fn the_handler_directs_bodies_to_its_memory_delays_and_refuses_them() {
     let (handler, events) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     session
-        .send_body(1, b"later", Arc::new(vec![1; 100_000]))
+        .send_body(1, b"later", Arc::new(Buffer::from(vec![1; 100_000])))
         .unwrap();
-    session.send_body(1, b"", Arc::new(vec![2; 10])).unwrap();
+    session
+        .send_body(1, b"", Arc::new(Buffer::from(vec![2; 10])))
+        .unwrap();
     seen.recv_timeout(LONG).unwrap();
     let all = seen.recv_timeout(LONG).unwrap();
     assert!(all.starts_with(b"before") && all.ends_with(&[2; 10]));
     assert_eq!(all.len(), 6 + 100_000 + 10);
     session
-        .send_body(1, b"never", Arc::new(vec![3; 10]))
+        .send_body(1, b"never", Arc::new(Buffer::from(vec![3; 10])))
         .unwrap();
     let why: Closed = closed(&events);
     assert_eq!((why.reason, &*why.text), (CloseReason::Refused, "no"));
@@ -338,7 +341,7 @@ fn bodies_that_wait_are_limited() {
     let at_server = gated.sessions.recv_timeout(LONG).unwrap();
     // Nothing is read behind this one.
     session.send_with(1, 1, |buf| buf.fill(0)).unwrap();
-    let body = Arc::new(vec![0; 400 << 10]);
+    let body = Arc::new(Buffer::from(vec![0; 400 << 10]));
     let mut queued = 0;
     let error = loop {
         match session.send_body(2, &[], Arc::clone(&body)) {
@@ -363,7 +366,7 @@ const BODY: u16 = 2;
 
 /// A session whose peer takes nothing, with as many bodies queued as may wait; the body, and the
 /// peer's end.
-fn full_of_bodies(gated: &Gated, settings: Settings) -> (Client, Session, Arc<Vec<u8>>, Session) {
+fn full_of_bodies(gated: &Gated, settings: Settings) -> (Client, Session, Arc<Buffer>, Session) {
     let settings = settings.with(|settings| {
         settings.max_queued_body_bytes = 1 << 20;
         settings.on_full = OnFull::Fail;
@@ -375,7 +378,7 @@ fn full_of_bodies(gated: &Gated, settings: Settings) -> (Client, Session, Arc<Ve
     // Nothing is read behind this one.
     session.send_with(1, 1, |buf| buf.fill(0)).unwrap();
     // A session that ends politely gives a body time in proportion to its length.
-    let body = Arc::new(vec![0; 16 << 10]);
+    let body = Arc::new(Buffer::from(vec![0; 16 << 10]));
     // The sockets take many of them.
     fill_up(|| session.send_body(BODY, &[], Arc::clone(&body)));
     (client, session, body, peer)
@@ -405,7 +408,7 @@ fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
     peer.resume();
     until("all released", || Arc::strong_count(&body) == 1);
     session.set_on_full(OnFull::Fail);
-    let large = Arc::new(vec![0; 1 << 20]);
+    let large = Arc::new(Buffer::from(vec![0; 1 << 20]));
     session.send_body(BODY, &[], Arc::clone(&large)).unwrap();
     until("it is sent, too", || Arc::strong_count(&large) == 1);
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use embar_memory::Buffer;
 use embar_session::{
     Client, CloseReason, Flow, Handler, Message, OnFull, Plain, SendError, Server, Session,
     Settings, StatusAnswer, StatusPolicy,
@@ -258,7 +259,7 @@ fn what_is_asked_of_the_worker_while_messages_gather_is_done_promptly() {
 #[test]
 fn a_body_behind_messages_that_gather_leaves_promptly_in_its_place() {
     let pair = pair(small());
-    let body = Arc::new(vec![5; 3000]);
+    let body = Arc::new(Buffer::from(vec![5; 3000]));
     for round in 0..100 {
         send(&pair.session, 0..3);
         spin(round % 50);

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use embar_memory::Buffer;
 use embar_session::{
     BodyTarget, Client, CloseReason, Flow, Handler, Message, OnFull, Plain, SendError, Server,
     Session, Settings,
@@ -74,7 +75,7 @@ fn a_close_with_bodies_ends_although_the_peer_takes_nothing() {
     let (handler, events) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     session.send_with(1, 4, |buf| buf.fill(1)).unwrap();
-    let body = Arc::new(vec![1; 64 << 10]);
+    let body = Arc::new(Buffer::from(vec![1; 64 << 10]));
     fill_up(|| session.send_body(2, &[], Arc::clone(&body)));
     session.close();
     assert_eq!(closed(&events).reason, CloseReason::Finished);
@@ -92,7 +93,7 @@ fn the_end_of_a_peer_is_seen_behind_a_body_that_nobody_wanted() {
         let client = client();
         let (handler, events) = recorder();
         let session = client.connect(server.address(), handler).unwrap();
-        let body = Arc::new(vec![1; 200_000]);
+        let body = Arc::new(Buffer::from(vec![1; 200_000]));
         session.send_body(2, head, body).unwrap();
         assert_eq!(closed(&events).reason, reason);
         until("the server is done", || server.stats().sessions == 0);

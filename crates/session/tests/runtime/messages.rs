@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use embar_memory::Buffer;
 use embar_session::{Client, SendError, Settings};
 use embar_transport::Address;
 
@@ -142,7 +143,7 @@ fn bodies_keep_their_place_among_the_messages() {
     let (handler, _seen) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     let bodies: Vec<_> = [0usize, 1, 5000, 300_000]
-        .map(|len| Arc::new(vec![9u8; len]))
+        .map(|len| Arc::new(Buffer::from(vec![9u8; len])))
         .into();
     let sender = {
         let bodies = bodies.clone();

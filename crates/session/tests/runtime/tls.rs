@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use embar_memory::Buffer;
 use embar_session::{
     Address, Client, CloseReason, Plain, SendError, Server, ServerBuilder, Session, Settings, Side,
     TlsTarget, rustls,
@@ -156,7 +157,7 @@ fn greetings_and_bodies_pass_both_ways() {
     assert_eq!(greeting, b"it is me");
     // Far larger than the rings, between messages.
     let body: Vec<u8> = (0..1_000_000u32).map(|n| (n % 253) as u8).collect();
-    let body = Arc::new(body);
+    let body = Arc::new(Buffer::from(body));
     for (from, to) in [(&session, &at_server), (&other, &seen)] {
         from.send_with(1, 3, |buf| buf.copy_from_slice(b"one"))
             .unwrap();

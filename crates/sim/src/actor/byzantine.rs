@@ -206,14 +206,16 @@ impl ByzantineClient {
         let mut value = self.random.bytes(600);
         value[..16].copy_from_slice(&name_bytes(name));
         builder.try_push(None, &[], &value).expect("it fits");
-        builder.seal(SealFields {
-            producer,
-            sequence,
-            topic,
-            epoch,
-            append_time: WallNs(0),
-            flags: BatchFlags::NONE,
-        })
+        builder
+            .seal(SealFields {
+                producer,
+                sequence,
+                topic,
+                epoch,
+                append_time: WallNs(0),
+                flags: BatchFlags::NONE,
+            })
+            .into()
     }
 
     /// Batches whose numbers go back and jump, of epochs that never were, and in others' names.

@@ -111,14 +111,16 @@ impl SlowlorisClient {
 fn batch(topic: u32, producer: u64, claims: u32) -> Vec<u8> {
     let mut builder = BatchBuilder::new(Vec::new(), claims as usize);
     while builder.try_push(None, &[], &[7; 100]).is_ok() {}
-    builder.seal(SealFields {
-        producer,
-        sequence: 0,
-        topic,
-        epoch: 1,
-        append_time: WallNs(0),
-        flags: BatchFlags::NONE,
-    })
+    builder
+        .seal(SealFields {
+            producer,
+            sequence: 0,
+            topic,
+            epoch: 1,
+            append_time: WallNs(0),
+            flags: BatchFlags::NONE,
+        })
+        .into()
 }
 
 impl Actor for SlowlorisClient {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use embar_memory::{Foreign, Mapped, Memory, Span};
+use embar_memory::{Buffer, Foreign, Mapped, Memory, Span};
 
 /// Most pieces of one body: with a header and a payload each, they still go by one system call.
 pub const PIECES_MAX: usize = 64;
@@ -23,7 +23,7 @@ pub enum Payload<M: Memory = Mapped> {
     Foreign(Foreign<M>),
     /// What follows the header in private memory that others of this process also hold, such as a
     /// batch kept for a resend: all but its first [`PIECE_HEADER_BYTES`].
-    Shared(Arc<Vec<u8>>),
+    Shared(Arc<Buffer>),
 }
 
 impl<M: Memory> Payload<M> {
@@ -108,7 +108,7 @@ impl<M: Memory> Pieces<M> {
     ///
     /// # Panics
     /// If there are [`PIECES_MAX`] already, or if the frame is shorter than a header.
-    pub fn push_frame(&mut self, frame: Arc<Vec<u8>>) {
+    pub fn push_frame(&mut self, frame: Arc<Buffer>) {
         let header = frame.first_chunk().copied();
         self.push(header.expect("a header"), Payload::Shared(frame));
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use embar_memory::Buffer;
 use embar_transport::{Reactor, RecvBuf, SendBuf, Stream};
 use rustix::net::sockopt;
 
@@ -17,8 +18,8 @@ fn reset(peer: Stream) {
 }
 
 /// More than the kernel takes from a sender whose peer does not read.
-fn too_much() -> Arc<Vec<u8>> {
-    Arc::new(vec![0; 48 << 20])
+fn too_much() -> Arc<Buffer> {
+    Arc::new(Buffer::from(vec![0; 48 << 20]))
 }
 
 pub fn a_peer_that_half_closes_still_receives<K: Kind>() {

@@ -49,7 +49,7 @@ impl Run {
 
     fn frame(&mut self, bytes: &[u8]) {
         let frame = [&self.header()[..], bytes].concat();
-        self.pieces.push_frame(Arc::new(frame));
+        self.pieces.push_frame(Arc::new(frame.into()));
         self.expected.extend(bytes);
     }
 

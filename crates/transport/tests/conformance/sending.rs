@@ -2,6 +2,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::thread;
 
+use embar_memory::Buffer;
 use embar_transport::ring::{Commit, RingPool, SendRing};
 use embar_transport::{Body, Head, Reactor, SendBuf, Stream};
 use rustix::net::sockopt;
@@ -37,7 +38,7 @@ pub fn an_empty_send_completes<K: Kind>() {
     let mut driver = driver::<K>();
     let (token, _peer) = driver.pair();
     driver.send_all(token, SendBuf::heap(Vec::new()));
-    driver.send_all(token, SendBuf::shared(Arc::new(Vec::new())));
+    driver.send_all(token, SendBuf::shared(Arc::new(Buffer::default())));
     assert_eq!(driver.reactor.counters().send_bytes, 0);
 }
 
@@ -48,7 +49,7 @@ pub fn a_send_larger_than_the_socket_waits_for_the_reader<K: Kind>() {
     let (ours, mut peer) = K::pair();
     sockopt::set_socket_send_buffer_size(&ours, 64 << 10).unwrap();
     let token = driver.reactor.add(ours).unwrap();
-    let bytes = Arc::new(pattern(LEN));
+    let bytes = Arc::new(Buffer::from(pattern(LEN)));
     driver
         .reactor
         .send(token, SendBuf::shared(Arc::clone(&bytes)));
@@ -72,7 +73,7 @@ pub fn two_parts_arrive_in_order_wherever_the_kernel_cuts_them<K: Kind>() {
     sockopt::set_socket_send_buffer_size(&ours, 8 << 10).unwrap();
     let token = driver.reactor.add(ours).unwrap();
     let all = pattern(HEAD + BODY);
-    let body = Body::Shared(Arc::new(all[HEAD..].to_vec()));
+    let body = Body::Shared(Arc::new(Buffer::from(all[HEAD..].to_vec())));
     let reader = thread::spawn(move || read_exactly(&mut peer, HEAD + BODY));
     driver.send_all(token, SendBuf::new(all[..HEAD].to_vec(), body));
     assert!(reader.join().unwrap() == all, "bytes differ");
@@ -114,7 +115,7 @@ pub fn both_directions_work_at_once<K: Kind>() {
         driver.reactor.add(ours).unwrap(),
         driver.reactor.add(theirs).unwrap(),
     );
-    let bytes = Arc::new(pattern(LEN));
+    let bytes = Arc::new(Buffer::from(pattern(LEN)));
     for token in [left, right] {
         driver
             .reactor
@@ -147,7 +148,7 @@ pub fn what_a_ring_has_ready_goes_out_before_its_body_and_frees_its_room<K: Kind
     let mut driver = driver::<K>();
     let (token, mut peer) = driver.pair();
     let head = pattern(40_000);
-    let large = Arc::new(vec![7; LEN]);
+    let large = Arc::new(Buffer::from(vec![7; LEN]));
     // The second of them wraps.
     for _ in 0..2 {
         let mut message = ring.reserve(head.len()).unwrap();
@@ -197,7 +198,7 @@ pub fn a_peer_that_never_reads_stops_nobody_else<K: Kind>() {
     let mut driver = driver::<K>();
     let (deaf, deaf_peer) = driver.pair();
     let (other, mut peer) = driver.pair();
-    let large = Arc::new(vec![1; LEN]);
+    let large = Arc::new(Buffer::from(vec![1; LEN]));
     driver
         .reactor
         .send(deaf, SendBuf::shared(Arc::clone(&large)));
