@@ -44,7 +44,7 @@ impl From<ConnectionAction> for SocketOp {
     fn from(action: ConnectionAction) -> Self {
         match action {
             ConnectionAction::Connect(Address::Tcp(address)) => Self::Connect(address),
-            ConnectionAction::Connect(Address::Unix(path)) => {
+            ConnectionAction::Connect(Address::Unix(path) | Address::Shm(path)) => {
                 unreachable!("clients here know TCP only, and not {}", path.display())
             }
             ConnectionAction::Send(buf) => Self::Send(buf),

@@ -88,6 +88,10 @@ impl Blocking {
                 return None;
             }
             let stream = self.epoll.stream(token)?;
+            if matches!(*stream, Stream::Shm(_)) {
+                // No call of the kernel waits for its bytes.
+                return None;
+            }
             // A process without threads left receives by `Epoll`.
             let receiver = Receiver::start(token, stream, Arc::clone(&self.outbox)).ok()?;
             if self.receivers.len() <= token.index() {

@@ -16,6 +16,7 @@ mod direct;
 )]
 mod gather;
 mod rounds;
+mod shm;
 mod spin;
 
 use std::io::{self, ErrorKind};
@@ -76,6 +77,8 @@ pub struct Epoll {
     ready: Vec<Token>,
     /// The round in work; kept for its memory.
     round: Vec<Token>,
+    /// Streams by shared memory that each round looks at.
+    hot: Vec<Token>,
     /// Completions that need no socket any more.
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
@@ -118,6 +121,7 @@ impl Epoll {
             entries: Slab::new(),
             ready: Vec::new(),
             round: Vec::new(),
+            hot: Vec::new(),
             done: Vec::new(),
             rests: Rests::default(),
             counters: IoCounters::default(),
@@ -135,6 +139,9 @@ impl Epoll {
     }
 
     fn add_stream(&mut self, stream: Stream, connecting: bool) -> io::Result<Token> {
+        if let Stream::Shm(shm) = &stream {
+            shm.set_nonblocking(true);
+        }
         self.watch(&stream, INTEREST)?;
         let connection = Connection::new(stream, connecting);
         Ok(self.enter(Entry::Stream(connection)))
@@ -144,7 +151,7 @@ impl Epoll {
     fn enter(&mut self, entry: Entry) -> Token {
         let token = self.entries.insert(entry);
         let most = token.index() + 1;
-        for list in [&mut self.ready, &mut self.round] {
+        for list in [&mut self.ready, &mut self.round, &mut self.hot] {
             list.reserve(most.saturating_sub(list.len()));
         }
         token
@@ -199,6 +206,7 @@ impl Epoll {
         self.deliver_done(out);
         self.end_rests(false);
         self.run_round(out);
+        self.try_hot(out);
     }
 
     /// Whether the latest [`Reactor::poll`] asked the kernel and took all that there was: by
@@ -346,6 +354,8 @@ impl Reactor<Mapped> for Epoll {
             Some(connection) => {
                 assert!(connection.recv.is_none(), "{token:?} is receiving already");
                 connection.recv = Some(pending);
+                connection.heat.idle = false;
+                let spins = spins && connection.shm().is_none();
                 if spins && !std::mem::replace(&mut connection.listed, true) {
                     self.spin.add(token);
                 }
@@ -373,6 +383,7 @@ impl Reactor<Mapped> for Epoll {
             Some(connection) => {
                 assert!(connection.send.is_none(), "{token:?} is sending already");
                 connection.send = Some(pending);
+                connection.heat.idle = false;
                 self.queue(token);
             }
             None => {
@@ -402,6 +413,9 @@ impl Reactor<Mapped> for Epoll {
             }
             Some(Entry::Stream(connection)) => {
                 let _ = epoll::delete(&self.epoll, &*connection.stream);
+                if let Some(shm) = connection.shm() {
+                    shm.close();
+                }
                 self.abort(token, connection);
                 self.end_rests(true);
             }
@@ -421,6 +435,7 @@ impl Reactor<Mapped> for Epoll {
         self.deliver_done(out);
         self.end_rests(false);
         self.run_round(out);
+        self.try_hot(out);
         self.rounds_since_look += 1;
         let produced = out.len() > before;
         if produced && !self.look_is_due() {
@@ -432,8 +447,14 @@ impl Reactor<Mapped> for Epoll {
         if self.spin.is_on() && timeout != Some(Duration::ZERO) && self.spin(timeout, out)? {
             return Ok(());
         }
+        let timeout = match timeout {
+            Some(Duration::ZERO) => timeout,
+            _ if self.doze() => timeout,
+            _ => Some(Duration::ZERO),
+        };
         self.look(timeout, out)?;
         self.run_round(out);
+        self.try_hot(out);
         Ok(())
     }
 

@@ -10,12 +10,14 @@
 //! [`Span`](embar_memory::Span), so no byte is copied in user space on the way out. Runs of
 //! [`Pieces`] that lie in several processes' payload files leave by one system call, too.
 //!
+//! Processes of one machine may connect by shared memory ([`shm`]), which the kernel has no part in while both are busy.
+//!
 //! This crate never knows a protocol, never parses a byte, never starts a thread, and never
 //! decides what a failure means: it reports the error with the buffer and leaves the rest to its
 //! user.
 //!
-//! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], then
-//! `epoll.rs` and its parts under `epoll/`, `uring.rs` and its own; [`tls`] stands between a reactor and its user.
+//! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], [`shm`],
+//! then `epoll.rs` and its parts under `epoll/`, `uring.rs` and its own; [`tls`] stands between a reactor and its user.
 //! [`alloc`] belongs to none of these: it counts allocations.
 //!
 //! ```
@@ -65,6 +67,7 @@ pub mod marks;
 pub mod park;
 pub mod reactor;
 pub mod ring;
+pub mod shm;
 pub mod socket;
 pub mod tls;
 pub mod token;
@@ -79,6 +82,7 @@ pub use embar_memory::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll};
 pub use marks::Marks;
 pub use reactor::{Completion, IoCounters, Reactor};
+pub use shm::{Shm, ShmOptions};
 pub use socket::{Address, Granted, Listener, Peer, SocketError, SocketOptions, Stream};
 pub use token::Token;
 pub use uring::{Uring, UringError};

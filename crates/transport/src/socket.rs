@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::shm::Shm;
+pub use crate::shm::ShmOptions;
 pub use address::{Address, AddressError, Peer};
 pub use stream::{Listener, Stream};
 pub use unix::{MAX_UNIX_PATH_BYTES, SocketFile, machine_id};
@@ -92,6 +94,8 @@ pub struct SocketOptions {
     /// other with `PermissionDenied`, before a byte is sent: so nobody else can put a file in the place
     /// of one that is expected. The user is that of the process that listened. Default false.
     pub same_user: bool,
+    /// Of streams by shared memory only. Those that are accepted have the options of their listener.
+    pub shm: ShmOptions,
 }
 
 impl Default for SocketOptions {
@@ -106,6 +110,7 @@ impl Default for SocketOptions {
             loopback_send_buffer_bytes: None,
             backlog: 1024,
             same_user: false,
+            shm: ShmOptions::default(),
         }
     }
 }
@@ -130,13 +135,17 @@ pub fn listen(
     let address = address.into();
     let path = match &address {
         Address::Tcp(address) => return listen_tcp(*address, options).map(Listener::Tcp),
-        Address::Unix(path) => path,
+        Address::Unix(path) | Address::Shm(path) => path,
     };
     let open = || -> io::Result<Listener> {
         let fd = unix::open()?;
         apply_unix(&fd, options)?;
         let file = unix::listen(&fd, path, i32::from(options.backlog))?;
-        Ok(Listener::Unix(UnixListener::from(fd), Some(file)))
+        let listener = UnixListener::from(fd);
+        Ok(match &address {
+            Address::Shm(_) => Listener::Shm(listener, file, options.shm.clone()),
+            _ => Listener::Unix(listener, Some(file)),
+        })
     };
     open().map_err(|source| SocketError::Listen { address, source })
 }
@@ -169,7 +178,7 @@ pub fn connect(
     let address = address.into();
     let path = match &address {
         Address::Tcp(address) => return connect_tcp(*address, timeout, options).map(Stream::Tcp),
-        Address::Unix(path) => path,
+        Address::Unix(path) | Address::Shm(path) => path,
     };
     let open = || -> io::Result<Stream> {
         let stream = UnixStream::from(unix::open()?);
@@ -186,7 +195,12 @@ pub fn connect(
             std::thread::sleep(BACKLOG_RETRY);
         }
         stream.set_nonblocking(false)?;
-        Ok(Stream::Unix(stream))
+        if let Address::Unix(_) = &address {
+            return Ok(Stream::Unix(stream));
+        }
+        let stream = Shm::connecting(stream, &options.shm);
+        stream.greet_until(deadline)?;
+        Ok(stream.into())
     };
     open().map_err(|source| SocketError::Connect { address, source })
 }
@@ -224,6 +238,7 @@ pub(crate) fn open_stream(address: &Address, options: &SocketOptions) -> io::Res
             apply_unix(&fd, options)?;
             Ok(Stream::Unix(fd.into()))
         }
+        Address::Shm(_) => Ok(Shm::connecting(unix::open()?.into(), &options.shm).into()),
     }
 }
 
@@ -236,6 +251,13 @@ pub(crate) fn start_connect(
     match address {
         Address::Tcp(address) => start_connect_tcp(stream, *address),
         Address::Unix(path) => unix::connect(stream, path, options.same_user).map(|()| true),
+        Address::Shm(path) => {
+            unix::connect(stream, path, options.same_user)?;
+            match stream {
+                Stream::Shm(stream) => stream.greet(),
+                _ => Ok(true),
+            }
+        }
     }
 }
 
@@ -320,6 +342,8 @@ pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
 pub fn apply_accepted(stream: &Stream, options: &SocketOptions) -> io::Result<()> {
     match stream {
         Stream::Unix(socket) => apply_unix(socket, options),
+        // Its socket carries no more than bytes that wake.
+        Stream::Shm(_) => Ok(()),
         Stream::Tcp(socket) if socket.peer_addr()?.ip() == socket.local_addr()?.ip() => {
             apply_loopback(socket, options)
         }

@@ -8,6 +8,8 @@
 //! the connection meanwhile, nobody else gets the memory. A closed connection's operations are cancelled,
 //! and its buffers come back when the kernel has let go of them.
 //!
+//! Streams by shared memory are refused: the kernel has no part in them, so [`Epoll`](crate::Epoll) has all that they need.
+//!
 //! Listeners are watched, and accepted from as by [`Epoll`](crate::Epoll): so are connects, the waker and
 //! the user's wake-up.
 //!
@@ -326,6 +328,9 @@ impl Uring {
 impl Reactor<Mapped> for Uring {
     fn listen(&mut self, listener: impl Into<socket::Listener>) -> io::Result<Token> {
         let listener = listener.into();
+        if let socket::Listener::Shm(..) = listener {
+            return Err(UringError::no_shared_memory());
+        }
         listener.set_nonblocking(true)?;
         let token = self.entries.next_token();
         let watch = self
@@ -337,12 +342,19 @@ impl Reactor<Mapped> for Uring {
     }
 
     fn add(&mut self, stream: impl Into<Stream>) -> io::Result<Token> {
-        let connection = Connection::new(stream.into());
+        let stream = stream.into();
+        if let Stream::Shm(_) = stream {
+            return Err(UringError::no_shared_memory());
+        }
+        let connection = Connection::new(stream);
         Ok(self.entries.insert(Entry::Stream(connection)))
     }
 
     fn connect(&mut self, address: impl Into<Address>) -> io::Result<Token> {
         let address = address.into();
+        if let Address::Shm(_) = address {
+            return Err(UringError::no_shared_memory());
+        }
         let stream = socket::open_stream(&address, &self.options)?;
         let started = socket::start_connect(&stream, &address, &self.options);
         let token = self.entries.next_token();

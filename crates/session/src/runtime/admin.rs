@@ -124,7 +124,7 @@ impl AdminBuilder {
     pub fn start(self) -> Result<Admin, AdminError> {
         let open = match &self.address {
             Address::Tcp(address) => !address.ip().to_canonical().is_loopback(),
-            Address::Unix(_) => false,
+            Address::Unix(_) | Address::Shm(_) => false,
         };
         match &self.token {
             None if open => {

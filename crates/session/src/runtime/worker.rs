@@ -512,6 +512,6 @@ fn ended_here(reason: CloseReason, text: &str) -> Closed {
 fn peer_at(address: &Address) -> Peer {
     match address {
         Address::Tcp(address) => Peer::Tcp(*address),
-        Address::Unix(_) => Peer::Unix,
+        Address::Unix(_) | Address::Shm(_) => Peer::Unix,
     }
 }

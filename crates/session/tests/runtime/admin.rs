@@ -20,7 +20,7 @@ const TOKEN: &str = "correct-horse-battery";
 fn tcp(address: &Address) -> SocketAddr {
     match address {
         Address::Tcp(address) => *address,
-        Address::Unix(_) => panic!("not TCP"),
+        Address::Unix(_) | Address::Shm(_) => panic!("not TCP"),
     }
 }
 

@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_secs(1);
 fn tcp(address: &Address) -> std::net::SocketAddr {
     match address {
         Address::Tcp(address) => *address,
-        Address::Unix(_) => panic!("not TCP"),
+        Address::Unix(_) | Address::Shm(_) => panic!("not TCP"),
     }
 }
 

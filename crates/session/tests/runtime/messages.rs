@@ -39,6 +39,12 @@ fn unix_sockets_echo() {
 }
 
 #[test]
+fn shared_memory_echoes() {
+    let folder = tempfile::tempdir().unwrap();
+    echoes_over(Address::Shm(folder.path().join("socket")));
+}
+
+#[test]
 fn the_server_may_speak_first() {
     let (server, at_server) = recording_server(Settings::default(), loopback());
     let client = Client::new().unwrap();

@@ -99,7 +99,7 @@ fn recording(builder: ServerBuilder<Plain>) -> (Server, Receiver<Event>) {
 fn tcp(address: &Address) -> SocketAddr {
     match address {
         Address::Tcp(address) => *address,
-        Address::Unix(_) => panic!("not TCP"),
+        Address::Unix(_) | Address::Shm(_) => panic!("not TCP"),
     }
 }
 

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, sockopt};
 
 use super::gather::{self, SEND_FLAGS};
-use crate::{Completion, IoCounters, RecvBuf, SendBuf, Stream, Token};
+use crate::{Completion, IoCounters, RecvBuf, SendBuf, Shm, Stream, Token};
 
 /// The events that a connection waits for.
 pub(super) const INTEREST: EventFlags = EventFlags::IN
@@ -43,8 +43,8 @@ const WRITE_EDGES: EventFlags = EventFlags::OUT
 
 /// A buffer in flight and the ticks spent for it so far.
 pub(super) struct Pending<B> {
-    buf: B,
-    ticks: u64,
+    pub(super) buf: B,
+    pub(super) ticks: u64,
 }
 
 impl<B> Pending<B> {
@@ -75,17 +75,30 @@ impl Pending<SendBuf<Mapped>> {
     }
 }
 
+/// What the reactor knows of a stream by shared memory.
+#[derive(Default)]
+pub(super) struct Heat {
+    /// It is among those that each round looks at.
+    pub(super) hot: bool,
+    /// Its peer is asked to wake this side.
+    pub(super) dozes: bool,
+    /// Nothing was there when it was last tried: a round need not try it again, unless it stirs.
+    pub(super) idle: bool,
+}
+
 pub(super) struct Connection {
     /// Shared with [`DirectSend`](super::DirectSend)s only for the time of a call.
     pub(super) stream: Arc<Stream>,
     pub(super) connecting: bool,
-    may_read: bool,
+    pub(super) may_read: bool,
     may_write: bool,
-    eager: bool,
+    pub(super) eager: bool,
     /// It is in the queue of those to be tried.
     pub(super) queued: bool,
     /// It is among those that spinning tries.
     pub(super) listed: bool,
+    /// Of a stream by shared memory only.
+    pub(super) heat: Heat,
     pub(super) recv: Option<Pending<RecvBuf<Mapped>>>,
     pub(super) send: Option<Pending<SendBuf<Mapped>>>,
 }
@@ -102,8 +115,18 @@ impl Connection {
             eager: false,
             queued: false,
             listed: false,
+            heat: Heat::default(),
             recv: None,
             send: None,
+        }
+    }
+
+    /// The stream, if it is by shared memory.
+    #[inline]
+    pub(super) fn shm(&self) -> Option<&Shm> {
+        match &*self.stream {
+            Stream::Shm(stream) => Some(stream),
+            _ => None,
         }
     }
 
@@ -115,6 +138,10 @@ impl Connection {
 
     /// Whether trying now may get anywhere.
     pub(super) fn is_ready(&self) -> bool {
+        if self.shm().is_some() {
+            let works = self.recv.is_some() || self.send.is_some();
+            return self.may_read || (works && !self.heat.idle && !self.connecting);
+        }
         if self.connecting {
             return self.may_write;
         }

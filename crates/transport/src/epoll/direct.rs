@@ -30,6 +30,14 @@ impl DirectSend {
         if span.bytes().is_empty() {
             return Ok(0);
         }
+        if let Stream::Shm(shm) = &*stream {
+            let count = shm.try_send_bytes(span.bytes())?;
+            span.advance(count);
+            return match count {
+                0 => Err(ErrorKind::WouldBlock.into()),
+                _ => Ok(count),
+            };
+        }
         loop {
             match rustix::net::send(&*stream, span.bytes(), SEND_FLAGS) {
                 Ok(count) => {

@@ -23,7 +23,9 @@ impl Epoll {
                 Some(Entry::Listener(_)) => self.run_listener(token, out),
                 Some(Entry::Stream(connection)) => {
                     connection.queued = false;
-                    if connection.connecting {
+                    if connection.shm().is_some() {
+                        self.run_shm(token, out);
+                    } else if connection.connecting {
                         self.finish_connect(token, out);
                     } else {
                         let before = out.len();

@@ -15,6 +15,9 @@ const FEW: usize = 4;
 /// Rounds of tries between two looks at the clock, and at everything else that may have happened.
 const TRIES_PER_LOOK: u32 = 16;
 
+/// The same where streams by shared memory alone are tried, which takes no system calls.
+const TRIES_PER_LOOK_SHM: u32 = 256;
+
 /// What spinning needs to know.
 #[derive(Default)]
 pub(super) struct Spin {
@@ -52,16 +55,17 @@ impl Epoll {
         out: &mut Vec<Completion<Mapped>>,
     ) -> io::Result<bool> {
         let limit = timeout.map_or(self.spin.limit, |most| most.min(self.spin.limit));
-        let tries = if self.few_receivers() {
-            TRIES_PER_LOOK
-        } else {
-            0
+        let tries = match (self.few_receivers(), self.hot.is_empty()) {
+            (true, false) if self.spin.receivers.is_empty() => TRIES_PER_LOOK_SHM,
+            (true, _) => TRIES_PER_LOOK,
+            (false, _) => 0,
         };
         let before = out.len();
         let mut started = None;
         loop {
             for _ in 0..tries {
                 self.try_receivers(out);
+                self.try_hot(out);
                 if self.sleeper.take_awake() {
                     out.push(Completion::Woken);
                 }
@@ -71,6 +75,7 @@ impl Epoll {
             }
             self.look(Some(Duration::ZERO), out)?;
             self.run_round(out);
+            self.try_hot(out);
             if out.len() > before {
                 return Ok(true);
             }

@@ -5,18 +5,20 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where to listen or to connect to. As text: `host:port`, or `unix:` and a path.
+/// Where to listen or to connect to. As text: `host:port`, or `unix:` or `shm:` and a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// An IP address and a port.
     Tcp(SocketAddr),
     /// A socket file.
     Unix(PathBuf),
+    /// A socket file by which both sides hand each other memory, and move bytes by that.
+    Shm(PathBuf),
 }
 
 /// Text that is not an [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no address ({reason}); write host:port, or unix:/path")]
+#[error("`{text}` is no address ({reason}); write host:port, unix:/path, or shm:/path")]
 pub struct AddressError {
     text: String,
     reason: String,
@@ -31,10 +33,15 @@ impl FromStr for Address {
             text: text.into(),
             reason,
         };
-        match text.strip_prefix("unix:") {
-            Some("") => return Err(error("the path is missing".into())),
-            Some(path) => return Ok(Self::Unix(path.into())),
-            None => {}
+        let path = |path: &str| match path {
+            "" => Err(error("the path is missing".into())),
+            path => Ok(PathBuf::from(path)),
+        };
+        if let Some(text) = text.strip_prefix("unix:") {
+            return path(text).map(Self::Unix);
+        }
+        if let Some(text) = text.strip_prefix("shm:") {
+            return path(text).map(Self::Shm);
         }
         if let Ok(address) = text.parse() {
             return Ok(Self::Tcp(address));
@@ -54,6 +61,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Shm(path) => write!(f, "shm:{}", path.display()),
         }
     }
 }
@@ -116,7 +124,13 @@ mod tests {
 
     #[test]
     fn addresses_survive_the_trip_through_text() {
-        for text in ["127.0.0.1:9400", "[::1]:80", "unix:/run/x.sock", "unix:y"] {
+        for text in [
+            "127.0.0.1:9400",
+            "[::1]:80",
+            "unix:/run/x.sock",
+            "unix:y",
+            "shm:/run/x.shm",
+        ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }
@@ -124,12 +138,13 @@ mod tests {
             "unix:/run/x".parse(),
             Ok(Address::Unix(PathBuf::from("/run/x")))
         );
+        assert_eq!("shm:y".parse(), Ok(Address::Shm(PathBuf::from("y"))));
         assert!(matches!("localhost:80".parse(), Ok(Address::Tcp(at)) if at.port() == 80));
     }
 
     #[test]
     fn other_text_is_named_in_the_error() {
-        for text in ["", "unix:", "127.0.0.1", "127.0.0.1:99999"] {
+        for text in ["", "unix:", "shm:", "127.0.0.1", "127.0.0.1:99999"] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")), "{error}");
             assert!(error.contains("host:port"), "{error}");

@@ -1,4 +1,4 @@
-//! One type for listeners and one for streams, each over TCP or a Unix socket. TLS is a layer above.
+//! One type for listeners and one for streams, each over TCP, a Unix socket or shared memory. TLS is a layer above.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::unix::{self, SocketFile};
 use super::{Address, Peer};
+use crate::shm::{Shm, ShmOptions};
 
 /// A socket that accepts connections.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub enum Listener {
     Tcp(TcpListener),
     /// By a socket file. If the listener created that file, it removes it when it is dropped.
     Unix(UnixListener, Option<SocketFile>),
+    /// By a socket file, for streams by shared memory; these have such options.
+    Shm(UnixListener, SocketFile, ShmOptions),
 }
 
 impl Listener {
@@ -31,6 +34,7 @@ impl Listener {
                 let path = address.as_pathname().ok_or(io::ErrorKind::NotFound)?;
                 Ok(Address::Unix(path.to_owned()))
             }
+            Self::Shm(_, file, _) => Ok(Address::Shm(file.path().to_owned())),
         }
     }
 
@@ -48,6 +52,10 @@ impl Listener {
                 let (stream, _) = listener.accept()?;
                 Ok((Stream::Unix(stream), Peer::Unix))
             }
+            Self::Shm(listener, _, options) => {
+                let (stream, _) = listener.accept()?;
+                Ok((Shm::accepted(stream, options).into(), Peer::Unix))
+            }
         }
     }
 
@@ -58,7 +66,9 @@ impl Listener {
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => listener.set_nonblocking(nonblocking),
-            Self::Unix(listener, _) => listener.set_nonblocking(nonblocking),
+            Self::Unix(listener, _) | Self::Shm(listener, ..) => {
+                listener.set_nonblocking(nonblocking)
+            }
         }
     }
 }
@@ -80,7 +90,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Unix(listener, _) | Self::Shm(listener, ..) => listener.as_fd(),
         }
     }
 }
@@ -92,6 +102,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// By a socket file.
     Unix(UnixStream),
+    /// By shared memory.
+    Shm(Box<Shm>),
 }
 
 impl Stream {
@@ -102,11 +114,11 @@ impl Stream {
     pub fn peer(&self) -> io::Result<Peer> {
         match self {
             Self::Tcp(stream) => Ok(Peer::Tcp(stream.peer_addr()?)),
-            Self::Unix(_) => Ok(Peer::Unix),
+            Self::Unix(_) | Self::Shm(_) => Ok(Peer::Unix),
         }
     }
 
-    /// Whether a process is at the other end of a Unix socket that runs as this process's user or as
+    /// Whether a process is at the other end of a Unix socket, or of shared memory, that runs as this process's user or as
     /// root (`SO_PEERCRED`: as it did when it connected or listened). TCP knows no users: true.
     ///
     /// # Errors
@@ -115,6 +127,7 @@ impl Stream {
         match self {
             Self::Tcp(_) => Ok(true),
             Self::Unix(stream) => Ok(unix::is_trusted(unix::user_of_peer(stream)?)),
+            Self::Shm(stream) => Ok(unix::is_trusted(unix::user_of_peer(stream.socket())?)),
         }
     }
 
@@ -127,6 +140,10 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
             Self::Unix(stream) => stream.set_nonblocking(nonblocking),
+            Self::Shm(stream) => {
+                stream.set_nonblocking(nonblocking);
+                Ok(())
+            }
         }
     }
 
@@ -144,10 +161,14 @@ impl Stream {
                 stream.set_read_timeout(timeout)?;
                 stream.set_write_timeout(timeout)
             }
+            Self::Shm(stream) => {
+                stream.socket().set_read_timeout(timeout)?;
+                stream.socket().set_write_timeout(timeout)
+            }
         }
     }
 
-    /// Ends one direction or both.
+    /// Ends one direction or both. By shared memory only sending ends alone; what the peer sends is received all the same.
     ///
     /// # Errors
     /// `NotConnected` when the peer is gone already.
@@ -155,6 +176,14 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),
+            Self::Shm(stream) => match how {
+                Shutdown::Read => Ok(()),
+                Shutdown::Write => stream.end(),
+                Shutdown::Both => {
+                    stream.end()?;
+                    stream.socket().shutdown(how)
+                }
+            },
         }
     }
 }
@@ -164,6 +193,7 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read(into),
             Self::Unix(stream) => stream.read(into),
+            Self::Shm(stream) => Shm::read(stream, into, &mut []),
         }
     }
 
@@ -171,6 +201,11 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read_vectored(into),
             Self::Unix(stream) => stream.read_vectored(into),
+            Self::Shm(stream) => match into {
+                [] => Ok(0),
+                [one] => Shm::read(stream, one, &mut []),
+                [first, second, ..] => Shm::read(stream, first, second),
+            },
         }
     }
 }
@@ -180,6 +215,7 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(from),
             Self::Unix(stream) => stream.write(from),
+            Self::Shm(stream) => Shm::write(stream, from),
         }
     }
 
@@ -187,6 +223,10 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write_vectored(from),
             Self::Unix(stream) => stream.write_vectored(from),
+            Self::Shm(stream) => {
+                let first = from.iter().find(|part| !part.is_empty());
+                first.map_or(Ok(0), |part| Shm::write(stream, part))
+            }
         }
     }
 
@@ -207,12 +247,19 @@ impl From<UnixStream> for Stream {
     }
 }
 
+impl From<Shm> for Stream {
+    fn from(stream: Shm) -> Self {
+        Self::Shm(Box::new(stream))
+    }
+}
+
 impl AsFd for Stream {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+            Self::Shm(stream) => stream.as_fd(),
         }
     }
 }

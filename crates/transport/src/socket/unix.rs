@@ -39,6 +39,11 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn of(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -170,7 +175,7 @@ mod tests {
     fn path(address: &Address) -> &Path {
         match address {
             Address::Unix(path) => path,
-            Address::Tcp(_) => panic!("not a path"),
+            Address::Tcp(_) | Address::Shm(_) => panic!("not a path"),
         }
     }
 

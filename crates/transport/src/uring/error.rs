@@ -25,6 +25,12 @@ pub enum UringError {
 }
 
 impl UringError {
+    /// Says that streams by shared memory are for [`Epoll`](crate::Epoll).
+    pub(super) fn no_shared_memory() -> io::Error {
+        let text = "streams by shared memory need no kernel, and no io_uring: take the reactor on epoll for them";
+        io::Error::new(io::ErrorKind::Unsupported, text)
+    }
+
     /// Of a failed setup.
     pub(super) fn of_setup(error: io::Error) -> Self {
         match Errno::from_io_error(&error) {

@@ -6,7 +6,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use embar_transport::{Completion, Mapped, Reactor, RecvBuf, SendBuf, Store, Stream, Token};
+use embar_transport::{
+    Completion, Mapped, Reactor, RecvBuf, SendBuf, Shm, ShmOptions, Store, Stream, Token,
+};
 
 use crate::Kind;
 
@@ -198,6 +200,24 @@ pub fn tcp_pair() -> (Stream, Stream) {
 /// Both ends of a connection by Unix sockets.
 pub fn unix_pair() -> (Stream, Stream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
+    (ours.into(), theirs.into())
+}
+
+/// Both ends of a connection by shared memory.
+pub fn shm_pair() -> (Stream, Stream) {
+    let options = ShmOptions::default();
+    let (ours, theirs) = Shm::pair(&options, &options).unwrap();
+    (ours.into(), theirs.into())
+}
+
+/// The same, with small rings, and the other end ours.
+pub fn narrow_shm_pair() -> (Stream, Stream) {
+    let options = ShmOptions {
+        ring_bytes: 64 << 10,
+        ring_records: 16,
+        ..ShmOptions::default()
+    };
+    let (theirs, ours) = Shm::pair(&options, &options).unwrap();
     (ours.into(), theirs.into())
 }
 

@@ -13,6 +13,7 @@ mod many;
 mod opening;
 mod receiving;
 mod sending;
+mod shared;
 mod sockets;
 mod waking;
 
@@ -55,6 +56,62 @@ impl Kind for EpollUnix {
 
     fn pair() -> (Stream, Stream) {
         driver::unix_pair()
+    }
+}
+
+struct EpollShm;
+
+impl Kind for EpollShm {
+    type Reactor = Epoll;
+
+    fn make() -> Epoll {
+        EpollTcp::make()
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::shm_pair()
+    }
+}
+
+struct EpollShmNarrow;
+
+impl Kind for EpollShmNarrow {
+    type Reactor = Epoll;
+
+    fn make() -> Epoll {
+        EpollTcp::make()
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::narrow_shm_pair()
+    }
+}
+
+struct EpollShmSpinning;
+
+impl Kind for EpollShmSpinning {
+    type Reactor = Epoll;
+
+    fn make() -> Epoll {
+        EpollSpinning::make()
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::shm_pair()
+    }
+}
+
+struct BlockingShm;
+
+impl Kind for BlockingShm {
+    type Reactor = Blocking;
+
+    fn make() -> Blocking {
+        BlockingTcp::make()
+    }
+
+    fn pair() -> (Stream, Stream) {
+        driver::shm_pair()
     }
 }
 
@@ -258,6 +315,26 @@ macro_rules! conformance_unix {
     };
 }
 
+macro_rules! conformance_shm {
+    ($name:ident, $kind:ty) => {
+        mod $name {
+            tests! { $kind:
+                shared {
+                    a_socket_file_joins_both_sides_by_memory
+                    a_connect_to_a_missing_file_tells_so
+                    a_listener_that_never_says_hello_keeps_a_connect_waiting
+                    a_connect_ends_with_a_listener_that_leaves
+                    a_stranger_on_the_socket_is_refused
+                    a_peer_that_says_nothing_and_leaves_ended
+                    what_was_published_before_the_end_is_received
+                    an_end_without_what_was_sent_being_taken_is_a_reset
+                    a_sleeping_pair_talks
+                }
+            }
+        }
+    };
+}
+
 /// What costs nothing while nothing spins.
 macro_rules! conformance_quiet {
     ($name:ident, $kind:ty) => {
@@ -293,3 +370,11 @@ conformance_unix!(uring_unix, super::UringUnix);
 conformance_quiet!(uring_quiet_unix, super::UringUnix);
 conformance!(uring_tiny, super::UringTiny);
 conformance_tcp!(uring_tiny_tcp, super::UringTiny);
+conformance!(epoll_over_shm, super::EpollShm);
+conformance_shm!(epoll_shm, super::EpollShm);
+conformance_quiet!(epoll_quiet_shm, super::EpollShm);
+conformance!(epoll_over_narrow_shm, super::EpollShmNarrow);
+conformance!(epoll_spinning_over_shm, super::EpollShmSpinning);
+conformance_shm!(epoll_spinning_shm, super::EpollShmSpinning);
+conformance!(blocking_over_shm, super::BlockingShm);
+conformance_shm!(blocking_shm, super::BlockingShm);

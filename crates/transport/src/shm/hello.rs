@@ -1,0 +1,182 @@
+//! What both sides say first, by their socket: how large their outbox is and what else they hand over, with a descriptor
+//! for each.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use super::layout::{MEMORIES_MAX, Sizes, violation};
+
+/// Bytes of a hello.
+pub(super) const HELLO_BYTES: usize = 64;
+
+/// Begins each hello.
+const MAGIC: [u8; 8] = *b"embarshm";
+const VERSION: u32 = 1;
+
+/// Descriptors of a hello at most: the outbox, and what else is handed over.
+const DESCRIPTORS_MAX: usize = 1 + MEMORIES_MAX;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub sizes: Sizes,
+    /// Bytes of each memory that is handed over besides the outbox.
+    pub memories: Vec<u64>,
+}
+
+impl Hello {
+    /// Bytes that the other side is to map.
+    pub fn total_bytes(&self) -> u64 {
+        let memories = self.memories.iter();
+        memories.fold(self.sizes.outbox_bytes(), |sum, len| {
+            sum.saturating_add(*len)
+        })
+    }
+
+    fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        let numbers = [
+            VERSION,
+            self.sizes.records,
+            self.sizes.bytes,
+            self.memories.len() as u32,
+        ];
+        bytes[..8].copy_from_slice(&MAGIC);
+        for (bytes, number) in bytes[8..24].chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        for (bytes, len) in bytes[24..56].chunks_exact_mut(8).zip(&self.memories) {
+            bytes.copy_from_slice(&len.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
+        if bytes[..8] != MAGIC {
+            return Err(violation(
+                "it begins with other bytes: is this the socket of another service?",
+            ));
+        }
+        let number = |at: usize| {
+            let bytes = bytes[at..at + 4].try_into().expect("4 bytes");
+            u32::from_le_bytes(bytes)
+        };
+        if number(8) != VERSION {
+            return Err(violation(format!(
+                "it speaks version {} of it, and this program version {VERSION}",
+                number(8)
+            )));
+        }
+        let sizes = Sizes {
+            records: number(12),
+            bytes: number(16),
+        };
+        let count = number(20) as usize;
+        if !sizes.are_valid() || count > MEMORIES_MAX {
+            return Err(violation(format!(
+                "an outbox of {} records and {} bytes, and {count} memories",
+                sizes.records, sizes.bytes
+            )));
+        }
+        let (lens, _) = bytes[24..56].as_chunks::<8>();
+        let memories = lens[..count].iter().map(|len| u64::from_le_bytes(*len));
+        Ok(Self {
+            sizes,
+            memories: memories.collect(),
+        })
+    }
+
+    /// Says it on a fresh socket, which has room for it.
+    pub fn send(&self, socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let bytes = self.encode();
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+        if sent < bytes.len() {
+            return Err(ErrorKind::WriteZero.into());
+        }
+        Ok(())
+    }
+}
+
+/// A hello that is coming, however it is cut.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// What was heard so far.
+pub(super) enum Heard {
+    /// Not all.
+    Part,
+    /// The other side said nothing and left.
+    Nothing,
+    /// All, with the descriptor of the outbox and those of the other memories.
+    All(Hello, OwnedFd, Vec<OwnedFd>),
+}
+
+impl Incoming {
+    /// Takes what is there, and nothing behind the hello.
+    pub fn receive(&mut self, socket: &UnixStream) -> io::Result<Heard> {
+        while self.bytes.len() < HELLO_BYTES {
+            let mut part = [0; HELLO_BYTES];
+            let left = HELLO_BYTES - self.bytes.len();
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let into = &mut [IoSliceMut::new(&mut part[..left])];
+            let received = match rustix::net::recvmsg(socket, into, &mut ancillary, flags) {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return Ok(Heard::Part),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    self.descriptors.extend(descriptors);
+                }
+            }
+            if received.flags.contains(ReturnFlags::CTRUNC)
+                || self.descriptors.len() > DESCRIPTORS_MAX
+            {
+                return Err(violation("it hands over too many descriptors"));
+            }
+            if received.bytes == 0 && self.bytes.is_empty() {
+                return Ok(Heard::Nothing);
+            }
+            if received.bytes == 0 {
+                return Err(ErrorKind::ConnectionReset.into());
+            }
+            self.bytes.extend_from_slice(&part[..received.bytes]);
+        }
+        self.take()
+    }
+
+    fn take(&mut self) -> io::Result<Heard> {
+        let bytes = self.bytes[..].try_into().expect("a whole hello");
+        let hello = Hello::decode(bytes)?;
+        if self.descriptors.len() != 1 + hello.memories.len() {
+            return Err(violation(format!(
+                "it hands over {} descriptors for an outbox and {} memories",
+                self.descriptors.len(),
+                hello.memories.len()
+            )));
+        }
+        let outbox = self.descriptors.remove(0);
+        let memories = std::mem::take(&mut self.descriptors);
+        Ok(Heard::All(hello, outbox, memories))
+    }
+}

@@ -1,0 +1,183 @@
+//! The side of a connection that takes what the peer published, and trusts none of it.
+//!
+//! Whatever lies in the peer's memory may change at any time. So each word and each record is copied once, and the copy is
+//! checked. What is copied of bytes is whatever was there: whether they are what the peer meant, a checksum says, if
+//! anything does.
+
+use std::io;
+use std::sync::Arc;
+
+use embar_memory::{Foreign, Memory};
+
+use super::layout::{
+    BODY_BYTES, COMMIT_AT, CONSUMED_AT, LINE_BYTES, RECORD_BYTES, Record, Sizes, WITHDRAWN_AT,
+    violation,
+};
+use super::nap::{Bell, ROOM};
+use super::sync::{Ordering, fence};
+
+/// What looking for bytes found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// So many were copied.
+    Bytes(usize),
+    /// None is there.
+    Nothing,
+    /// None is there, and none will come.
+    End,
+}
+
+/// Takes what is in the peer's outbox, and counts in the outbox `own` what it is through with.
+pub(crate) struct Receiver<O: Memory, I: Memory> {
+    own: Arc<O>,
+    peer: Arc<I>,
+    /// Of the peer's outbox.
+    sizes: Sizes,
+    /// What the peer handed over.
+    memories: Box<[Arc<I>]>,
+    /// The number of the record at the front: those before are consumed.
+    next: u64,
+    /// As far as the peer knows.
+    told: u64,
+    /// The record at the front, once it was copied, and how many of its bytes were taken.
+    front: Option<(Record, usize)>,
+    ended: bool,
+    bell: Bell,
+}
+
+impl<O: Memory, I: Memory> Receiver<O, I> {
+    /// Of a fresh outbox of these sizes.
+    ///
+    /// # Panics
+    /// If the peer's memory is shorter than its sizes say.
+    pub fn new(own: Arc<O>, peer: Arc<I>, sizes: Sizes, memories: Box<[Arc<I>]>) -> Self {
+        assert!(peer.len() >= sizes.outbox_bytes(), "a short outbox");
+        Self {
+            own,
+            peer,
+            sizes,
+            memories,
+            next: 0,
+            told: 0,
+            front: None,
+            ended: false,
+            bell: Bell::default(),
+        }
+    }
+
+    /// Whether something is to be taken, be it nonsense. One load.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        if self.front.is_some() || self.ended {
+            return true;
+        }
+        let at = self.sizes.record_at(self.next);
+        self.peer.invalidate(at, RECORD_BYTES);
+        self.peer.load(at + COMMIT_AT) != self.sizes.commit_before(self.next)
+    }
+
+    /// Copies as many bytes as are there and fit, of at most `most`.
+    ///
+    /// # Errors
+    /// `InvalidData` if the peer broke a rule. `ConnectionAborted` if it withdrew what it had referred to. What was copied is
+    /// to be thrown away then, and the connection to be closed.
+    pub fn take(&mut self, into: &mut [u8]) -> io::Result<Taken> {
+        let mut filled = 0;
+        while filled < into.len() && !self.ended {
+            let Some((record, taken)) = self.front()? else {
+                break;
+            };
+            if record == Record::End {
+                self.front = None;
+                self.next += 1;
+                self.ended = true;
+                break;
+            }
+            let count = (record.len() - taken).min(into.len() - filled);
+            self.copy(&record, taken, &mut into[filled..filled + count])?;
+            filled += count;
+            if taken + count == record.len() {
+                self.front = None;
+                self.next += 1;
+            } else {
+                self.front = Some((record, taken + count));
+            }
+        }
+        Ok(match filled {
+            0 if self.ended => Taken::End,
+            0 => Taken::Nothing,
+            _ => Taken::Bytes(filled),
+        })
+    }
+
+    /// The record at the front, copied and checked, and how much of it was taken.
+    fn front(&mut self) -> io::Result<Option<(Record, usize)>> {
+        if self.front.is_none() {
+            let at = self.sizes.record_at(self.next);
+            self.peer.invalidate(at, RECORD_BYTES);
+            // Partner: the sender's store of this word.
+            let commit = self.peer.load(at + COMMIT_AT);
+            if commit == self.sizes.commit_before(self.next) {
+                return Ok(None);
+            }
+            if commit != self.next + 1 {
+                return Err(violation(format!(
+                    "the place of record {} says {commit}",
+                    self.next
+                )));
+            }
+            let mut body = [0; BODY_BYTES];
+            self.peer.read(at, &mut body);
+            let memories = &self.memories;
+            let len_of = |memory| {
+                memories
+                    .get(usize::from(memory))
+                    .map(|it: &Arc<I>| it.len())
+            };
+            self.front = Some((Record::decode(&body, self.sizes, len_of)?, 0));
+        }
+        Ok(self.front)
+    }
+
+    /// Copies bytes of a record that was checked, behind the first `taken`.
+    fn copy(&self, record: &Record, taken: usize, into: &mut [u8]) -> io::Result<()> {
+        let (memory, at) = match *record {
+            Record::Inline { bytes, .. } => {
+                into.copy_from_slice(&bytes[taken..taken + into.len()]);
+                return Ok(());
+            }
+            Record::Bytes { at, .. } => (&self.peer, self.sizes.bytes_at() + u64::from(at)),
+            Record::Reference { memory, at, .. } => (&self.memories[usize::from(memory)], at),
+            Record::End => return Ok(()),
+        };
+        let bytes = Foreign::over(memory, at + taken as u64, into.len());
+        let bytes = bytes.ok_or_else(|| violation("bytes are not where a record says"))?;
+        bytes.invalidate();
+        bytes.copy_to(0, into);
+        if matches!(record, Record::Reference { .. }) {
+            // The copy comes before the look. Partner: the fence in `Sender::withdraw`.
+            fence(Ordering::Acquire);
+            self.peer.invalidate(WITHDRAWN_AT, LINE_BYTES);
+            if self.peer.load(WITHDRAWN_AT) != 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    "the peer withdrew what it had referred to",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer what it may use again. True: it sleeps, and is to be woken for that.
+    pub fn tell(&mut self) -> bool {
+        if self.told == self.next {
+            return false;
+        }
+        self.told = self.next;
+        // Partner: the sender's look. Every copy comes before.
+        self.own.store(CONSUMED_AT, self.next);
+        self.own.write_back(CONSUMED_AT, LINE_BYTES);
+        self.own.fence();
+        self.bell.must_ring(&*self.peer, ROOM, self.next)
+    }
+}

@@ -1,0 +1,514 @@
+//! A connection by shared memory: its socket, its two outboxes, and what both sides need to find each other.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use embar_memory::{Sealed, SealedFile, SealedView};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::hello::{Heard, Hello, Incoming};
+use super::layout::{MEMORIES_MAX, Sizes, violation};
+use super::nap::{Nap, settle};
+use super::receiver::{Receiver, Taken};
+use super::sender::{Sender, WINDOW_BYTES, WINDOW_REFERENCES};
+use crate::SendBuf;
+
+/// Bytes taken by one receive at most, so that a busy peer leaves room for others, and what was copied is in the cache
+/// when it is looked at.
+const RECV_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of the doorbell taken by one call. A peer rings once for each time that this side sleeps.
+pub(crate) const HEAR_BYTES: usize = 64;
+
+/// How connections by shared memory are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShmOptions {
+    /// Bytes of the ring for what is copied to the peer, rounded up to a power of two from 4 KiB to 16 MiB. Default 256 KiB.
+    pub ring_bytes: u32,
+    /// Records of the ring that names to the peer what is there, rounded up to a power of two from 4 to 65,536. Default
+    /// 256.
+    pub ring_records: u32,
+    /// How much of its memory a peer may make this process map, in bytes of address space: its rings and what it hands
+    /// over. A peer that asks for more is refused. Default 512 MiB.
+    pub map_bytes_max: u64,
+    /// Memories that are handed over to the peers of connections that this process makes, at most
+    /// [`MEMORIES_MAX`](super::MEMORIES_MAX). What is sent of them is named to the peer instead of copied.
+    pub memories: Vec<SealedFile>,
+}
+
+impl Default for ShmOptions {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 256 << 10,
+            ring_records: 256,
+            map_bytes_max: 512 << 20,
+            memories: Vec::new(),
+        }
+    }
+}
+
+/// What is kept for the peer until it consumed what was named.
+type Kept = Arc<Vec<u8>>;
+
+/// A connection by shared memory, from the moment at which its sockets are connected.
+///
+/// Two threads may use it at the same time, one to send and one to receive.
+#[derive(Debug)]
+pub struct Shm {
+    socket: UnixStream,
+    options: ShmOptions,
+    greeting: Mutex<Greeting>,
+    link: OnceLock<Link>,
+    /// The other end of the socket is closed: nothing more will be published.
+    gone: AtomicBool,
+    /// That was told with an error once, as sockets do.
+    reset_told: AtomicBool,
+    /// Sending ended before the greeting was over.
+    ends: AtomicBool,
+    blocks: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Greeting {
+    /// The side that connects says hello first.
+    connects: bool,
+    said: Option<(Arc<Sealed>, Sizes)>,
+    heard: Incoming,
+    /// How it failed, for all who ask later.
+    failed: Option<(ErrorKind, String)>,
+}
+
+/// What there is once both sides have said hello.
+struct Link {
+    sender: Mutex<Sender<Sealed, SealedView, Kept>>,
+    receiver: Mutex<Receiver<Sealed, SealedView>>,
+    nap: Mutex<Nap<Sealed>>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+/// No step leaves what it guards half-done when it panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shm {
+    /// The side that connected. It blocks until a reactor takes it.
+    pub(crate) fn connecting(socket: UnixStream, options: &ShmOptions) -> Self {
+        Self::new(socket, options.clone(), true)
+    }
+
+    /// The side that was connected to, which hands no memories over.
+    pub(crate) fn accepted(socket: UnixStream, options: &ShmOptions) -> Self {
+        let options = ShmOptions {
+            memories: Vec::new(),
+            ..options.clone()
+        };
+        Self::new(socket, options, false)
+    }
+
+    /// Both ends of a connection between two parts of this process: the one that connected, and the one that accepted.
+    ///
+    /// # Errors
+    /// When the kernel has no memory or descriptors; as a greeting fails.
+    pub fn pair(connecting: &ShmOptions, accepted: &ShmOptions) -> io::Result<(Self, Self)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let ours = Self::connecting(ours, connecting);
+        let theirs = Self::accepted(theirs, accepted);
+        while !(ours.greet()? && theirs.greet()?) {
+            theirs.greet()?;
+        }
+        Ok((ours, theirs))
+    }
+
+    fn new(socket: UnixStream, options: ShmOptions, connects: bool) -> Self {
+        Self {
+            socket,
+            options,
+            greeting: Mutex::new(Greeting {
+                connects,
+                said: None,
+                heard: Incoming::default(),
+                failed: None,
+            }),
+            link: OnceLock::new(),
+            gone: AtomicBool::new(false),
+            reset_told: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+            blocks: AtomicBool::new(true),
+        }
+    }
+
+    /// The socket beside the memory.
+    pub(crate) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
+        self.blocks.store(!nonblocking, Ordering::Relaxed);
+    }
+
+    pub(super) fn blocks(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether both sides have said hello, as far as [`Shm::greet`] found.
+    #[inline]
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link.get().is_some()
+    }
+
+    /// Goes on with the greeting, as far as it goes without waiting. True: it is over, and bytes can pass.
+    ///
+    /// # Errors
+    /// `InvalidData` if the peer breaks a rule or hands over what is no sealed memory; what the kernel says.
+    pub(crate) fn greet(&self) -> io::Result<bool> {
+        if self.is_linked() {
+            return Ok(true);
+        }
+        let mut greeting = lock(&self.greeting);
+        if let Some((kind, text)) = &greeting.failed {
+            return Err(io::Error::new(*kind, text.clone()));
+        }
+        let done = self.greet_on(&mut greeting);
+        if let Err(error) = &done {
+            // Descriptors that came are of no use.
+            greeting.heard = Incoming::default();
+            greeting.failed = Some((error.kind(), error.to_string()));
+        }
+        done
+    }
+
+    fn greet_on(&self, greeting: &mut Greeting) -> io::Result<bool> {
+        if greeting.connects && greeting.said.is_none() {
+            greeting.said = Some(self.say_hello()?);
+        }
+        let (hello, outbox, memories) = match greeting.heard.receive(&self.socket)? {
+            Heard::Part => return Ok(false),
+            Heard::Nothing if greeting.connects => return Err(ErrorKind::ConnectionReset.into()),
+            Heard::Nothing => {
+                self.gone.store(true, Ordering::Release);
+                return Ok(false);
+            }
+            Heard::All(hello, outbox, memories) => (hello, outbox, memories),
+        };
+        let most = self.options.map_bytes_max;
+        if hello.total_bytes() > most {
+            return Err(violation(format!(
+                "it hands over {} bytes of memory, and the limit is {most}",
+                hello.total_bytes()
+            )));
+        }
+        let peer = Arc::new(SealedView::map(outbox, hello.sizes.outbox_bytes())?);
+        peer.populate()?;
+        let memories = memories
+            .into_iter()
+            .zip(&hello.memories)
+            .map(|(memory, len)| Ok(Arc::new(SealedView::map(memory, *len)?)))
+            .collect::<io::Result<Box<[_]>>>()?;
+        let (own, sizes) = match greeting.said.take() {
+            Some(said) => said,
+            None => self.say_hello()?,
+        };
+        let sender = Sender::new(Arc::clone(&own), Arc::clone(&peer), sizes);
+        let receiver = Receiver::new(Arc::clone(&own), peer, hello.sizes, memories);
+        let link = Link {
+            sender: Mutex::new(sender),
+            receiver: Mutex::new(receiver),
+            nap: Mutex::new(Nap::new(own)),
+        };
+        let link = self.link.get_or_init(|| link);
+        if self.ends.load(Ordering::Acquire) {
+            self.end_on(link);
+        }
+        Ok(true)
+    }
+
+    /// Makes this side's outbox, and hands it over.
+    fn say_hello(&self) -> io::Result<(Arc<Sealed>, Sizes)> {
+        let memories = &self.options.memories;
+        if memories.len() > MEMORIES_MAX {
+            let text = format!(
+                "{} memories to hand over: at most {MEMORIES_MAX}",
+                memories.len()
+            );
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        }
+        let sizes = Sizes::at_least(self.options.ring_records, self.options.ring_bytes);
+        let outbox = Sealed::new(sizes.outbox_bytes())?;
+        let hello = Hello {
+            sizes,
+            memories: memories.iter().map(SealedFile::len).collect(),
+        };
+        let own = outbox.handle();
+        let all = [&own].into_iter().chain(memories);
+        let descriptors: Vec<BorrowedFd<'_>> = all.map(AsFd::as_fd).collect();
+        hello.send(&self.socket, &descriptors)?;
+        Ok((Arc::new(outbox), sizes))
+    }
+
+    /// Receives into `first`, then `second`, what is there: 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing is there. `InvalidData` if the peer broke a rule, `ConnectionAborted` if it withdrew what it had
+    /// named: then what is in the buffers is to be thrown away. `ConnectionReset` once if the peer left without having
+    /// consumed everything.
+    pub(crate) fn try_recv(&self, first: &mut [u8], second: &mut [u8]) -> io::Result<usize> {
+        // Before the look into memory: what it published before it left is seen then.
+        let gone = self.is_gone();
+        if !self.greet()? {
+            return match self.is_gone() {
+                true => Ok(0),
+                false => Err(ErrorKind::WouldBlock.into()),
+            };
+        }
+        let Some(link) = self.link.get() else {
+            return Err(ErrorKind::NotConnected.into());
+        };
+        let mut receiver = lock(&link.receiver);
+        let most = first.len().min(RECV_BYTES_MAX);
+        let mut taken = receiver.take(&mut first[..most])?;
+        if let Taken::Bytes(count) = taken
+            && count == first.len()
+            && !second.is_empty()
+            && let Taken::Bytes(more) = receiver.take(second)?
+        {
+            taken = Taken::Bytes(count + more);
+        }
+        let ring = receiver.tell();
+        drop(receiver);
+        if ring {
+            self.ring();
+        }
+        match taken {
+            Taken::Bytes(count) => {
+                // Who hears that something arrived may use it again, so it must not be kept any more.
+                let mut sender = lock(&link.sender);
+                if sender.kept().0 > 0 {
+                    sender.refresh()?;
+                }
+                Ok(count)
+            }
+            Taken::End => Ok(0),
+            Taken::Nothing if gone => self.end_of(link),
+            Taken::Nothing => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// What a receive says when the peer has left, and all that it published is taken.
+    fn end_of(&self, link: &Link) -> io::Result<usize> {
+        let mut sender = lock(&link.sender);
+        sender.refresh()?;
+        if sender.all_consumed() || self.reset_told.swap(true, Ordering::Relaxed) {
+            return Ok(0);
+        }
+        Err(ErrorKind::ConnectionReset.into())
+    }
+
+    /// Runs `publish` with the sender, and wakes the peer if it sleeps and something was published.
+    fn with_sender(
+        &self,
+        publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let greeted = self.greet()?;
+        let gone = self.is_gone();
+        if !greeted && !gone {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let Some(link) = self.link.get().filter(|_| !gone) else {
+            return Err(ErrorKind::BrokenPipe.into());
+        };
+        let mut sender = lock(&link.sender);
+        if sender.has_ended() {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let count = publish(&mut sender)?;
+        let ring = count > 0 && sender.must_ring();
+        drop(sender);
+        if ring {
+            self.ring();
+        }
+        Ok(count)
+    }
+
+    /// Publishes as much of `buf` as there is room for, and advances it by that; returns how many bytes.
+    ///
+    /// # Errors
+    /// `WouldBlock` before the greeting is over. `BrokenPipe` if the peer left, or sending has ended. `InvalidData` if the peer broke
+    /// a rule.
+    pub(crate) fn try_send(&self, buf: &mut SendBuf) -> io::Result<usize> {
+        if buf.remaining() == 0 {
+            return Ok(0);
+        }
+        self.with_sender(|sender| {
+            let before = buf.remaining();
+            // Once: what the peer consumes meanwhile is for the next call, so that this one ends.
+            let mut looked = false;
+            while buf.remaining() > 0 {
+                let count = buf.with_next(usize::MAX, |bytes| sender.copy(bytes));
+                if count > 0 {
+                    buf.advance(count);
+                } else if looked {
+                    break;
+                } else {
+                    sender.refresh()?;
+                    looked = true;
+                }
+            }
+            Ok(before - buf.remaining())
+        })
+    }
+
+    /// As [`Shm::try_send`], of plain bytes; returns how many were published.
+    pub(crate) fn try_send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.with_sender(|sender| {
+            let mut sent = 0;
+            let mut looked = false;
+            while sent < bytes.len() {
+                let count = sender.copy(&bytes[sent..]);
+                sent += count;
+                if count == 0 && looked {
+                    break;
+                }
+                if count == 0 {
+                    sender.refresh()?;
+                    looked = true;
+                }
+            }
+            Ok(sent)
+        })
+    }
+
+    /// Says that nothing more will be sent.
+    ///
+    /// # Errors
+    /// `NotConnected` if the peer left.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        if self.is_gone() {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        // Under the lock of the greeting, so that one of the two sees the other.
+        let greeting = lock(&self.greeting);
+        self.ends.store(true, Ordering::Release);
+        drop(greeting);
+        if let Some(link) = self.link.get() {
+            self.end_on(link);
+        }
+        Ok(())
+    }
+
+    fn end_on(&self, link: &Link) {
+        let mut sender = lock(&link.sender);
+        sender.end();
+        let ring = sender.must_ring();
+        drop(sender);
+        if ring {
+            self.ring();
+        }
+    }
+
+    /// Ends the connection on this side: nothing more is sent, and nothing is kept for the peer.
+    pub(crate) fn close(&self) {
+        if let Some(link) = self.link.get() {
+            lock(&link.sender).withdraw();
+        }
+    }
+
+    /// Wakes the peer. A socket without room holds a byte that wakes it anyway; one that is closed wakes nobody.
+    fn ring(&self) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::send(&self.socket, &[1], flags);
+    }
+
+    /// Takes what woke this side: how many bytes, at most [`HEAR_BYTES`]. `None` if there are none, or if the peer left, which
+    /// it learns here.
+    pub(crate) fn hear(&self) -> Option<usize> {
+        let mut bytes = [0; HEAR_BYTES];
+        loop {
+            match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+                Ok((count, _)) if count > 0 => return Some(count),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return None,
+                // With an error, if the peer left before it had read what woke it.
+                _ => {
+                    self.gone.store(true, Ordering::Release);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Asks to be woken: for news, or for room. Then [`settle`] is due, and a look whether [it stirs](Shm::stirs).
+    pub(crate) fn doze(&self, news: bool, room: bool) {
+        let Some(link) = self.link.get() else { return };
+        let wanted = self.wanted(link, room);
+        lock(&link.nap).begin(news, wanted);
+    }
+
+    /// Does not ask to be woken any more.
+    pub(crate) fn wake(&self) {
+        if let Some(link) = self.link.get() {
+            lock(&link.nap).end();
+        }
+    }
+
+    /// What the peer is to have consumed. Buffers that are kept are asked for, too, when they are many: their owner may
+    /// wait for them.
+    fn wanted(&self, link: &Link, room: bool) -> Option<u64> {
+        let sender = lock(&link.sender);
+        let (references, bytes) = sender.kept();
+        let many = references >= WINDOW_REFERENCES / 2 || bytes >= WINDOW_BYTES / 2;
+        (room || many).then(|| sender.wanted()).flatten()
+    }
+
+    /// Whether trying to receive, or to send, may get anywhere.
+    #[inline]
+    pub(crate) fn stirs(&self, news: bool, room: bool) -> bool {
+        let Some(link) = self.link.get() else {
+            return false;
+        };
+        if news && lock(&link.receiver).has_news() {
+            return true;
+        }
+        room && {
+            let sender = lock(&link.sender);
+            sender
+                .wanted()
+                .is_none_or(|wanted| sender.has_consumed(wanted))
+        }
+    }
+
+    /// Says that this side sleeps, and whether it may: nothing came meanwhile.
+    pub(super) fn may_sleep(&self, news: bool, room: bool) -> bool {
+        self.doze(news, room);
+        settle();
+        !self.is_gone() && !self.stirs(news, room)
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl AsFd for Shm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
