@@ -39,6 +39,7 @@ mod memory;
 pub mod payload;
 pub mod sealed;
 mod simulated;
+pub mod streaming;
 
 pub use buffer::Buffer;
 pub use cache_line::LINE_BYTES;
