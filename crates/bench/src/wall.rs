@@ -7,6 +7,8 @@
 //!
 //! Of the log's code only the checksum function takes part. The ring is memory of the kind the log lives in, so that
 //! page sizes and placement are the same.
+//!
+//! [`shm`] has the walls of shared memory, without sockets and processes.
 
 mod connection;
 pub mod drive;
@@ -17,6 +19,7 @@ pub mod receiver;
 mod relay;
 mod relaying;
 mod ring;
+pub mod shm;
 pub mod stream;
 mod verifying;
 pub mod wire;

@@ -284,8 +284,8 @@ fn what_does_not_fit_is_refused_with_advice() {
     );
 }
 
-/// Rows of `bench walls` with small rounds and these options, without what was measured.
-fn wall_rows(args: &[&str]) -> Vec<(String, u64, u64, String, bool)> {
+/// `bench walls` with small rounds and these options.
+fn walls(args: &[&str]) -> Value {
     let small = [
         "-s",
         "4MiB",
@@ -298,7 +298,11 @@ fn wall_rows(args: &[&str]) -> Vec<(String, u64, u64, String, bool)> {
         "--region-size",
         "128MiB",
     ];
-    let report = json(&[&["--json", "bench", "walls"][..], &small, args].concat());
+    json(&[&["--json", "bench", "walls"][..], &small, args].concat())
+}
+
+/// Its rows, without what was measured.
+fn wall_rows(report: &Value) -> Vec<(String, u64, u64, String, bool)> {
     let rows = report["rows"].as_array().expect("rows").iter();
     rows.map(|row| {
         assert!(is_positive(&row["wall_gb_per_s"]), "{row}");
@@ -320,8 +324,11 @@ fn wall_rows(args: &[&str]) -> Vec<(String, u64, u64, String, bool)> {
 
 #[test]
 fn bench_walls_has_each_path_beside_its_walls() {
-    let rows = wall_rows(&["--order", "0", "--batch-size", "256KiB"]);
-    let row = |path: &str, wall: &str| (path.to_owned(), 0, 256 << 10, wall.to_owned(), true);
+    let rows = wall_rows(&walls(&["--order", "0", "--batch-size", "256KiB"]));
+    let row = |path: &str, wall: &str| {
+        let is_ours = !path.ends_with("_shm");
+        (path.to_owned(), 0, 256 << 10, wall.to_owned(), is_ours)
+    };
     assert_eq!(
         rows,
         [
@@ -341,13 +348,24 @@ fn bench_walls_has_each_path_beside_its_walls() {
             row("read_unix", "ours unverified"),
             row("e2e_unix", "bare relay"),
             row("e2e_unix", "working relay"),
+            row("publish_shm", "bare"),
+            row("publish_shm", "bare, streamed"),
+            row("publish_shm", "in place"),
+            row("publish_shm", "bare"),
+            row("publish_shm", "bare, streamed"),
+            row("publish_shm", "in place"),
+            row("read_shm", "plain pass"),
+            row("read_shm", "plain pass"),
+            row("e2e_shm", "bare, followed"),
+            row("e2e_shm", "bare, followed"),
         ]
     );
 }
 
 #[test]
 fn bench_walls_compares_orders_and_sizes_on_the_path_that_was_asked_for() {
-    let rows = wall_rows(&["--path", "publish_tcp", "--batch-size", "16KiB,64KiB"]);
+    let report = walls(&["--path", "publish_tcp", "--batch-size", "16KiB,64KiB"]);
+    let rows = wall_rows(&report);
     assert_eq!(rows.len(), 2 * 5);
     for bytes in [16 << 10, 64 << 10] {
         let is_compared = |row: &(String, u64, u64, String, bool)| {
@@ -359,15 +377,41 @@ fn bench_walls_compares_orders_and_sizes_on_the_path_that_was_asked_for() {
 
 #[test]
 fn bench_walls_measures_the_machine_alone() {
-    let rows = wall_rows(&[
+    let report = walls(&[
         "--walls-only",
         "--batch-size",
         "16KiB",
         "--read-threads",
         "2",
     ]);
-    assert_eq!(rows.len(), 2 * 7);
+    let rows = wall_rows(&report);
+    let of_sockets = rows.iter().filter(|row| !row.0.ends_with("_shm"));
+    assert_eq!(of_sockets.count(), 2 * 7);
     assert!(rows.iter().all(|row| !row.4), "{rows:?}");
+}
+
+#[test]
+fn bench_walls_measures_shared_memory_in_two_sizes_of_messages_and_how_long_an_answer_takes() {
+    let report = walls(&["--path", "e2e_shm,ack_shm,delivery_shm", "-m", "1000"]);
+    let sizes = |rows: &Value| -> Vec<u64> {
+        let rows = rows.as_array().expect("rows").iter();
+        let sizes = rows.map(|row| row["message_bytes"].as_u64().expect("a size"));
+        sizes.collect()
+    };
+    assert_eq!(sizes(&report["rows"]), [1000, 64]);
+    let times = report["times"].as_array().expect("times");
+    let walls: Vec<_> = times
+        .iter()
+        .map(|row| [&row["path"], &row["wall"]])
+        .collect();
+    assert_eq!(walls, [["ack_shm", "hand-over"], ["delivery_shm", "ping"]]);
+    for row in times {
+        assert!(is_positive(&row["wall_p50_ns"]), "{row}");
+        assert!(
+            row["wall_p99_ns"].as_f64() >= row["wall_p50_ns"].as_f64(),
+            "{row}"
+        );
+    }
 }
 
 #[test]

@@ -193,26 +193,33 @@ fn log(results: &Results) -> Vec<Comparison> {
     all
 }
 
-/// A path at order 0 beside sockets alone. The tables of the walls have the rest.
+/// A path at order 0 beside sockets or shared memory alone. The tables of the walls have the rest.
 fn beside_wall(row: &BesideWall) -> Option<Comparison> {
-    let (what, sockets) = row.path.split_once('_')?;
+    let (what, carrier) = row.path.split_once('_')?;
     let what = match what {
         "read" => "read back",
         "e2e" => "both at once",
         other => other,
     };
-    let sockets = match sockets {
-        "unix" => "Unix",
-        _ => "TCP",
+    let batches = || format!("{} batches", bytes(row.batch_bytes));
+    let (carrier, of) = match carrier {
+        "unix" => ("Unix", batches()),
+        "shm" => (
+            "shared memory",
+            format!("{} messages", bytes(row.message_bytes)),
+        ),
+        _ => ("TCP", batches()),
     };
-    let beside = match row.wall.as_str() {
-        "bare" => "bare sockets",
-        "bare relay" => "a bare relay",
+    let beside = match (row.wall.as_str(), carrier) {
+        ("bare" | "bare, followed", "shared memory") => "bare shared memory",
+        ("plain pass", _) => "a plain pass",
+        ("bare", _) => "bare sockets",
+        ("bare relay", _) => "a bare relay",
         _ => return None,
     };
     (row.order == 0).then_some(Comparison {
         face: Face::Log,
-        what: format!("{what}, {sockets}, {} batches", bytes(row.batch_bytes)),
+        what: format!("{what}, {carrier}, {of}"),
         ours: format!("{:.2} GB/s", row.ours_gb_per_s?),
         beside: beside.to_owned(),
         speed: row.interval?,

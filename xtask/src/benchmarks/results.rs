@@ -303,6 +303,8 @@ impl From<Spread> for Interval {
 #[derive(Serialize, Deserialize)]
 pub struct BesideWalls {
     pub rows: Vec<BesideWall>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<TimeBesideWall>,
 }
 
 /// A row of it.
@@ -311,6 +313,8 @@ pub struct BesideWall {
     pub path: String,
     pub order: u8,
     pub batch_bytes: u64,
+    #[serde(default = "usual_message_bytes")]
+    pub message_bytes: u64,
     pub wall: String,
     pub wall_gb_per_s: f64,
     /// `null` where only the wall was measured, as its interval.
@@ -318,6 +322,31 @@ pub struct BesideWall {
     pub interval: Option<Interval>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_gb_per_s: Option<f64>,
+}
+
+/// What reports had that did not say it.
+fn usual_message_bytes() -> u64 {
+    1024
+}
+
+/// A row of it whose figures are times.
+#[derive(Serialize, Deserialize)]
+pub struct TimeBesideWall {
+    pub path: String,
+    pub order: u8,
+    pub wall: String,
+    pub wall_p50_ns: f64,
+    pub wall_p99_ns: f64,
+    /// `null` where only the wall was measured, as the other of ours and their interval.
+    pub ours_p50_ns: Option<f64>,
+    pub ours_p99_ns: Option<f64>,
+    pub interval: Option<Interval>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_ns: Option<f64>,
 }
 
 /// `embar bench scale`

@@ -1,38 +1,44 @@
 //! Runs all trials: path by path and size by size, and within each the walls and the log by turns.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use embar_console::context::Context;
 use embar_console::progress::Bar;
-use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample};
+use embar_meter::experiment::{Better, Experiment, ExperimentError, Outcome, Sample};
 use embar_supervise::work::Abort;
 
 use super::ours::Ours;
-use super::plan::{Path, WallsPlan};
+use super::plan::{Carrier, Case, Path, ROUND_TRIPS, SHM_BATCH_BYTES, WallsPlan};
 use super::report::{WallRow, WallsReport};
 use super::rows::{Config, configs, rows};
+use super::times::TimeRow;
 use crate::private_cluster::PrivateCluster;
 use crate::wall::drive::Receivers;
+use crate::wall::shm::drive::SharedMemory;
+use crate::wall::shm::ping::{self, RoundTrips};
 
-/// Starts receiving processes and, unless only walls are wanted, a cluster; measures; ends all of them.
+/// Starts a cluster, unless only walls are measured; measures; ends it.
 pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
-    let wall = plan.wall(Path::PublishTcp, 2 << 20, 1);
-    let receivers = Receivers::start(&wall, context)?;
     let rounds = |ours| Rounds {
         plan: plan.clone(),
-        receivers,
         ours,
         done_bytes: Cell::new(0),
         bar: context.bar("walls", bytes_of(plan)),
         context: context.clone(),
     };
-    if plan.walls_only {
+    let has_ours = |path: &Path| path.client_transport().is_some();
+    if plan.walls_only || !plan.paths.iter().any(has_ours) {
         let rounds = rounds(None);
         return rounds.run(&Abort::default());
     }
     let largest = plan.batch_bytes.iter().max().copied().unwrap_or(0);
-    let cluster_plan = plan.ours(Path::PublishTcp, 0, largest, "walls");
+    let any = Case {
+        path: Path::PublishTcp,
+        batch_bytes: largest.max(SHM_BATCH_BYTES),
+        message_bytes: plan.message_bytes,
+    };
+    let cluster_plan = plan.ours(any, 0, "walls");
     let mut private = PrivateCluster::start("bench-", &cluster_plan, true, context)?;
     let rounds = rounds(Some(Ours::new(plan, &private, context)));
     let report = private
@@ -44,87 +50,181 @@ pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
 
 /// Bytes of all trials together.
 fn bytes_of(plan: &WallsPlan) -> u64 {
-    let configs = |path: &Path| configs(*path, &plan.orders, plan.walls_only).len();
-    let configs: usize = plan.paths.iter().map(configs).sum();
-    let trials = configs * plan.batch_bytes.len() * (plan.warmup + plan.trials);
-    trials as u64 * plan.total_bytes
+    let cases = plan.cases();
+    let configs = |case: &Case| configs(case.path, &plan.orders, plan.walls_only).len();
+    let configs: usize = cases.iter().map(configs).sum();
+    (configs * (plan.warmup + plan.trials)) as u64 * plan.total_bytes
 }
 
 struct Rounds {
     plan: WallsPlan,
-    receivers: Receivers,
     ours: Option<Ours>,
     done_bytes: Cell<u64>,
     bar: Box<dyn Bar>,
     context: Context,
 }
 
+/// What the walls of a case need. It takes as much memory as the log has, so it is there while it is used.
+enum Walls {
+    Sockets(Receivers),
+    Shm(SharedMemory),
+}
+
 impl Rounds {
     fn run(&self, abort: &Abort) -> Result<WallsReport> {
-        let mut measured = Vec::new();
-        for &path in &self.plan.paths {
-            for &batch_bytes in &self.plan.batch_bytes {
-                for row in self.group(path, batch_bytes, abort)? {
-                    self.context.note(&row);
-                    measured.push(row);
-                }
+        let mut report = WallsReport::new(&self.plan);
+        let cases = self.plan.cases();
+        for cases in cases.chunk_by(|one, next| is_shm(one) == is_shm(next)) {
+            let walls = self.walls(cases[0])?;
+            for &case in cases {
+                self.group(case, &walls, &mut report, abort)?;
             }
         }
-        Ok(WallsReport::new(&self.plan, measured))
+        Ok(report)
     }
 
-    /// One path with batches of one size.
-    fn group(&self, path: Path, batch_bytes: u32, abort: &Abort) -> Result<Vec<WallRow>> {
+    fn walls(&self, case: Case) -> Result<Walls> {
+        match case.path.carrier() {
+            Carrier::Sockets(transport) => {
+                let plan = self.plan.wall(case, transport, 1);
+                Ok(Walls::Sockets(Receivers::start(&plan, &self.context)?))
+            }
+            Carrier::Shm => {
+                let (ring_bytes, interrupt) = (self.plan.region_bytes, &self.context.interrupt);
+                let memory = SharedMemory::new(ring_bytes, SHM_BATCH_BYTES, interrupt);
+                Ok(Walls::Shm(
+                    memory.context("cannot make the ring of the walls")?,
+                ))
+            }
+        }
+    }
+
+    /// One path with batches and messages of one size.
+    fn group(
+        &self,
+        case: Case,
+        walls: &Walls,
+        report: &mut WallsReport,
+        abort: &Abort,
+    ) -> Result<()> {
+        let path = case.path;
         let configs = configs(path, &self.plan.orders, self.plan.walls_only);
+        let ours = self.ours.as_ref();
+        let ours = ours.filter(|_| path.client_transport().is_some());
         let mut read_threads = 1;
-        if let Some(ours) = &self.ours {
-            ours.begin(path, batch_bytes, abort)?;
-            if self.plan.read_threads.is_none() && path.is_read() {
+        if let Some(ours) = ours {
+            ours.begin(case, abort)?;
+            let sockets = matches!(walls, Walls::Sockets(_));
+            if sockets && self.plan.read_threads.is_none() && path.is_read() {
                 read_threads = ours.receiving_threads(path, abort)?;
             }
         }
-        let wall_plan = self.plan.wall(path, batch_bytes, read_threads);
-        let outcome = Experiment::new(configs.iter().map(|config| format!("{config:?}")))
-            .unit("MiB/s")
+        let group = Group {
+            rounds: self,
+            case,
+            walls,
+            read_threads,
+            abort,
+            slow_ns: RefCell::new(vec![Vec::new(); configs.len()]),
+        };
+        let outcome = group.run(&configs)?;
+        if let Some(ours) = ours {
+            ours.end(path)?;
+        }
+        for row in rows(case, &configs) {
+            if path.is_timed() {
+                let slow_ns = group.slow_ns.borrow();
+                let row = TimeRow::of(case, &row, &outcome, &slow_ns)?;
+                self.context.note(&row);
+                report.times.push(row);
+            } else {
+                let row = WallRow::of(case, &row, &outcome)?;
+                self.context.note(&row);
+                report.rows.push(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_shm(case: &Case) -> bool {
+    case.path.carrier() == Carrier::Shm
+}
+
+/// The trials of one case.
+struct Group<'a> {
+    rounds: &'a Rounds,
+    case: Case,
+    walls: &'a Walls,
+    read_threads: u16,
+    abort: &'a Abort,
+    /// What 99 of 100 round trips do not exceed, of each configuration and trial.
+    slow_ns: RefCell<Vec<Vec<f64>>>,
+}
+
+impl Group<'_> {
+    fn run(&self, configs: &[Config]) -> Result<Outcome> {
+        let Rounds { plan, .. } = self.rounds;
+        let timed = self.case.path.is_timed();
+        let (unit, better) = if timed {
+            ("ns", Better::Lower)
+        } else {
+            ("MiB/s", Better::Higher)
+        };
+        Experiment::new(configs.iter().map(|config| format!("{config:?}")))
+            .unit(unit)
+            .better(better)
             .rotating()
-            .warmup(self.plan.warmup)
-            .trials(self.plan.trials)
-            .run(|index, _| {
-                abort.check()?;
-                let rate = match (configs[index], &self.ours) {
-                    (Config::Wall(wall), _) => self.receivers.run(wall, &wall_plan)?,
-                    (Config::Ours { order, verified }, Some(ours)) => {
-                        ours.trial(path, order, batch_bytes, verified, abort)?
+            .warmup(plan.warmup)
+            .trials(plan.trials)
+            .run(|index, trial| {
+                self.abort.check()?;
+                let value = if timed {
+                    let times = self.round_trips(configs[index])?;
+                    if !trial.warmup {
+                        self.slow_ns.borrow_mut()[index].push(times.p99_ns);
                     }
-                    (ours, None) => return Err(anyhow!("{ours:?} has no cluster")),
+                    times.p50_ns
+                } else {
+                    self.rate(configs[index])?
                 };
-                self.done_bytes
-                    .set(self.done_bytes.get() + self.plan.total_bytes);
-                self.bar.set(self.done_bytes.get());
-                Ok(Sample::from(rate))
+                let done = self.rounds.done_bytes.get() + plan.total_bytes;
+                self.rounds.done_bytes.set(done);
+                self.rounds.bar.set(done);
+                Ok(Sample::from(value))
             })
             .map_err(|error: ExperimentError<anyhow::Error>| match error {
                 ExperimentError::Trial { trial, cause, .. } => {
-                    cause.context(format!("{}, {trial}", path.name()))
+                    cause.context(format!("{}, {trial}", self.case.path.name()))
                 }
                 other => anyhow!("{other}"),
-            })?;
-        if let Some(ours) = &self.ours {
-            ours.end(path)?;
-        }
-        self.rows(path, batch_bytes, &configs, &outcome)
+            })
     }
 
-    fn rows(
-        &self,
-        path: Path,
-        batch_bytes: u32,
-        configs: &[Config],
-        outcome: &Outcome,
-    ) -> Result<Vec<WallRow>> {
-        rows(batch_bytes, configs)
-            .iter()
-            .map(|row| WallRow::of(path, batch_bytes, row, outcome))
-            .collect()
+    /// MiB/s of one trial.
+    fn rate(&self, config: Config) -> Result<f64> {
+        let Rounds { plan, ours, .. } = self.rounds;
+        match (config, self.walls, ours) {
+            (Config::Wall(wall), Walls::Sockets(receivers), _) => {
+                let Carrier::Sockets(transport) = self.case.path.carrier() else {
+                    return Err(anyhow!("{wall:?} has no sockets"));
+                };
+                receivers.run(wall, &plan.wall(self.case, transport, self.read_threads))
+            }
+            (Config::Shm(wall), Walls::Shm(memory), _) => {
+                memory.run(wall, &plan.shm_wall(self.case))
+            }
+            (Config::Ours { order, verified }, _, Some(ours)) => {
+                ours.trial(self.case, order, verified, self.abort)
+            }
+            (other, ..) => Err(anyhow!("{other:?} has nothing to run on")),
+        }
+    }
+
+    fn round_trips(&self, config: Config) -> Result<RoundTrips> {
+        match config {
+            Config::Ping(ping) => ping::measure(ping, ROUND_TRIPS, &self.rounds.context.interrupt),
+            other => Err(anyhow!("{other:?} has no round trips")),
+        }
     }
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use embar_client::{Start, Subscriber, Transport};
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
 use embar_supervise::work::Abort;
 
-use super::plan::{Direction, Path, WallsPlan};
+use super::plan::{Case, Direction, Path, WallsPlan};
 use crate::e2e::E2eJob;
 use crate::plan::BenchPlan;
 use crate::private_cluster::PrivateCluster;
@@ -52,11 +52,11 @@ impl Ours {
         }
     }
 
-    /// Prepares trials of `path`: what is to be read must be there.
-    pub fn begin(&self, path: Path, batch_bytes: u32, abort: &Abort) -> Result<()> {
-        if path.is_read() {
+    /// Prepares trials of `case`: what is to be read must be there.
+    pub fn begin(&self, case: Case, abort: &Abort) -> Result<()> {
+        if case.path.is_read() {
             for &order in &self.plan.orders {
-                let plan = self.plan_of(path, order, batch_bytes);
+                let plan = self.plan_of(case, order);
                 self.publish(&plan, true, abort)?;
                 retained::check(&self.connector, &plan)?;
             }
@@ -84,7 +84,7 @@ impl Ours {
             .first()
             .context("there is an order level")?;
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
-            .transport(path.client_transport())
+            .transport(path.client_transport().unwrap_or_default())
             .topic(topic(*order))
             .from(Start::Earliest)
             .until_end(true)
@@ -102,16 +102,9 @@ impl Ours {
     }
 
     /// Runs one trial; returns MiB/s. `verified`: each message that is read is verified, too.
-    pub fn trial(
-        &self,
-        path: Path,
-        order: u32,
-        batch_bytes: u32,
-        verified: bool,
-        abort: &Abort,
-    ) -> Result<f64> {
-        let plan = self.plan_of(path, order, batch_bytes);
-        match path.direction() {
+    pub fn trial(&self, case: Case, order: u32, verified: bool, abort: &Abort) -> Result<f64> {
+        let plan = self.plan_of(case, order);
+        match case.path.direction() {
             Direction::Publish => {
                 let rate = self.publish(&plan, false, abort)?;
                 self.delete(&plan.topic)?;
@@ -123,11 +116,14 @@ impl Ours {
                 self.delete(&plan.topic)?;
                 Ok(rate)
             }
+            Direction::Ack | Direction::Delivery => {
+                bail!("{} has times, and no rate", case.path.name())
+            }
         }
     }
 
-    fn plan_of(&self, path: Path, order: u32, batch_bytes: u32) -> BenchPlan {
-        self.plan.ours(path, order, batch_bytes, &topic(order))
+    fn plan_of(&self, case: Case, order: u32) -> BenchPlan {
+        self.plan.ours(case, order, &topic(order))
     }
 
     /// The way to the cluster for the clients of a plan.

@@ -8,13 +8,22 @@ use serde::Serialize;
 use crate::plan::{BenchPlan, Metering};
 use crate::stamp::STAMP_BYTES;
 use crate::wall::drive::WallPlan;
+use crate::wall::shm::drive::ShmPlan;
+use crate::wall::shm::messages::Shape;
 use crate::wall::stream::Transport;
 use crate::wall::wire::BATCH_HEAD_BYTES;
 
 /// Largest batch: a receiving process hands out its ring in blocks of so many bytes.
 const BATCH_BYTES_MAX: u32 = 16 << 20;
+/// Round trips of a trial that is timed.
+pub const ROUND_TRIPS: u64 = 20_000;
 
-/// Where bytes go, over which sockets.
+/// Bytes of a batch in shared memory: as much as is handed over at once at most.
+pub const SHM_BATCH_BYTES: u32 = 256 << 10;
+/// In shared memory messages of this size are measured, too: there a message costs more than its bytes do.
+pub const SMALL_MESSAGE_BYTES: u32 = 64;
+
+/// Where bytes go, and what carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -31,6 +40,25 @@ pub enum Path {
     ReadUnix,
     /// As `E2eTcp`, over Unix sockets.
     E2eUnix,
+    /// As `PublishTcp`, through shared memory.
+    PublishShm,
+    /// As `ReadTcp`, in shared memory.
+    ReadShm,
+    /// As `E2eTcp`, through shared memory.
+    E2eShm,
+    /// The time from a message to its acknowledgement, through shared memory.
+    AckShm,
+    /// The time from a message to its delivery, through shared memory.
+    DeliveryShm,
+}
+
+/// What carries the bytes of a [`Path`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Sockets of this kind.
+    Sockets(Transport),
+    /// Memory that both sides map.
+    Shm,
 }
 
 /// The part of a [`Path`] that says where bytes go.
@@ -42,17 +70,37 @@ pub enum Direction {
     Read,
     /// Through it.
     E2e,
+    /// One message into it, and its acknowledgement back.
+    Ack,
+    /// One message through it.
+    Delivery,
+}
+
+/// What is measured in one go: trials of it alternate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Where bytes go.
+    pub path: Path,
+    /// Bytes of a batch.
+    pub batch_bytes: u32,
+    /// Bytes of a message.
+    pub message_bytes: u32,
 }
 
 impl Path {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::PublishTcp,
         Self::ReadTcp,
         Self::E2eTcp,
         Self::PublishUnix,
         Self::ReadUnix,
         Self::E2eUnix,
+        Self::PublishShm,
+        Self::ReadShm,
+        Self::E2eShm,
+        Self::AckShm,
+        Self::DeliveryShm,
     ];
 
     /// As it is written in reports and options.
@@ -64,15 +112,22 @@ impl Path {
             Self::PublishUnix => "publish_unix",
             Self::ReadUnix => "read_unix",
             Self::E2eUnix => "e2e_unix",
+            Self::PublishShm => "publish_shm",
+            Self::ReadShm => "read_shm",
+            Self::E2eShm => "e2e_shm",
+            Self::AckShm => "ack_shm",
+            Self::DeliveryShm => "delivery_shm",
         }
     }
 
     /// Where its bytes go.
     pub fn direction(self) -> Direction {
         match self {
-            Self::PublishTcp | Self::PublishUnix => Direction::Publish,
-            Self::ReadTcp | Self::ReadUnix => Direction::Read,
-            Self::E2eTcp | Self::E2eUnix => Direction::E2e,
+            Self::PublishTcp | Self::PublishUnix | Self::PublishShm => Direction::Publish,
+            Self::ReadTcp | Self::ReadUnix | Self::ReadShm => Direction::Read,
+            Self::E2eTcp | Self::E2eUnix | Self::E2eShm => Direction::E2e,
+            Self::AckShm => Direction::Ack,
+            Self::DeliveryShm => Direction::Delivery,
         }
     }
 
@@ -81,19 +136,28 @@ impl Path {
         self.direction() == Direction::Read
     }
 
-    /// What the log's clients are told to take.
-    pub fn client_transport(self) -> embar_client::Transport {
-        match self.transport() {
-            Transport::Tcp => embar_client::Transport::Tcp,
-            Transport::Unix => embar_client::Transport::Unix,
+    /// Whether its figures are times, and not rates.
+    pub fn is_timed(self) -> bool {
+        matches!(self.direction(), Direction::Ack | Direction::Delivery)
+    }
+
+    /// What the log's clients are told to take; `None` where they cannot go this way.
+    pub fn client_transport(self) -> Option<embar_client::Transport> {
+        match self.carrier() {
+            Carrier::Sockets(Transport::Tcp) => Some(embar_client::Transport::Tcp),
+            Carrier::Sockets(Transport::Unix) => Some(embar_client::Transport::Unix),
+            Carrier::Shm => None,
         }
     }
 
     /// What carries its bytes.
-    pub fn transport(self) -> Transport {
+    pub fn carrier(self) -> Carrier {
         match self {
-            Self::PublishTcp | Self::ReadTcp | Self::E2eTcp => Transport::Tcp,
-            Self::PublishUnix | Self::ReadUnix | Self::E2eUnix => Transport::Unix,
+            Self::PublishTcp | Self::ReadTcp | Self::E2eTcp => Carrier::Sockets(Transport::Tcp),
+            Self::PublishUnix | Self::ReadUnix | Self::E2eUnix => Carrier::Sockets(Transport::Unix),
+            Self::PublishShm | Self::ReadShm | Self::E2eShm | Self::AckShm | Self::DeliveryShm => {
+                Carrier::Shm
+            }
         }
     }
 }
@@ -105,9 +169,9 @@ pub struct WallsPlan {
     pub paths: Vec<Path>,
     /// Order levels of topics.
     pub orders: Vec<u32>,
-    /// Bytes of a batch.
+    /// Bytes of a batch over sockets.
     pub batch_bytes: Vec<u32>,
-    /// Bytes of a message.
+    /// Bytes of a message; through shared memory, messages of 64 bytes are measured as well.
     pub message_bytes: u32,
     /// Bytes of all values of one trial.
     pub total_bytes: u64,
@@ -162,6 +226,16 @@ impl WallsPlan {
         if self.total_bytes < u64::from(largest) {
             return wrong(&["total_bytes"], "this is less than one batch");
         }
+        let is_shm = |path: &Path| path.carrier() == Carrier::Shm;
+        if self.paths.iter().any(is_shm)
+            && Shape::new(SHM_BATCH_BYTES, self.message_bytes).is_none()
+        {
+            let why = format!(
+                "through shared memory a batch has at most {}: choose smaller messages, or paths over sockets",
+                Size(SHM_BATCH_BYTES.into())
+            );
+            return wrong(&["message_bytes"], &why);
+        }
         let is_read = self.paths.iter().any(|path| path.is_read());
         let retained = self.total_bytes * self.orders.len() as u64;
         if is_read && !self.walls_only && retained > self.region_bytes / 10 * 6 {
@@ -174,19 +248,45 @@ impl WallsPlan {
         Ok(())
     }
 
+    /// All that is measured, one after the other.
+    pub fn cases(&self) -> Vec<Case> {
+        let of = |path: Path| {
+            let case = move |batch_bytes, message_bytes| Case {
+                path,
+                batch_bytes,
+                message_bytes,
+            };
+            let all: Vec<Case> = match path.carrier() {
+                Carrier::Sockets(_) => {
+                    let sizes = self.batch_bytes.iter();
+                    sizes.map(|size| case(*size, self.message_bytes)).collect()
+                }
+                Carrier::Shm if path.is_timed() => vec![case(SHM_BATCH_BYTES, self.message_bytes)],
+                Carrier::Shm => {
+                    let mut sizes = vec![self.message_bytes, SMALL_MESSAGE_BYTES];
+                    sizes.dedup();
+                    let of_size = |message_bytes| case(SHM_BATCH_BYTES, message_bytes);
+                    sizes.into_iter().map(of_size).collect()
+                }
+            };
+            all
+        };
+        self.paths.iter().flat_map(|path| of(*path)).collect()
+    }
+
     /// The trial of the log with these parameters.
-    pub fn ours(&self, path: Path, order: u32, batch_bytes: u32, topic: &str) -> BenchPlan {
-        let messages = self.total_bytes / u64::from(self.message_bytes);
+    pub fn ours(&self, case: Case, order: u32, topic: &str) -> BenchPlan {
+        let messages = self.total_bytes / u64::from(case.message_bytes);
         BenchPlan {
             topic: topic.to_owned(),
-            message_bytes: self.message_bytes,
+            message_bytes: case.message_bytes,
             messages,
-            total_bytes: messages * u64::from(self.message_bytes),
+            total_bytes: messages * u64::from(case.message_bytes),
             order,
             acks: 1,
             threads_per_broker: self.threads_per_broker,
             publishers: 1,
-            batch_bytes,
+            batch_bytes: case.batch_bytes,
             brokers: self.brokers,
             data_brokers: self.data_brokers,
             network_threads: self.network_threads,
@@ -195,22 +295,30 @@ impl WallsPlan {
             trials: self.trials,
             warmup: self.warmup,
             metering: Metering::On,
-            transport: path.client_transport(),
+            transport: case.path.client_transport().unwrap_or_default(),
         }
     }
 
-    /// The trial of a wall beside it. `read_threads` is what a subscriber has.
-    pub fn wall(&self, path: Path, batch_bytes: u32, read_threads: u16) -> WallPlan {
+    /// The trial of a wall over sockets beside it. `read_threads` is what a subscriber has.
+    pub fn wall(&self, case: Case, transport: Transport, read_threads: u16) -> WallPlan {
         WallPlan {
-            transport: path.transport(),
+            transport,
             receivers: self.data_brokers,
             connections_per_receiver: self.threads_per_broker as u16,
             read_connections_per_receiver: self.read_connections,
             read_threads: self.read_threads.unwrap_or(read_threads),
-            batch_bytes,
-            message_bytes: self.message_bytes,
+            batch_bytes: case.batch_bytes,
+            message_bytes: case.message_bytes,
             total_bytes: self.total_bytes,
             ring_bytes: self.region_bytes,
+        }
+    }
+
+    /// The trial of a wall in shared memory beside it.
+    pub fn shm_wall(&self, case: Case) -> ShmPlan {
+        ShmPlan {
+            message_bytes: case.message_bytes,
+            total_bytes: self.total_bytes,
         }
     }
 
@@ -283,6 +391,35 @@ pub(super) mod tests {
         }
         full.walls_only = true;
         assert!(full.validate().is_ok(), "the walls keep nothing");
+    }
+
+    #[test]
+    fn a_message_must_fit_into_what_is_handed_over_in_shared_memory() {
+        let mut large = plan();
+        large.message_bytes = 1 << 20;
+        large.batch_bytes = vec![2 << 20];
+        let error = large.validate().expect_err("too large");
+        assert!(error.settings.contains(&"message_bytes"), "{error}");
+        large.paths.retain(|path| path.carrier() != Carrier::Shm);
+        assert!(large.validate().is_ok(), "sockets take it");
+    }
+
+    #[test]
+    fn sizes_of_batches_are_for_sockets_and_small_messages_for_shared_memory() {
+        let cases = plan().cases();
+        let of = |wanted: Path| -> Vec<(u32, u32)> {
+            let cases = cases.iter().filter(|case| case.path == wanted);
+            cases
+                .map(|case| (case.batch_bytes, case.message_bytes))
+                .collect()
+        };
+        assert_eq!(of(Path::ReadTcp), [(2 << 20, 1024), (16 << 10, 1024)]);
+        assert_eq!(of(Path::PublishShm), [(256 << 10, 1024), (256 << 10, 64)]);
+        assert_eq!(of(Path::AckShm), [(256 << 10, 1024)]);
+        let mut small = plan();
+        small.message_bytes = 64;
+        small.paths = vec![Path::ReadShm];
+        assert_eq!(small.cases().len(), 1, "no size twice");
     }
 
     #[test]

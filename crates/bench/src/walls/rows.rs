@@ -1,7 +1,9 @@
 //! What is measured by turns for one path and one size of batches, and which of it is compared with what.
 
-use super::plan::{Direction, Path};
+use super::plan::{Carrier, Case, Direction, Path, SMALL_MESSAGE_BYTES};
 use crate::wall::drive::Wall;
+use crate::wall::shm::drive::ShmWall;
+use crate::wall::shm::ping::Ping;
 
 /// Sizes of batches for which we have an aim.
 const LARGE_BATCH_BYTES: u32 = 2 << 20;
@@ -10,8 +12,12 @@ const SMALL_BATCH_BYTES: u32 = 16 << 10;
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Config {
-    /// What the machine allows.
+    /// What the machine allows over sockets.
     Wall(Wall),
+    /// What it allows in shared memory.
+    Shm(ShmWall),
+    /// How fast two processors answer each other.
+    Ping(Ping),
     /// The log.
     Ours {
         /// Order level of the topic.
@@ -32,19 +38,30 @@ pub struct Row {
     pub baseline: usize,
     /// Place of ours among them; `None` where only walls are measured.
     pub changed: Option<usize>,
-    /// The least ratio that we aim at.
-    pub target: Option<f64>,
+    /// What we aim at.
+    pub aim: Aim,
+}
+
+/// What we aim at: at least so much, or at most where figures are times.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Aim {
+    /// Ours divided by the wall.
+    pub ratio: Option<f64>,
+    /// Ours alone: GB (10^9 bytes) of message values per second, or nanoseconds.
+    pub ours: Option<f64>,
+}
+
+impl Config {
+    /// Whether it is not the log.
+    fn is_wall(self) -> bool {
+        !matches!(self, Self::Ours { .. })
+    }
 }
 
 /// What is measured of `path`, the walls first.
 pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
-    let walls: &[Wall] = match path.direction() {
-        Direction::Publish => &[Wall::PublishBare, Wall::PublishWorking],
-        Direction::Read => &[Wall::ReadBare, Wall::ReadWorking, Wall::ReadVerified],
-        Direction::E2e => &[Wall::RelayBare, Wall::RelayWorking],
-    };
-    let mut configs: Vec<Config> = walls.iter().copied().map(Config::Wall).collect();
-    if walls_only {
+    let mut configs = walls(path);
+    if walls_only || path.client_transport().is_none() {
         return configs;
     }
     for &order in orders {
@@ -62,33 +79,54 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
     configs
 }
 
+fn walls(path: Path) -> Vec<Config> {
+    let sockets = |walls: &[Wall]| walls.iter().copied().map(Config::Wall).collect();
+    let shm = |walls: &[ShmWall]| walls.iter().copied().map(Config::Shm).collect();
+    match (path.direction(), path.carrier()) {
+        (Direction::Publish, Carrier::Sockets(_)) => {
+            sockets(&[Wall::PublishBare, Wall::PublishWorking])
+        }
+        (Direction::Read, Carrier::Sockets(_)) => {
+            sockets(&[Wall::ReadBare, Wall::ReadWorking, Wall::ReadVerified])
+        }
+        (Direction::E2e, Carrier::Sockets(_)) => sockets(&[Wall::RelayBare, Wall::RelayWorking]),
+        (Direction::Publish, Carrier::Shm) => shm(&[
+            ShmWall::PublishBare,
+            ShmWall::PublishStreamed,
+            ShmWall::PublishInPlace,
+        ]),
+        (Direction::Read, Carrier::Shm) => shm(&[ShmWall::Pass]),
+        (Direction::E2e, Carrier::Shm) => shm(&[ShmWall::PublishFollowed]),
+        (Direction::Ack, _) => vec![Config::Ping(Ping::HandOver)],
+        (Direction::Delivery, _) => vec![Config::Ping(Ping::Line)],
+    }
+}
+
 /// The rows that these configurations give.
-pub fn rows(batch_bytes: u32, configs: &[Config]) -> Vec<Row> {
+pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
     let place = |config: Config| configs.iter().position(|other| *other == config);
     let mut rows = Vec::new();
-    for (baseline, config) in configs.iter().enumerate() {
-        if let Config::Wall(wall) = config {
-            let ours = configs
-                .iter()
-                .enumerate()
-                .filter_map(|(place, config)| match config {
-                    Config::Ours { order, verified } => {
-                        (*verified == counts_verified(*wall)).then_some((place, *order))
-                    }
-                    Config::Wall(_) => None,
-                });
-            let row = |changed, order| Row {
-                wall: name(*wall),
-                order,
-                baseline,
-                changed,
-                target: target(*wall, batch_bytes),
-            };
-            let before = rows.len();
-            rows.extend(ours.map(|(place, order)| row(Some(place), order)));
-            if rows.len() == before {
-                rows.push(row(None, 0));
-            }
+    for (baseline, config) in configs.iter().enumerate().filter(|it| it.1.is_wall()) {
+        let ours = configs
+            .iter()
+            .enumerate()
+            .filter_map(|(place, other)| match other {
+                Config::Ours { order, verified } => {
+                    (*verified == counts_verified(*config)).then_some((place, *order))
+                }
+                _ => None,
+            });
+        let row = |changed, order| Row {
+            wall: name(*config),
+            order,
+            baseline,
+            changed,
+            aim: aim(*config, case, order),
+        };
+        let before = rows.len();
+        rows.extend(ours.map(|(place, order)| row(Some(place), order)));
+        if rows.len() == before {
+            rows.push(row(None, 0));
         }
     }
     rows.sort_by_key(|row| row.order);
@@ -101,16 +139,20 @@ pub fn rows(batch_bytes: u32, configs: &[Config]) -> Vec<Row> {
                 order,
                 baseline,
                 changed: verified,
-                target: None,
+                aim: Aim::default(),
             });
         }
         if let (Some(baseline), Some(_), true) = (place(ours(0, true)), verified, order > 0) {
+            let ratio = if case.path.is_timed() { 2.0 } else { 0.95 };
             rows.push(Row {
                 wall: ORDER_0,
                 order,
                 baseline,
                 changed: verified,
-                target: (order == 5).then_some(0.95),
+                aim: Aim {
+                    ratio: (order == 5).then_some(ratio),
+                    ours: None,
+                },
             });
         }
     }
@@ -122,20 +164,71 @@ pub const ORDER_0: &str = "order 0";
 /// A row with this wall says what the bench's own check of each message costs.
 pub const WITHOUT_CHECK: &str = "ours unverified";
 
-fn name(wall: Wall) -> &'static str {
+fn name(wall: Config) -> &'static str {
     match wall {
-        Wall::PublishBare | Wall::ReadBare => "bare",
-        Wall::PublishWorking | Wall::ReadWorking => "working",
-        Wall::ReadVerified => "working, verified",
-        Wall::RelayBare => "bare relay",
-        Wall::RelayWorking => "working relay",
+        Config::Wall(wall) => match wall {
+            Wall::PublishBare | Wall::ReadBare => "bare",
+            Wall::PublishWorking | Wall::ReadWorking => "working",
+            Wall::ReadVerified => "working, verified",
+            Wall::RelayBare => "bare relay",
+            Wall::RelayWorking => "working relay",
+        },
+        Config::Shm(wall) => match wall {
+            ShmWall::PublishBare => "bare",
+            ShmWall::PublishStreamed => "bare, streamed",
+            ShmWall::PublishInPlace => "in place",
+            ShmWall::PublishFollowed => "bare, followed",
+            ShmWall::Pass => "plain pass",
+        },
+        Config::Ping(Ping::Line) => "ping",
+        Config::Ping(Ping::HandOver) => "hand-over",
+        Config::Ours { .. } => "ours",
     }
 }
 
 /// Whether the wall is for ours with the bench's own check of each message: the bare one is what can be had at all, and
 /// the verified one does the same.
-fn counts_verified(wall: Wall) -> bool {
-    wall != Wall::ReadWorking
+fn counts_verified(wall: Config) -> bool {
+    !matches!(
+        wall,
+        Config::Wall(Wall::ReadWorking) | Config::Shm(ShmWall::Pass)
+    )
+}
+
+fn aim(wall: Config, case: Case, order: u32) -> Aim {
+    let ratio = |ratio| Aim {
+        ratio: Some(ratio),
+        ours: None,
+    };
+    match wall {
+        Config::Wall(wall) => Aim {
+            ratio: target(wall, case.batch_bytes),
+            ours: None,
+        },
+        // Beside these walls the aims are of order 0; another order is compared with it.
+        _ if order > 0 => Aim::default(),
+        Config::Shm(ShmWall::PublishBare | ShmWall::PublishInPlace) => match case.message_bytes {
+            1024 => Aim {
+                ratio: Some(0.85),
+                ours: Some(11.0),
+            },
+            SMALL_MESSAGE_BYTES => Aim {
+                ratio: Some(0.7),
+                // 60 million messages.
+                ours: Some(60e6 * SMALL_MESSAGE_BYTES as f64 / 1e9),
+            },
+            _ => Aim::default(),
+        },
+        Config::Shm(ShmWall::Pass) => ratio(0.8),
+        Config::Ping(Ping::Line) => ratio(2.0),
+        Config::Ping(Ping::HandOver) => Aim {
+            ratio: None,
+            ours: Some(3000.0),
+        },
+        Config::Shm(ShmWall::PublishStreamed | ShmWall::PublishFollowed) | Config::Ours { .. } => {
+            Aim::default()
+        }
+    }
 }
 
 /// The least ratio that we aim at.
@@ -158,13 +251,21 @@ fn target(wall: Wall, batch_bytes: u32) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn case(path: Path, batch_bytes: u32) -> Case {
+        Case {
+            path,
+            batch_bytes,
+            message_bytes: 1024,
+        }
+    }
+
     #[test]
     fn publishing_has_both_walls_at_each_order_and_orders_side_by_side() {
         let configs = configs(Path::PublishTcp, &[0, 5], false);
-        let rows = rows(LARGE_BATCH_BYTES, &configs);
+        let rows = rows(case(Path::PublishTcp, LARGE_BATCH_BYTES), &configs);
         let kinds: Vec<_> = rows
             .iter()
-            .map(|row| (row.wall, row.order, row.target))
+            .map(|row| (row.wall, row.order, row.aim.ratio))
             .collect();
         assert_eq!(
             kinds,
@@ -185,12 +286,12 @@ mod tests {
     #[test]
     fn a_wall_is_compared_with_what_does_the_same_work() {
         let configs = configs(Path::ReadTcp, &[0], false);
-        let rows = rows(SMALL_BATCH_BYTES, &configs);
+        let rows = rows(case(Path::ReadTcp, SMALL_BATCH_BYTES), &configs);
         let verified = |wall: &str| {
             let row = rows.iter().find(|row| row.wall == wall).expect(wall);
             match configs[row.changed.expect("measured")] {
                 Config::Ours { verified, .. } => verified,
-                Config::Wall(_) => panic!("a wall is not ours"),
+                _ => panic!("a wall is not ours"),
             }
         };
         assert!(verified("bare") && verified("working, verified") && verified(WITHOUT_CHECK));
@@ -201,7 +302,7 @@ mod tests {
     fn walls_alone_have_a_row_each() {
         for path in Path::ALL {
             let configs = configs(path, &[0, 5], true);
-            let rows = rows(LARGE_BATCH_BYTES, &configs);
+            let rows = rows(case(path, LARGE_BATCH_BYTES), &configs);
             assert_eq!(rows.len(), configs.len());
             assert!(rows.iter().all(|row| row.changed.is_none()));
         }
@@ -210,7 +311,47 @@ mod tests {
     #[test]
     fn other_sizes_have_no_aim_beside_a_wall() {
         let configs = configs(Path::PublishTcp, &[0], false);
-        let rows = rows(1 << 20, &configs);
-        assert!(rows.iter().all(|row| row.target.is_none()));
+        let rows = rows(case(Path::PublishTcp, 1 << 20), &configs);
+        assert!(rows.iter().all(|row| row.aim == Aim::default()));
+    }
+    #[test]
+    fn aims_in_shared_memory_are_of_order_0_and_of_two_sizes_of_messages() {
+        let ours = |order| Config::Ours {
+            order,
+            verified: true,
+        };
+        let configs = [Config::Shm(ShmWall::PublishBare), ours(0), ours(5)];
+        let aims = |message_bytes| -> Vec<Aim> {
+            let case = Case {
+                message_bytes,
+                ..case(Path::PublishShm, 256 << 10)
+            };
+            rows(case, &configs).iter().map(|row| row.aim).collect()
+        };
+        let aim = |ratio, ours| Aim {
+            ratio: Some(ratio),
+            ours,
+        };
+        let of_order_5 = [Aim::default(), aim(0.95, None)];
+        for (message_bytes, ratio, gb_per_s) in [(1024, 0.85, 11.0), (64, 0.7, 3.84)] {
+            let aims = aims(message_bytes);
+            assert_eq!(aims[0], aim(ratio, Some(gb_per_s)));
+            assert_eq!(aims[1..], of_order_5);
+        }
+    }
+
+    #[test]
+    fn a_time_of_order_5_may_be_twice_that_of_order_0() {
+        let ours = |order| Config::Ours {
+            order,
+            verified: true,
+        };
+        let configs = [Config::Ping(Ping::HandOver), ours(0), ours(5)];
+        let rows = rows(case(Path::AckShm, 256 << 10), &configs);
+        let [alone, _, orders] = rows.as_slice() else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((alone.aim.ratio, alone.aim.ours), (None, Some(3000.0)));
+        assert_eq!((orders.wall, orders.aim.ratio), (ORDER_0, Some(2.0)));
     }
 }

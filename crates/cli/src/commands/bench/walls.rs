@@ -1,4 +1,4 @@
-//! `embar bench walls`: measures the log beside what the machine allows, over sockets without the log.
+//! `embar bench walls`: measures the log beside what the machine allows, over sockets and in shared memory without the log.
 
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +11,7 @@ use super::data_brokers;
 use crate::context::Context;
 use crate::exit;
 
-/// Measure the log beside what the machine allows: sockets without the log
+/// Measure the log beside what the machine allows: sockets and shared memory without the log
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -19,8 +19,9 @@ Examples:
   embar bench walls --quick                              the same with few, short rounds
   embar bench walls --path read_tcp --order 0 --batch-size 2MiB --trials 20
   embar bench walls --walls-only --json                  the machine, without the log
+  embar bench walls --path publish_shm,ack_shm           shared memory alone
 
-Walls carry the same bytes over as many sockets, between this process and as many receiving
+Walls of sockets carry the same bytes over as many sockets, between this process and as many receiving
 processes as brokers take data, with the send buffers of the log's. A batch is one write.
   bare                sockets alone, into and out of a warm ring of the region's size
   working             also one copy of each message into its batch by one thread (publishing),
@@ -32,15 +33,33 @@ processes as brokers take data, with the send buffers of the log's. A batch is o
                       each batch on each of the three sides, and one thread that checks each
                       message, as this bench does with ours
 
+Walls of shared memory are threads of this process. One puts messages into batches of 256 KiB and
+hands over each by a record of 64 bytes; another one acknowledges by a counter. Both spin. Messages
+of 64 bytes are measured, too.
+  bare                the second thread copies each batch into a warm ring of the region's size,
+                      past the caches, and makes a CRC-32C of what it copies
+  bare, streamed      the first thread, too, writes past the caches: faster where the two
+                      processors share no cache, which the ping shows
+  in place            the first thread puts messages straight into the ring, past the caches, with a
+                      CRC-32C; the second one looks at the records only
+  bare, followed      as bare; a third thread touches each byte in the ring
+  plain pass          one thread touches each byte of the ring
+  hand-over           a record there and a counter back, time of the round trip
+  ping                a cache line there and back between two processors, time of the round trip
+Clients cannot go through shared memory yet, so these rows have no figures of ours.
+
 Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
 the bench's own check of each message costs.
 
 Trials alternate within each path and size. GB are 10^9 bytes of message values. Brackets are
 95 % intervals of the paired ratios; they need 6 trials.
 
-JSON, one object: config; rows[] with path, order, batch_bytes, wall, wall_gb_per_s,
+JSON, one object: config; rows[] with path, order, batch_bytes, message_bytes, wall, wall_gb_per_s,
 ours_gb_per_s, ratio, interval {point, low, high, level}, rounds, target (the least ratio that we
-aim at, or null), reached; where only the wall was measured, the others are null")]
+aim at, or null), target_gb_per_s (the least rate of ours, or null), reached; times[] with path,
+order, message_bytes, wall, wall_p50_ns, wall_p99_ns, ours_p50_ns, ours_p99_ns, ratio and interval
+of p50, rounds, target (the greatest ratio, or null), target_ns (the longest p50 of ours, or null),
+reached; where only the wall was measured, the others are null")]
 pub struct WallsArgs {
     /// Only these paths
     #[arg(long, value_name = "PATH", value_enum, value_delimiter = ',')]
@@ -48,7 +67,7 @@ pub struct WallsArgs {
     /// Order levels of topics: 0, 1, 2 or 5
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_values_t = [0, 5], value_parser = parse_order)]
     order: Vec<u32>,
-    /// Bytes of a batch
+    /// Bytes of a batch over sockets
     #[arg(long, value_name = "SIZE", value_delimiter = ',', default_values = ["2MiB", "16KiB"])]
     batch_size: Vec<Size>,
     /// Few, short rounds: 256 MiB each, 3 trials
