@@ -21,9 +21,11 @@ struct Needed {
     of: &'static [Log],
 }
 
-const NEEDED: [Needed; 6] = [
+const NEEDED: [Needed; 7] = [
     needed("setpriv", "util-linux", &Log::ALL),
     needed("java", "default-jre-headless", &[Log::Kafka, Log::AeronIpc]),
+    // It runs a program from its source.
+    needed("javac", "default-jdk-headless", &[Log::AeronIpc]),
     needed("mvn", "maven", &[Log::Kafka, Log::AeronIpc]),
     needed("go", "golang-go", &[Log::JetStream]),
     needed("redis-server", "redis-server", &[Log::RedisStreams]),
@@ -75,6 +77,11 @@ impl Installed {
     /// The class path of a server that is written in Java.
     pub fn class_path(&self, server: &str) -> String {
         self.directory.join(server).join("*").display().to_string()
+    }
+
+    /// A file that comes with this program, beside the manifest of a server.
+    pub fn source(&self, server: &str, file: &str) -> PathBuf {
+        Path::new(HERE).join("servers").join(server).join(file)
     }
 
     /// A program of NATS.
@@ -204,7 +211,8 @@ mod tests {
         assert_eq!(missing(&Log::ALL, |_| true), [""; 0]);
         assert_eq!(missing(&[Log::Embar], |_| false), ["util-linux"]);
         let of_java = missing(&[Log::AeronIpc, Log::Kafka], |program| program == "setpriv");
-        assert_eq!(of_java, ["default-jre-headless", "maven"]);
+        let packages = ["default-jre-headless", "default-jdk-headless", "maven"];
+        assert_eq!(of_java, packages);
     }
 
     #[test]

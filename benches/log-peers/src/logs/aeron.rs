@@ -1,4 +1,5 @@
-//! Aeron over IPC: its own samples, one thread that publishes and one that reads at the same time.
+//! Aeron over IPC: one thread that publishes and one that reads at the same time, in its own samples, and in a program
+//! whose reader touches every byte, as a reader of a log does. In the samples it counts messages.
 
 use super::{Log, Sample, Setup, Workload};
 use crate::install::Installed;
@@ -11,29 +12,38 @@ const MEASURED: usize = 3;
 const WARM_UP: usize = 3;
 
 pub fn setups(installed: &Installed) -> Vec<Setup> {
-    let setup = |sample: &'static [&'static str], settings| {
+    let setup = |sample: Vec<String>, settings| {
         let class_path = installed.class_path("aeron");
         Setup::new(Log::AeronIpc, settings, move |workload| {
-            measure(&class_path, sample, workload)
+            measure(&class_path, &sample, workload)
         })
     };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let touched = installed.source("aeron", "TouchedIpcThroughput.java");
     vec![
         setup(
-            &["io.aeron.samples.EmbeddedIpcThroughput"],
+            words(&["io.aeron.samples.EmbeddedIpcThroughput"]),
             "its sample, a driver with threads of its own",
         ),
         setup(
-            &[
+            words(&[
                 "-Daeron.threading.mode=SHARED",
                 "-Daeron.sample.idleStrategy=org.agrona.concurrent.YieldingIdleStrategy",
                 "io.aeron.samples.EmbeddedExclusiveIpcThroughput",
-            ],
+            ]),
             "its sample with an exclusive publication, a driver with one thread, yielding",
+        ),
+        setup(
+            words(&[
+                "-Dagrona.disable.bounds.checks=true",
+                &touched.display().to_string(),
+            ]),
+            "the same with a reader that touches every byte",
         ),
     ]
 }
 
-fn measure(class_path: &str, sample: &[&str], workload: &Workload) -> anyhow::Result<Sample> {
+fn measure(class_path: &str, sample: &[String], workload: &Workload) -> anyhow::Result<Sample> {
     let data = data_directory()?;
     let mut java = Command::new("java");
     java.args(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"]);
