@@ -270,6 +270,21 @@ impl Head {
     }
 }
 
+/// What a reactor that can name bytes, instead of copying them, does next with a buffer.
+pub(crate) enum Step<'a> {
+    /// It copies so many bytes at most.
+    Copy(usize),
+    /// It names the bytes of this buffer from this one on.
+    Name(&'a Arc<Buffer>, usize),
+}
+
+/// The first bytes of what lies in memory that others read are copied all the same: the header of a batch, so that nobody
+/// takes the bytes behind it for those of another batch.
+const COPIED_FIRST: usize = 64;
+
+/// Copying fewer bytes than this costs less than naming them, and than keeping them for that.
+const NAMED_MIN: usize = 4 << 10;
+
 /// Bytes to send: a head, private or of a send ring, then a [`Body`]; either may be empty.
 pub struct SendBuf<M: Memory = Mapped> {
     head: Head,
@@ -366,6 +381,26 @@ impl<M: Memory> SendBuf<M> {
             Body::Shared(bytes) => f(&bytes[skip..]),
             Body::Span(span) => span.with_bytes(|bytes| f(&bytes[skip..])),
             Body::Pieces(pieces) => pieces.with_next(skip, most, f),
+        }
+    }
+
+    /// How the next unsent bytes go to a peer that reads this process's sealed memory.
+    pub(crate) fn next_step(&self) -> Step<'_> {
+        let Some(skip) = self.sent.checked_sub(self.head_len) else {
+            return Step::Copy(usize::MAX);
+        };
+        let place = match &self.body {
+            Body::Shared(bytes) => Some((bytes, skip)),
+            Body::Pieces(pieces) => pieces.frame(skip),
+            Body::Empty | Body::Span(_) => None,
+        };
+        match place {
+            Some((bytes, from)) if bytes.place().is_none() || bytes.len() < from + NAMED_MIN => {
+                Step::Copy(usize::MAX)
+            }
+            Some((_, from)) if from < COPIED_FIRST => Step::Copy(COPIED_FIRST - from),
+            Some((bytes, from)) => Step::Name(bytes, from),
+            None => Step::Copy(usize::MAX),
         }
     }
 

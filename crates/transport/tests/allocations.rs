@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use embar_transport::alloc::{Counting, of_process, set_counting};
 use embar_transport::{
-    Body, Completion, Epoll, Mapped, Reactor, RecvBuf, SendBuf, Store, Token, Uring,
+    Body, Completion, Epoll, Mapped, Reactor, RecvBuf, SendBuf, Shm, ShmOptions, Store, Stream,
+    Token, Uring,
 };
 
 #[global_allocator]
@@ -50,11 +51,21 @@ fn run<R: Reactor<Mapped>>(
     }
 }
 
-/// What a warm reactor allocates while messages pass.
-fn check(mut reactor: impl Reactor<Mapped>) {
+fn tcp() -> (Stream, Stream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (right, _) = listener.accept().unwrap();
+    (left.into(), right.into())
+}
+
+fn shm() -> (Stream, Stream) {
+    let options = ShmOptions::default();
+    let (left, right) = Shm::pair(&options, &options).unwrap();
+    (left.into(), right.into())
+}
+
+/// What a warm reactor allocates while messages pass.
+fn check(mut reactor: impl Reactor<Mapped>, (left, right): (Stream, Stream)) {
     let tokens = (reactor.add(left).unwrap(), reactor.add(right).unwrap());
     let send = SendBuf::new(vec![1; 64], Body::Shared(Arc::new(vec![2; 64].into())));
     let mut buffers = Some((send, RecvBuf::heap(vec![0; 128], 0..128)));
@@ -74,6 +85,7 @@ fn check(mut reactor: impl Reactor<Mapped>) {
 #[test]
 fn warm_operations_allocate_nothing() {
     set_counting(true);
-    check(Epoll::new().unwrap());
-    check(Uring::new().unwrap());
+    check(Epoll::new().unwrap(), tcp());
+    check(Epoll::new().unwrap(), shm());
+    check(Uring::new().unwrap(), tcp());
 }

@@ -182,6 +182,17 @@ impl<M: Memory> Pieces<M> {
         }
     }
 
+    /// The frame that the next byte behind the first `skip` is of, and where in it, if it is a frame of memory that others of this
+    /// process hold.
+    pub(super) fn frame(&self, skip: usize) -> Option<(&Arc<Buffer>, usize)> {
+        let next = self.pieces.partition_point(|piece| piece.end() <= skip);
+        let piece = self.pieces.get(next)?;
+        match &piece.payload {
+            Payload::Shared(frame) => Some((frame, skip - piece.start)),
+            _ => None,
+        }
+    }
+
     /// A copy of all but the first `skip` bytes.
     pub(super) fn copied(&self, skip: usize) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.len() - skip);

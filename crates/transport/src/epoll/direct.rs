@@ -7,10 +7,11 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 
+use super::connection::send_once;
 use super::gather::SEND_FLAGS;
 use super::{Entry, Epoll};
 use crate::ring::SendSpan;
-use crate::{Stream, Token};
+use crate::{SendBuf, Stream, Token};
 
 /// Writes to one connection of a reactor from any thread. That of several threads one at a time
 /// does so, and not while the reactor sends, is what the span is for: it holds the right to send.
@@ -33,10 +34,7 @@ impl DirectSend {
         if let Stream::Shm(shm) = &*stream {
             let count = shm.try_send_bytes(span.bytes())?;
             span.advance(count);
-            return match count {
-                0 => Err(ErrorKind::WouldBlock.into()),
-                _ => Ok(count),
-            };
+            return some(count);
         }
         loop {
             match rustix::net::send(&*stream, span.bytes(), SEND_FLAGS) {
@@ -48,6 +46,37 @@ impl DirectSend {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// As [`DirectSend::try_send`], of a buffer as [`Reactor::send`](crate::Reactor::send) takes it. Returns how many bytes it
+    /// was advanced by; who gets fewer than remain gives the buffer to the reactor, which waits for room.
+    ///
+    /// # Errors
+    /// As [`DirectSend::try_send`].
+    pub fn try_send_buf(&self, buf: &mut SendBuf) -> io::Result<usize> {
+        let stream = self.0.upgrade().ok_or(ErrorKind::NotConnected)?;
+        if buf.remaining() == 0 {
+            return Ok(0);
+        }
+        let count = match &*stream {
+            Stream::Shm(shm) => return some(shm.try_send(buf)?),
+            _ => loop {
+                match send_once(&stream, buf) {
+                    Err(Errno::INTR) => {}
+                    other => break other?,
+                }
+            },
+        };
+        buf.advance(count);
+        Ok(count)
+    }
+}
+
+/// Streams by shared memory have no error of their own for want of room.
+fn some(count: usize) -> io::Result<usize> {
+    match count {
+        0 => Err(ErrorKind::WouldBlock.into()),
+        count => Ok(count),
     }
 }
 

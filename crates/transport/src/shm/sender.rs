@@ -24,7 +24,7 @@ pub const WINDOW_BYTES: usize = 8 << 20;
 pub const WINDOW_REFERENCES: usize = 64;
 
 /// A piece that is copied is no larger than this part of the ring: so the reader begins before the writer has filled it.
-const PIECES_PER_RING: u64 = 4;
+const PIECES_PER_RING: u64 = 8;
 
 /// Rather than splitting a piece for fewer bytes than this at the end of the ring, the writer leaves them out.
 const TAIL_MIN_BYTES: u64 = 4096;
@@ -161,7 +161,6 @@ impl<O: Memory, I: Memory, K> Sender<O, I, K> {
     ///
     /// # Panics
     /// If nothing [may be named](Self::may_name).
-    #[cfg_attr(not(test), expect(dead_code, reason = "bodies are copied"))]
     pub fn name(&mut self, memory: u8, at: u64, len: u32, keep: K) {
         assert!(self.may_name() && len > 0, "no room for a reference");
         self.kept.push_back((self.published, len as usize, keep));

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use embar_memory::{Sealed, SealedFile, SealedView};
+use embar_memory::{Buffer, FileId, Sealed, SealedFile, SealedView};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -16,10 +16,14 @@ use super::nap::{Nap, settle};
 use super::receiver::{Receiver, Taken};
 use super::sender::{Sender, WINDOW_BYTES, WINDOW_REFERENCES};
 use crate::SendBuf;
+use crate::buffer::Step;
 
 /// Bytes taken by one receive at most, so that a busy peer leaves room for others, and what was copied is in the cache
 /// when it is looked at.
 const RECV_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes after which the peer learns what it may use again: a few times for each of its rings.
+const RECV_STEP_BYTES: usize = 32 << 10;
 
 /// Bytes of the doorbell taken by one call. A peer rings once for each time that this side sleeps.
 pub(crate) const HEAR_BYTES: usize = 64;
@@ -27,7 +31,8 @@ pub(crate) const HEAR_BYTES: usize = 64;
 /// How connections by shared memory are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShmOptions {
-    /// Bytes of the ring for what is copied to the peer, rounded up to a power of two from 4 KiB to 16 MiB. Default 256 KiB.
+    /// Bytes of the ring for what is copied to the peer, rounded up to a power of two from 4 KiB to 16 MiB. Default
+    /// 1 MiB: with less, both sides wait for each other more often.
     pub ring_bytes: u32,
     /// Records of the ring that names to the peer what is there, rounded up to a power of two from 4 to 65,536. Default
     /// 256.
@@ -43,7 +48,7 @@ pub struct ShmOptions {
 impl Default for ShmOptions {
     fn default() -> Self {
         Self {
-            ring_bytes: 256 << 10,
+            ring_bytes: 1 << 20,
             ring_records: 256,
             map_bytes_max: 512 << 20,
             memories: Vec::new(),
@@ -52,7 +57,7 @@ impl Default for ShmOptions {
 }
 
 /// What is kept for the peer until it consumed what was named.
-type Kept = Arc<Vec<u8>>;
+type Kept = Arc<Buffer>;
 
 /// A connection by shared memory, from the moment at which its sockets are connected.
 ///
@@ -87,6 +92,8 @@ struct Link {
     sender: Mutex<Sender<Sealed, SealedView, Kept>>,
     receiver: Mutex<Receiver<Sealed, SealedView>>,
     nap: Mutex<Nap<Sealed>>,
+    /// The memories that were handed over, in their order.
+    handed: Box<[FileId]>,
 }
 
 impl std::fmt::Debug for Link {
@@ -228,6 +235,7 @@ impl Shm {
             sender: Mutex::new(sender),
             receiver: Mutex::new(receiver),
             nap: Mutex::new(Nap::new(own)),
+            handed: self.options.memories.iter().map(SealedFile::id).collect(),
         };
         let link = self.link.get_or_init(|| link);
         if self.ends.load(Ordering::Acquire) {
@@ -279,19 +287,15 @@ impl Shm {
         };
         let mut receiver = lock(&link.receiver);
         let most = first.len().min(RECV_BYTES_MAX);
-        let mut taken = receiver.take(&mut first[..most])?;
+        let mut taken = self.take(&mut receiver, &mut first[..most])?;
         if let Taken::Bytes(count) = taken
             && count == first.len()
             && !second.is_empty()
-            && let Taken::Bytes(more) = receiver.take(second)?
+            && let Taken::Bytes(more) = self.take(&mut receiver, second)?
         {
             taken = Taken::Bytes(count + more);
         }
-        let ring = receiver.tell();
         drop(receiver);
-        if ring {
-            self.ring();
-        }
         match taken {
             Taken::Bytes(count) => {
                 // Who hears that something arrived may use it again, so it must not be kept any more.
@@ -304,6 +308,30 @@ impl Shm {
             Taken::End => Ok(0),
             Taken::Nothing if gone => self.end_of(link),
             Taken::Nothing => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Takes what is there and fits. The peer learns step by step what it may use again, and goes on meanwhile.
+    fn take(
+        &self,
+        receiver: &mut Receiver<Sealed, SealedView>,
+        into: &mut [u8],
+    ) -> io::Result<Taken> {
+        let mut filled = 0;
+        loop {
+            let end = into.len().min(filled + RECV_STEP_BYTES);
+            let taken = receiver.take(&mut into[filled..end])?;
+            if receiver.tell() {
+                self.ring();
+            }
+            match taken {
+                Taken::Bytes(count) => filled += count,
+                _ if filled > 0 => return Ok(Taken::Bytes(filled)),
+                none => return Ok(none),
+            }
+            if filled == into.len() {
+                return Ok(Taken::Bytes(filled));
+            }
         }
     }
 
@@ -320,7 +348,7 @@ impl Shm {
     /// Runs `publish` with the sender, and wakes the peer if it sleeps and something was published.
     fn with_sender(
         &self,
-        publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>) -> io::Result<usize>,
+        publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>, &[FileId]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let greeted = self.greet()?;
         let gone = self.is_gone();
@@ -334,7 +362,7 @@ impl Shm {
         if sender.has_ended() {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let count = publish(&mut sender)?;
+        let count = publish(&mut sender, &link.handed)?;
         let ring = count > 0 && sender.must_ring();
         drop(sender);
         if ring {
@@ -352,12 +380,15 @@ impl Shm {
         if buf.remaining() == 0 {
             return Ok(0);
         }
-        self.with_sender(|sender| {
+        self.with_sender(|sender, handed| {
+            if sender.kept().0 > 0 {
+                sender.refresh()?;
+            }
             let before = buf.remaining();
             // Once: what the peer consumes meanwhile is for the next call, so that this one ends.
             let mut looked = false;
             while buf.remaining() > 0 {
-                let count = buf.with_next(usize::MAX, |bytes| sender.copy(bytes));
+                let count = publish_next(sender, handed, buf);
                 if count > 0 {
                     buf.advance(count);
                 } else if looked {
@@ -376,7 +407,7 @@ impl Shm {
         if bytes.is_empty() {
             return Ok(0);
         }
-        self.with_sender(|sender| {
+        self.with_sender(|sender, _| {
             let mut sent = 0;
             let mut looked = false;
             while sent < bytes.len() {
@@ -499,6 +530,29 @@ impl Shm {
         settle();
         !self.is_gone() && !self.stirs(news, room)
     }
+}
+
+/// Publishes the next bytes of `buf`, by name if they lie in a memory that was handed over; returns how many, 0 without room.
+fn publish_next(
+    sender: &mut Sender<Sealed, SealedView, Kept>,
+    handed: &[FileId],
+    buf: &SendBuf,
+) -> usize {
+    let (bytes, from) = match buf.next_step() {
+        Step::Copy(most) => return buf.with_next(most, |bytes| sender.copy(bytes)),
+        Step::Name(bytes, from) => (bytes, from),
+    };
+    let place = bytes.place();
+    let memory = place.and_then(|(file, _)| handed.iter().position(|it| *it == file));
+    let (Some(memory), Some((_, at))) = (memory, place) else {
+        return buf.with_next(usize::MAX, |bytes| sender.copy(bytes));
+    };
+    if !sender.may_name() {
+        return 0;
+    }
+    let len = u32::try_from(bytes.len() - from).unwrap_or(u32::MAX);
+    sender.name(memory as u8, at + from as u64, len, Arc::clone(bytes));
+    len as usize
 }
 
 impl Drop for Shm {

@@ -203,9 +203,12 @@ pub fn unix_pair() -> (Stream, Stream) {
     (ours.into(), theirs.into())
 }
 
-/// Both ends of a connection by shared memory.
+/// Both ends of a connection by shared memory, which holds no more than a socket does.
 pub fn shm_pair() -> (Stream, Stream) {
-    let options = ShmOptions::default();
+    let options = ShmOptions {
+        ring_bytes: 256 << 10,
+        ..ShmOptions::default()
+    };
     let (ours, theirs) = Shm::pair(&options, &options).unwrap();
     (ours.into(), theirs.into())
 }
