@@ -79,6 +79,8 @@ pub struct Epoll {
     round: Vec<Token>,
     /// Streams by shared memory that each round looks at.
     hot: Vec<Token>,
+    /// Waits up to this long are not announced to their peers.
+    unannounced: Duration,
     /// Completions that need no socket any more.
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
@@ -122,6 +124,7 @@ impl Epoll {
             ready: Vec::new(),
             round: Vec::new(),
             hot: Vec::new(),
+            unannounced: Duration::ZERO,
             done: Vec::new(),
             rests: Rests::default(),
             counters: IoCounters::default(),
@@ -447,10 +450,11 @@ impl Reactor<Mapped> for Epoll {
         if self.spin.is_on() && timeout != Some(Duration::ZERO) && self.spin(timeout, out)? {
             return Ok(());
         }
-        let timeout = match timeout {
-            Some(Duration::ZERO) => timeout,
-            _ if self.doze() => timeout,
-            _ => Some(Duration::ZERO),
+        let announced = timeout.is_none_or(|timeout| timeout > self.unannounced);
+        let timeout = if announced && !self.doze() {
+            Some(Duration::ZERO)
+        } else {
+            timeout
         };
         self.look(timeout, out)?;
         self.run_round(out);
