@@ -18,26 +18,31 @@ const STORE_BYTES: usize = 16;
 #[repr(align(64))]
 struct Part(MaybeUninit<[u8; PART_BYTES]>);
 
-/// Copies `from` into `into`. Who learns afterwards that the bytes are there finds them: the last of them leave the
-/// processor before this returns.
+/// Fills `into` from its start to its end, as many bytes at a time as `part` has: `fill` writes them into `part`, from where
+/// they go past the caches. So a small `part` stays in the first-level cache, and `fill` may read what it has written.
+///
+/// It is fastest where `into` begins at a cache line, and `part` has whole ones.
 ///
 /// # Panics
-/// When the lengths differ.
-pub fn copy(from: &[u8], into: &mut [u8]) {
-    assert_eq!(from.len(), into.len(), "a copy has two sides");
+/// When `part` is empty.
+pub fn fill(into: &mut [u8], part: &mut [u8], mut fill: impl FnMut(&mut [u8])) {
     let _finish = Finish;
-    // SAFETY: both slices have so many bytes, and the exclusive one overlaps nothing. Nothing is copied twice.
-    unsafe {
-        stream::<false>(
-            from.as_ptr(),
-            into.as_mut_ptr(),
-            into.as_mut_ptr(),
-            from.len(),
-        )
-    };
+    for into in into.chunks_mut(part.len()) {
+        let part = &mut part[..into.len()];
+        fill(part);
+        // SAFETY: both slices have so many bytes, and the exclusive ones do not overlap. Nothing is copied twice.
+        unsafe {
+            stream::<false>(
+                part.as_ptr(),
+                into.as_mut_ptr(),
+                into.as_mut_ptr(),
+                part.len(),
+            )
+        };
+    }
 }
 
-/// As [`copy`]; also shows `see` all that was copied, in parts of at most 8 KiB, one after the other, out of the cache.
+/// Copies `from` into `into`, and shows `see` all that was copied, in parts of at most 8 KiB, one after the other, out of the cache.
 /// Each byte of `from` is read once, so what `see` finds right is what is in `into`.
 ///
 /// # Panics
@@ -111,7 +116,9 @@ unsafe fn turned<const TWICE: bool>(from: *const u8, to: *mut u8, also: *mut u8,
                 std::array::from_fn(|i| _mm_loadu_si128(from.add(i)));
             for (i, value) in four.into_iter().enumerate() {
                 _mm_stream_si128(to.add(at).cast::<__m128i>().add(i), value);
-                if TWICE {
+            }
+            if TWICE {
+                for (i, value) in four.into_iter().enumerate() {
                     _mm_storeu_si128(also.add(at).cast::<__m128i>().add(i), value);
                 }
             }
@@ -171,7 +178,12 @@ mod tests {
             for place in 0..20 {
                 let from = pattern(len + 3);
                 let mut into = vec![0; place + len + 8];
-                copy(&from[3..], &mut into[place..place + len]);
+                let (mut rest, mut part) = (&from[3..], [0; 192]);
+                fill(&mut into[place..place + len], &mut part, |part| {
+                    let (now, later) = rest.split_at(part.len());
+                    part.copy_from_slice(now);
+                    rest = later;
+                });
                 assert_eq!(into[place..place + len], from[3..]);
                 assert!(
                     into[..place]
@@ -192,6 +204,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "two sides")]
     fn lengths_must_be_equal() {
-        copy(&[1, 2], &mut [0]);
+        copy_seen(&[1, 2], &mut [0], |_| {});
     }
 }

@@ -2,14 +2,12 @@
 
 use embar_frame::Crc;
 use embar_memory::streaming;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MESSAGE_ALIGN_BYTES, MESSAGE_HEADER_BYTES};
+use embar_wire::limits::{
+    BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_ALIGN_BYTES, MESSAGE_HEADER_BYTES,
+};
 
-/// Bytes that messages are put together in, before they go past the caches.
+/// About as many bytes are put together in the first-level cache, before they go past the caches.
 const PART_BYTES: usize = 8 << 10;
-
-/// Private memory in which messages are put together.
-#[derive(Default)]
-pub struct Part(Vec<u8>);
 
 /// Messages of one size, and batches of one size for them.
 #[derive(Clone, Copy, Debug)]
@@ -58,23 +56,17 @@ impl Shape {
         self.fill_part(&mut batch[BATCH_HEADER_BYTES..self.used()], value);
     }
 
-    /// As [`Self::fill`], past the caches: messages are put together in `part`, which stays in the first-level cache, and
-    /// go from there. `see` is shown each part.
-    pub fn stream(
-        self,
-        batch: &mut [u8],
-        value: &[u8],
-        part: &mut Part,
-        mut see: impl FnMut(&[u8]),
-    ) {
-        let part_bytes = (PART_BYTES / self.record()).max(1) * self.record();
-        part.0.resize(part_bytes, 0);
-        for into in batch[BATCH_HEADER_BYTES..self.used()].chunks_mut(part_bytes) {
-            let part = &mut part.0[..into.len()];
+    /// As [`Self::fill`], past the caches. `see` is shown all messages, in parts.
+    pub fn stream(self, batch: &mut [u8], value: &[u8], mut see: impl FnMut(&[u8])) {
+        // So many messages are whole cache lines.
+        let several = LINE_BYTES / MESSAGE_ALIGN_BYTES * self.record();
+        let body = &mut batch[BATCH_HEADER_BYTES..self.used()];
+        let part_bytes = (PART_BYTES / several).max(1) * several;
+        let mut part = vec![0; part_bytes.min(body.len())];
+        streaming::fill(body, &mut part, |part| {
             self.fill_part(part, value);
             see(part);
-            streaming::copy(part, into);
-        }
+        });
     }
 
     fn fill_part(self, part: &mut [u8], value: &[u8]) {
@@ -114,8 +106,8 @@ mod tests {
             let value: Vec<u8> = (0..message_bytes).map(|i| i as u8 | 1).collect();
             let (mut plain, mut checked) = (vec![0; 64 << 10], vec![0; 64 << 10]);
             shape.fill(&mut plain, &value);
-            let (mut crc, mut part) = (Crc::new(), Part::default());
-            shape.stream(&mut checked, &value, &mut part, |part| crc.update(part));
+            let mut crc = Crc::new();
+            shape.stream(&mut checked, &value, |part| crc.update(part));
             assert_eq!(plain, checked);
             let body = &plain[BATCH_HEADER_BYTES..shape.used()];
             assert_eq!(crc.value(), embar_frame::crc32c(body));

@@ -8,7 +8,7 @@ use embar_console::interrupt::{Interrupt, Interrupted};
 use embar_frame::Crc;
 
 use super::hand_over::{Counter, HandOver};
-use super::messages::{Part, Shape, copy_checked, sum};
+use super::messages::{Shape, copy_checked, sum};
 use super::pieces::Pieces;
 
 /// Batches that were handed over and not acknowledged, at most.
@@ -77,7 +77,6 @@ impl Passing<'_> {
     /// Puts messages into batches, hands them over, and waits for the last acknowledgement.
     fn give(&self, hand_over: &HandOver) -> Result<()> {
         let value = vec![0x5a; self.shape.message_bytes()];
-        let mut part = Part::default();
         for number in 0..self.number {
             hand_over.check()?;
             hand_over.spin(|| {
@@ -93,10 +92,10 @@ impl Passing<'_> {
                     self.batches.with(place, fill);
                 }
                 Way::Streamed => self.batches.with(place, |batch| {
-                    shape.stream(batch, &value, &mut part, |_| {});
+                    shape.stream(batch, &value, |_| {});
                 }),
                 Way::InPlace => self.ring.with(number, |batch| {
-                    shape.stream(batch, &value, &mut part, |part| crc.update(part));
+                    shape.stream(batch, &value, |part| crc.update(part));
                 }),
             }
             let bytes = self.shape.used() as u64;
