@@ -537,6 +537,19 @@ impl Connection {
         self.next.take().or_else(|| self.poll_session())
     }
 
+    /// The send that is to be made next, out of turn: a receive that comes before it is left to [`Connection::poll`].
+    pub fn poll_send(&mut self) -> Option<SendBuf> {
+        let is_open = self.session().is_some_and(Session::is_open);
+        if !is_open || !self.has_action() {
+            return None;
+        }
+        let send = |it: &mut ConnectionAction| matches!(it, ConnectionAction::Send(_));
+        match self.next.take_if(send).or_else(|| self.poll_session())? {
+            ConnectionAction::Send(buf) => Some(buf),
+            other => unreachable!("an open session asks for one receive, and {other:?}"),
+        }
+    }
+
     fn poll_session(&mut self) -> Option<ConnectionAction> {
         Some(match self.session_mut()?.poll()? {
             Step::Recv(buf) => ConnectionAction::Receive(buf),

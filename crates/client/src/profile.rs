@@ -21,6 +21,7 @@ pub mod publisher {
             "reconnects",
             "tcp_connections",
             "unix_connections",
+            "caller_sends",
         ],
     };
 
@@ -52,6 +53,8 @@ pub mod publisher {
     pub const TCP_CONNECTIONS: usize = 7;
     /// The same by Unix sockets.
     pub const UNIX_CONNECTIONS: usize = 8;
+    /// Sends that a thread made whole which submitted a batch, instead of the connection's own.
+    pub const CALLER_SENDS: usize = 9;
 }
 
 /// Stages and counters of a subscriber.
@@ -107,8 +110,8 @@ mod tests {
             "WaitForAck"
         );
         assert_eq!(
-            publisher::SCHEMA.counters[publisher::UNIX_CONNECTIONS],
-            "unix_connections"
+            publisher::SCHEMA.counters[publisher::CALLER_SENDS],
+            "caller_sends"
         );
         assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Publishing: messages into batches, batches to whichever data broker takes them first.
 //!
 //! Read in this order: [`core`] (the rules, without I/O), with its parts `in_flight`, `channel`, `dispatch` and `session`; [`receipt`]
-//! (tickets and what becomes of them); `pool`, `batcher` and `handle` (the way of a message into a batch); `shared` and
-//! `driver` (threads and wake-ups); `builder`.
+//! (tickets and what becomes of them); `pool`, `batcher` and `handle` (the way of a message into a batch); `shared`,
+//! `outlet`, `submit` and `driver` (threads, and which of them sends); `builder`.
 
 mod batcher;
 mod builder;
@@ -13,11 +13,13 @@ mod driver;
 mod handle;
 mod in_flight;
 pub(crate) mod model;
+mod outlet;
 mod pool;
 pub(crate) mod receipt;
 mod reservation;
 mod session;
 mod shared;
+mod submit;
 #[cfg(test)]
 mod tests;
 

@@ -104,6 +104,11 @@ impl Socket {
         }
     }
 
+    /// Whether the connection ended, and all buffers are back.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ending.is_some() && self.pending == 0
+    }
+
     /// Why the connection ended, once, when all buffers are back: the core is to be told.
     pub(crate) fn take_end(&mut self) -> Option<ConnectionError> {
         if self.pending > 0 {

@@ -170,13 +170,28 @@ impl PublishChannel {
     }
 
     pub(super) fn poll(&mut self, now: Now) -> Option<ConnectionAction> {
+        self.hand_over(now);
+        self.peer.connection.poll()
+    }
+
+    /// The send of what it was given, if it has nothing in flight and that is at most `most` bytes.
+    pub(super) fn poll_send(&mut self, most: u64, now: Now) -> Option<SendBuf> {
+        let idle = self.in_flight.is_empty() && self.may_send();
+        if !idle || self.assigned.is_empty() || self.assigned_bytes > most {
+            return None;
+        }
+        self.hand_over(now);
+        self.peer.connection.poll_send()
+    }
+
+    /// Lets what it was given go by its next send.
+    fn hand_over(&mut self, now: Now) {
         if self.may_send() && !self.assigned.is_empty() {
             self.assigned_bytes = 0;
             let batches = self.assigned.drain(..);
             let frames = batches.map(|batch| self.in_flight.send(batch, now));
             self.peer.connection.send_batches(frames);
         }
-        self.peer.connection.poll()
     }
 
     pub(super) fn has_action(&mut self) -> bool {

@@ -315,6 +315,18 @@ impl PublisherCore {
         }
     }
 
+    /// The channel that a batch was given to last.
+    pub fn last_channel(&self) -> ChannelId {
+        ChannelId::of_data(self.last_choice)
+    }
+
+    /// The send that [`PublisherCore::poll`] would ask for on `channel`, sooner or later, if it carries batches of at most
+    /// `most` bytes in all and none is in flight there. For another thread than the one that does everything else for that
+    /// channel; it calls [`PublisherCore::sent`] as ever.
+    pub fn poll_send(&mut self, channel: ChannelId, most: u64, now: Now) -> Option<SendBuf> {
+        self.channel(channel)?.poll_send(most, now)
+    }
+
     /// The next thing that happened.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -12,6 +12,7 @@ use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
 
 use super::core::PublisherCore;
 use super::model::Event;
+use super::outlet::State;
 use super::shared::{Shared, lock};
 use crate::connection::{ChannelId, ConnectionAction};
 use crate::error::ClientError;
@@ -60,7 +61,9 @@ fn control(mut driver: ChannelDriver) {
     let shared = driver.shared.clone();
     let mut channels: Vec<JoinHandle<()>> = Vec::new();
     while driver.act() {
-        while !driver.stopping() && channels.len() as u32 + 1 < lock(&shared.core).channel_count() {
+        while !driver.stopping()
+            && channels.len() as u32 + 1 < lock(&shared.state).core.channel_count()
+        {
             let channel = ChannelId::of_data(channels.len());
             match spawn(&shared, channel, channel_thread) {
                 Ok(thread) => channels.push(thread),
@@ -71,7 +74,7 @@ fn control(mut driver: ChannelDriver) {
         let now = shared.clock.now();
         let linger = shared.seal_due(now);
         let (tick, has_work) = {
-            let mut core = lock(&shared.core);
+            let core = &mut lock(&shared.state).core;
             (
                 core.next_tick(),
                 core.has_event() || core.has_action(ChannelId::CONTROL),
@@ -102,7 +105,7 @@ fn channel_thread(mut driver: ChannelDriver) {
             continue;
         }
         // The control thread keeps no time any more, and a broker that hangs would not end this connection.
-        let tick = lock(&driver.shared.core).next_tick();
+        let tick = lock(&driver.shared.state).core.next_tick();
         driver.turn(tick.map(|at| driver.shared.clock.until(at)));
         driver.with_core(PublisherCore::tick);
     }
@@ -153,11 +156,9 @@ impl ChannelDriver {
     /// Does what the core asks for; false if the thread may return.
     fn act(&mut self) -> bool {
         loop {
-            let action = {
-                let mut core = lock(&self.shared.core);
-                core.poll(self.channel, self.shared.clock.now())
+            let Some(action) = self.next_action() else {
+                break;
             };
-            let Some(action) = action else { break };
             if let ConnectionAction::Send(buf) = &action {
                 self.sends_batch = buf.remaining() > buf.unsent_head();
             }
@@ -165,6 +166,19 @@ impl ChannelDriver {
         }
         self.report_end();
         !(self.stopping() && self.socket.is_unused())
+    }
+
+    /// What a caller left of a send goes first: the core gives out no other before it is sent.
+    fn next_action(&self) -> Option<ConnectionAction> {
+        let mut state = lock(&self.shared.state);
+        let rest = match self.socket.is_live() {
+            true => state.take_rest(self.channel),
+            false => None,
+        };
+        match rest {
+            Some(rest) => Some(ConnectionAction::Send(rest)),
+            None => state.core.poll(self.channel, self.shared.clock.now()),
+        }
     }
 
     /// Waits, at most for `limit`, and reports what happened.
@@ -191,7 +205,11 @@ impl ChannelDriver {
             Completion::Connected { token, result } if self.is_live(token) => match result {
                 Ok(()) => {
                     self.count_connection();
-                    self.with_core(|core, now| core.connected(channel, now));
+                    let direct = self.reactor.direct(token);
+                    self.with_state(|state, now| {
+                        state.open_outlet(channel, direct);
+                        state.core.connected(channel, now);
+                    });
                 }
                 Err(error) => self.socket.end(error.into(), &mut self.reactor),
             },
@@ -227,17 +245,24 @@ impl ChannelDriver {
         self.socket.has(token) && self.socket.is_live()
     }
 
-    /// Tells the core that the connection is gone, when all buffers are back.
+    /// Tells the core that the connection is gone, when all buffers are back, those that callers had included.
     fn report_end(&mut self) {
+        let channel = self.channel;
+        if !self.socket.has_ended() || !lock(&self.shared.state).close_outlet(channel) {
+            return;
+        }
         if let Some(cause) = self.socket.take_end() {
-            let channel = self.channel;
             self.with_core(|core, now| core.disconnected(channel, cause, now));
         }
     }
 
     fn with_core(&mut self, f: impl FnOnce(&mut PublisherCore, Now)) {
+        self.with_state(|state, now| f(&mut state.core, now));
+    }
+
+    fn with_state(&mut self, f: impl FnOnce(&mut State, Now)) {
         self.shared
-            .with_core(Some(self.channel), Some(&mut self.events), f);
+            .with_state(Some(self.channel), Some(&mut self.events), f);
         self.shared.handle(&mut self.events, &self.recorder);
     }
 
@@ -317,7 +342,7 @@ mod tests {
                 pool.try_take().expect_err("no buffer will come")
             });
             ending_on_panic(shared, || {
-                let _held = shared.core.lock();
+                let _held = shared.state.lock();
                 panic!("a bug");
             });
             let expected = ClientError::Panicked {

@@ -316,7 +316,7 @@ impl PublisherHandle {
         lock(&self.current).recorder.stop(WAIT_FOR_BUFFER, start);
         waited.ok_or_else(|| PublishError::NoBuffer {
             limit: self.wait_limit,
-            source: lock(&self.shared.core).why_unavailable(),
+            source: lock(&self.shared.state).core.why_unavailable(),
         })
     }
 }

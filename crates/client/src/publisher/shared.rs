@@ -1,6 +1,6 @@
 //! What the handles and I/O threads of one publisher share, and the rules by which they wake each other.
 //!
-//! Locks, in the order in which they are taken: a handle's `Current`, `core`; then `handles`, pool, receipts and
+//! Locks, in the order in which they are taken: a handle's `Current`, `state`; then `handles`, pool, receipts and
 //! `opening`, which are leaves. Callbacks run with none of them held. A reservation holds a `Current` for as long as the
 //! application likes, so no I/O thread waits for one.
 //!
@@ -19,14 +19,14 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::{Profile, Recorder};
 use embar_transport::Waker;
-use embar_wire::batch::{BatchFlags, SealFields};
 
 use super::batcher::Current;
 use super::core::PublisherCore;
-use super::model::{Event, SealedBatch};
+use super::model::Event;
+use super::outlet::State;
 use super::pool::Pool;
 use super::receipt::{Failure, Outcome, Position, Receipts};
-use crate::clock::{Clock, Ticks, wall};
+use crate::clock::{Clock, Ticks};
 use crate::connection::ChannelId;
 use crate::error::{ClientError, PublishError, panic_text};
 use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
@@ -77,7 +77,7 @@ pub(super) struct Ready {
 }
 
 pub(super) struct Shared {
-    pub(super) core: Mutex<PublisherCore>,
+    pub(super) state: Mutex<State>,
     pub(super) ready: OnceLock<Ready>,
     pub(super) receipts: Arc<Receipts>,
     pub(super) profile: Arc<Profile>,
@@ -90,7 +90,7 @@ pub(super) struct Shared {
     /// By channel; none before its thread runs.
     wakers: RwLock<Vec<Option<Waker>>>,
     sleep_until: AtomicU64,
-    on_ack: Option<OnAck>,
+    pub(super) on_ack: Option<OnAck>,
     on_ack_panicked: AtomicBool,
     ticks: Ticks,
 }
@@ -109,7 +109,7 @@ impl Shared {
         settings: SharedSettings,
     ) -> Self {
         Self {
-            core: Mutex::new(core),
+            state: Mutex::new(State::new(core)),
             ready: OnceLock::new(),
             receipts: Arc::new(Receipts::new(settings.delivery_timeout)),
             profile,
@@ -135,8 +135,19 @@ impl Shared {
         events: Option<&mut Vec<Event>>,
         f: impl FnOnce(&mut PublisherCore, Now),
     ) {
-        let mut core = lock(&self.core);
-        f(&mut core, self.clock.now());
+        self.with_state(own, events, |state, now| f(&mut state.core, now));
+    }
+
+    /// As [`Shared::with_core`], on all that the lock guards.
+    pub(super) fn with_state<R>(
+        &self,
+        own: Option<ChannelId>,
+        events: Option<&mut Vec<Event>>,
+        f: impl FnOnce(&mut State, Now) -> R,
+    ) -> R {
+        let mut state = lock(&self.state);
+        let result = f(&mut state, self.clock.now());
+        let core = &mut state.core;
         if let Some(events) = events {
             events.extend(std::iter::from_fn(|| core.next_event()));
         }
@@ -144,29 +155,25 @@ impl Shared {
         let control_has_work = core.has_event() || core.has_action(ChannelId::CONTROL);
         let mut to_wake = (1..core.channel_count())
             .map(ChannelId)
-            .filter(|channel| Some(*channel) != own && core.has_action(*channel));
+            .filter(|channel| Some(*channel) != own && state.has_work(*channel));
         // One other thread at most has work after nearly every event, so nothing is collected in memory.
         let first = to_wake.next();
         for channel in to_wake {
             self.wake(channel);
         }
-        drop(core);
+        drop(state);
         if let Some(channel) = first {
             self.wake(channel);
         }
         if own != Some(ChannelId::CONTROL) && (control_has_work || self.is_too_late(next_tick)) {
             self.wake(ChannelId::CONTROL);
         }
+        result
     }
 
     /// What the core waits for.
     pub(super) fn waiting_for(&self) -> Option<Wait> {
-        lock(&self.core).waiting_for(self.clock.now())
-    }
-
-    /// Hands a sealed batch to the core.
-    pub(super) fn submit(&self, sealed: SealedBatch) {
-        self.with_core(None, None, |core, now| core.submit(sealed, now));
+        lock(&self.state).core.waiting_for(self.clock.now())
     }
 
     /// Acts on what the core reported. Call it with no lock held.
@@ -178,7 +185,7 @@ impl Shared {
                     max_batch_bytes,
                     max_message_bytes,
                 } => {
-                    let channels = lock(&self.core).channel_count() - 1;
+                    let channels = lock(&self.state).core.channel_count() - 1;
                     self.finish_opening(Ok(Opened {
                         topic_id,
                         max_batch_bytes,
@@ -242,7 +249,7 @@ impl Shared {
             && let Some(ready) = self.ready.get()
         {
             // The next call that needs a buffer says so, instead of filling buffers that go nowhere.
-            let why = lock(&self.core).why_unavailable();
+            let why = lock(&self.state).core.why_unavailable();
             ready.pool.warn(why);
         }
         self.call_back(&Delivery {
@@ -302,7 +309,7 @@ impl Shared {
     /// If it had them before.
     pub(super) fn set_ready(&self, ready: Ready) {
         assert!(self.ready.set(ready).is_ok(), "a publisher opens once");
-        let failure = lock(&self.core).failure();
+        let failure = lock(&self.state).core.failure();
         if let (Some(ready), Some(error)) = (self.ready.get(), failure) {
             ready.pool.fail(error);
         }
@@ -355,24 +362,6 @@ impl Shared {
     fn live_handles(&self) -> Vec<Arc<Mutex<Current>>> {
         let handles = lock(&self.handles);
         handles.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Seals what a handle has, and hands it on.
-    pub(super) fn seal(&self, current: &mut Current) {
-        let Some(ready) = self.ready.get() else {
-            return;
-        };
-        let fields = |number| SealFields {
-            producer: self.producer,
-            sequence: number,
-            topic: ready.topic_id,
-            epoch: 0,
-            append_time: wall(),
-            flags: BatchFlags::NONE,
-        };
-        if let Some(sealed) = current.seal(fields) {
-            self.submit(sealed);
-        }
     }
 
     /// A deadline came into being; wakes the control thread if it sleeps for longer.

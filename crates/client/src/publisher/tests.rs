@@ -1,6 +1,7 @@
 //! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
 
 mod brokers;
+mod callers;
 mod hostile;
 mod loss;
 mod members;

@@ -1,5 +1,6 @@
 //! The drivers on real sockets, against a [`FakeBroker`].
 
+mod callers;
 mod conversation;
 mod fake_broker;
 mod ordered;

@@ -267,6 +267,7 @@ fn recv_once(stream: &Stream, buf: &mut RecvBuf<Mapped>) -> (rustix::io::Result<
     (result, asked)
 }
 
+/// One call: as many bytes as there is room for.
 pub(super) fn send_once(stream: &Stream, buf: &SendBuf<Mapped>) -> rustix::io::Result<usize> {
     if let Some((head, parts)) = buf.gathered() {
         return gather::send(stream, head, parts);

@@ -167,19 +167,7 @@ impl Script {
 
     /// Before any channel's driver looks at the core again.
     pub(super) fn submit_unseen(&mut self, number: u64) {
-        let mut builder = BatchBuilder::new(Vec::new(), 4096);
-        builder.try_push(None, &[], b"message").expect("fits");
-        let bytes = builder.seal(SealFields {
-            sequence: number,
-            append_time: WallNs(number),
-            ..SealFields::default()
-        });
-        let sealed = SealedBatch {
-            number,
-            messages: 1,
-            bytes: Arc::new(bytes),
-        };
-        self.core.submit(sealed, self.now);
+        self.core.submit(sealed(number, b"message"), self.now);
     }
 
     /// What the reactor has on this channel: batch number, and whether it is marked.
@@ -260,6 +248,22 @@ impl Script {
             _ => None,
         });
         resolved.collect()
+    }
+}
+
+/// A batch of one message, with its number as the time.
+pub(super) fn sealed(number: u64, value: &[u8]) -> SealedBatch {
+    let mut builder = BatchBuilder::new(Vec::new(), 1 << 20);
+    builder.try_push(None, &[], value).expect("fits");
+    let bytes = builder.seal(SealFields {
+        sequence: number,
+        append_time: WallNs(number),
+        ..SealFields::default()
+    });
+    SealedBatch {
+        number,
+        messages: 1,
+        bytes: Arc::new(bytes),
     }
 }
 
