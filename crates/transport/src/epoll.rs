@@ -36,7 +36,7 @@ use crate::token::Slab;
 use crate::waker::Sleeper;
 use crate::wakeup::Wakeup;
 use crate::{Address, Completion, IoCounters, Reactor, RecvBuf, SendBuf, Stream, Token, Waker};
-use connection::{Connection, INTEREST, Pending};
+use connection::{Connection, Pending};
 pub use direct::DirectSend;
 use spin::Spin;
 
@@ -145,8 +145,8 @@ impl Epoll {
         if let Stream::Shm(shm) = &stream {
             shm.set_nonblocking(true);
         }
-        self.watch(&stream, INTEREST)?;
         let connection = Connection::new(stream, connecting);
+        self.watch(&*connection.stream, connection.interest())?;
         Ok(self.enter(Entry::Stream(connection)))
     }
 

@@ -22,9 +22,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, sockopt};
 use super::gather::{self, SEND_FLAGS};
 use crate::{Completion, IoCounters, RecvBuf, SendBuf, Shm, Stream, Token};
 
-/// The events that a connection waits for.
-pub(super) const INTEREST: EventFlags = EventFlags::IN
-    .union(EventFlags::OUT)
+/// The events that a connection waits for, but for room.
+const ALWAYS: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::PRI)
     .union(EventFlags::ET);
@@ -92,6 +91,8 @@ pub(super) struct Connection {
     pub(super) connecting: bool,
     pub(super) may_read: bool,
     may_write: bool,
+    /// The kernel is to say when there is room.
+    awaits_room: bool,
     pub(super) eager: bool,
     /// It is in the queue of those to be tried.
     pub(super) queued: bool,
@@ -105,6 +106,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: Stream, connecting: bool) -> Self {
+        let awaits_room = connecting || !tells_room_unasked(&stream);
         Self {
             stream: Arc::new(stream),
             connecting,
@@ -112,6 +114,7 @@ impl Connection {
             may_read: false,
             // A fresh socket has room; if not, the first call finds out.
             may_write: !connecting,
+            awaits_room,
             eager: false,
             queued: false,
             listed: false,
@@ -128,6 +131,21 @@ impl Connection {
             Stream::Shm(stream) => Some(stream),
             _ => None,
         }
+    }
+
+    /// What to ask the kernel for.
+    pub(super) fn interest(&self) -> EventFlags {
+        match self.awaits_room {
+            true => ALWAYS | EventFlags::OUT,
+            false => ALWAYS,
+        }
+    }
+
+    /// Whether the kernel is to be asked for something else from now on.
+    pub(super) fn changes_interest(&mut self) -> bool {
+        let changes = self.awaits_room == self.may_write && tells_room_unasked(&self.stream);
+        self.awaits_room ^= changes;
+        changes
     }
 
     pub(super) fn note_edges(&mut self, flags: EventFlags) {
@@ -247,6 +265,12 @@ impl Connection {
         };
         Some(pending.sent(token, result))
     }
+}
+
+/// Whether the kernel says with each receive of the peer that there is room, and not only after a call that found none.
+/// That would wake the reactor for nothing.
+fn tells_room_unasked(stream: &Stream) -> bool {
+    matches!(stream, Stream::Unix(_))
 }
 
 /// One call, and how many bytes it had room for.

@@ -2,6 +2,7 @@
 //! the operations that are over to its user.
 
 use embar_memory::Mapped;
+use rustix::event::epoll::{self, EventData};
 
 use super::{Entry, Epoll};
 use crate::{Completion, Token};
@@ -32,6 +33,12 @@ impl Epoll {
                         out.extend(connection.try_recv(token, &mut self.counters));
                         out.extend(connection.try_send(token, &mut self.counters));
                         self.outstanding -= out.len() - before;
+                        if connection.changes_interest() {
+                            // The kernel looks at once whether there is room by now.
+                            let data = EventData::new_u64(token.bits());
+                            let interest = connection.interest();
+                            let _ = epoll::modify(&self.epoll, &*connection.stream, data, interest);
+                        }
                     }
                 }
             }
