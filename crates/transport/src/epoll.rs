@@ -312,7 +312,8 @@ impl Epoll {
     }
 }
 
-/// Readable when something became ready: another reactor may watch it.
+/// Readable when something became ready: another reactor may watch it. With streams by shared memory that is so only after a
+/// poll that was to wait, and [announced it](Epoll::set_unannounced).
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -72,6 +72,7 @@ impl Epoll {
                 if out.len() > before {
                     return Ok(true);
                 }
+                std::hint::spin_loop();
             }
             self.look(Some(Duration::ZERO), out)?;
             self.run_round(out);

@@ -501,7 +501,11 @@ impl Shm {
     /// What the peer is to have consumed. Buffers that are kept are asked for, too, when they are many: their owner may
     /// wait for them.
     fn wanted(&self, link: &Link, room: bool) -> Option<u64> {
-        let sender = lock(&link.sender);
+        let mut sender = lock(&link.sender);
+        if !room {
+            // Nonsense is for the next send or receive to tell.
+            let _ = sender.refresh();
+        }
         let (references, bytes) = sender.kept();
         let many = references >= WINDOW_REFERENCES / 2 || bytes >= WINDOW_BYTES / 2;
         (room || many).then(|| sender.wanted()).flatten()
