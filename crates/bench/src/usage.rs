@@ -15,6 +15,8 @@ pub struct Connections {
     pub tcp_connections: u64,
     /// By Unix sockets.
     pub unix_connections: u64,
+    /// By shared memory.
+    pub shm_connections: u64,
 }
 
 impl Connections {
@@ -29,17 +31,30 @@ impl Connections {
         Self {
             tcp_connections: count("tcp_connections"),
             unix_connections: count("unix_connections"),
+            shm_connections: count("shm_connections"),
         }
     }
 }
 
 impl fmt::Display for Connections {
-    /// `by TCP`, `by Unix sockets` or both.
+    /// `by TCP`, `by Unix sockets`, `by shared memory`, or how many by each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.tcp_connections, self.unix_connections) {
-            (_, 0) => f.write_str("by TCP"),
-            (0, _) => f.write_str("by Unix sockets"),
-            (tcp, unix) => write!(f, "by TCP ({tcp} connections) and Unix sockets ({unix})"),
+        let all = [
+            ("TCP", self.tcp_connections),
+            ("Unix sockets", self.unix_connections),
+            ("shared memory", self.shm_connections),
+        ];
+        let used: Vec<_> = all.into_iter().filter(|(_, count)| *count > 0).collect();
+        f.write_str("by ")?;
+        match &used[..] {
+            [] => f.write_str("TCP"),
+            [(name, _)] => f.write_str(name),
+            several => {
+                let parts = several
+                    .iter()
+                    .map(|(name, count)| format!("{name} ({count})"));
+                f.write_str(&parts.collect::<Vec<_>>().join(", "))
+            }
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct BrokerConfig {
     /// process and root may open. Clients on this machine find it by themselves, and prefer it. Without a
     /// directory, or where its path is too long for a socket (107 bytes), there is none; the log says so.
     pub unix_socket: bool,
+    /// Listen beside that for connections by shared memory: `sockets/<id>.shm`. Only brokers that take data do, with a
+    /// Unix socket, and with [`ReceivePath::Direct`] or [`ReceivePath::Staging`].
+    pub shared_memory: bool,
     /// Threads that receive and send; each has its own lane. At most 8.
     pub network_threads: u16,
     /// Largest batch, and so the largest message, in bytes with its header.
@@ -87,6 +90,7 @@ impl Default for BrokerConfig {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             insecure_listen: false,
             unix_socket: true,
+            shared_memory: true,
             network_threads: 1,
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             high_watermark_percent: 75,

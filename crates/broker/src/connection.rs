@@ -4,12 +4,10 @@ mod ack_queue;
 
 pub(crate) use ack_queue::AckQueue;
 
-use std::net::SocketAddr;
-
 use embar_frame::{CHECKSUM_BYTES, Crc, FRAME_HEADER_BYTES, Now};
 use embar_memory::Memory;
 use embar_session::{CloseReason, SendError, SessionCore};
-use embar_transport::{Body, Token};
+use embar_transport::{Body, Peer as Origin, Token};
 use embar_wire::ack::{ack_len, write_ack};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::EncodeError;
@@ -164,8 +162,8 @@ pub(crate) enum NotSent {
 pub(crate) struct Connection<M: Memory> {
     /// Its number at the reactor.
     pub token: Token,
-    /// None of one that came by the Unix socket.
-    pub peer_address: Option<SocketAddr>,
+    /// The other end.
+    pub origin: Origin,
     pub peer_id: PeerId,
     pub counted: Counted,
     /// Bytes of batches that came in time since one did not. A batch that is still to come may claim as many in
@@ -196,14 +194,14 @@ pub(crate) struct Connection<M: Memory> {
 impl<M: Memory> Connection<M> {
     pub fn new(
         token: Token,
-        peer_address: Option<SocketAddr>,
+        origin: Origin,
         counted: Counted,
         core: SessionCore<LogProtocol, M>,
     ) -> Self {
         Self {
             token,
-            peer_address,
-            peer_id: PeerId::of(peer_address),
+            origin,
+            peer_id: PeerId::of(origin.tcp()),
             counted,
             credit_bytes: 0,
             peer: Peer::Client,
@@ -322,7 +320,10 @@ impl<M: Memory> Connection<M> {
     }
 
     pub fn name(&self) -> String {
-        self.peer_address
-            .map_or_else(|| "a peer by Unix socket".into(), |a| a.to_string())
+        match self.origin {
+            Origin::Tcp(address) => address.to_string(),
+            Origin::Unix => "a peer by Unix socket".into(),
+            Origin::Shm => "a peer by shared memory".into(),
+        }
     }
 }

@@ -19,6 +19,7 @@ use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_meter::profile::Profile;
 use embar_order::{LeaderWatch, Leadership, Term};
+use embar_transport::Peer as Origin;
 use embar_wire::time::WallNs;
 
 use crate::broker_row::BrokerRowPublisher;
@@ -65,6 +66,7 @@ pub struct Node<M: Memory> {
     connections: Mutex<Connections>,
     /// Of the connections, those by the Unix socket.
     by_unix: AtomicUsize,
+    by_shm: AtomicUsize,
     paused: AtomicUsize,
     /// By thread.
     inboxes: Vec<Inbox>,
@@ -101,6 +103,7 @@ impl<M: Memory> Node<M> {
             log: log.map(Mutex::new),
             connections: Mutex::new(Connections::new(config.max_connections)),
             by_unix: AtomicUsize::new(0),
+            by_shm: AtomicUsize::new(0),
             paused: AtomicUsize::new(0),
             watch: Mutex::new(LeaderWatch::new(nanos(config.sequencer_lease), 0)),
             gone_epoch: AtomicU32::new(0),
@@ -261,22 +264,38 @@ impl<M: Memory> Node<M> {
         self.held().refuse(peer)
     }
 
-    /// Counts a connection that came by the Unix socket.
-    pub(crate) fn opened_by_unix(&self) {
+    /// Counts a connection from there, which is counted among those of its peer already.
+    pub(crate) fn connection_opened(&self, origin: Origin) {
         // Relaxed, as everywhere: it is only counted.
-        self.by_unix.fetch_add(1, Ordering::Relaxed);
+        if let Some(count) = self.count_of(origin) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts a connection out.
-    pub(crate) fn connection_closed(&self, peer: PeerId, by_unix: bool, counted: Counted) {
-        self.held().leave(peer, counted);
-        self.by_unix
-            .fetch_sub(usize::from(by_unix), Ordering::Relaxed);
+    pub(crate) fn connection_closed(&self, origin: Origin, counted: Counted) {
+        self.held().leave(PeerId::of(origin.tcp()), counted);
+        if let Some(count) = self.count_of(origin) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn count_of(&self, origin: Origin) -> Option<&AtomicUsize> {
+        match origin {
+            Origin::Tcp(_) => None,
+            Origin::Unix => Some(&self.by_unix),
+            Origin::Shm => Some(&self.by_shm),
+        }
     }
 
     /// Connections of all threads by the Unix socket, those that are ending included.
     pub fn unix_connections(&self) -> usize {
         self.by_unix.load(Ordering::Relaxed)
+    }
+
+    /// The same by shared memory.
+    pub fn shm_connections(&self) -> usize {
+        self.by_shm.load(Ordering::Relaxed)
     }
 
     /// Connections of all threads, those that are ending included.

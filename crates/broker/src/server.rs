@@ -3,6 +3,7 @@
 
 mod heartbeat_thread;
 mod join;
+mod local_sockets;
 mod network_thread;
 mod network_threads;
 mod progress;
@@ -13,7 +14,6 @@ mod sequencer_thread;
 mod setup;
 mod start_error;
 mod stop;
-mod unix_socket;
 mod wakeups;
 
 use std::net::SocketAddr;
@@ -85,14 +85,14 @@ impl Server {
         let Joined {
             node,
             claim,
-            unix_listener,
+            local_listeners,
             recovered,
             heartbeat,
             sequencer,
         } = setup::join(role, config, address, clock, &stop, progress)?;
         // The first thread accepts for all.
         let mut listeners = vec![listener.into()];
-        listeners.extend(unix_listener);
+        listeners.extend(local_listeners);
         let specs = (0..node.threads()).map(|number| ThreadSpec {
             number,
             node: Arc::clone(&node),

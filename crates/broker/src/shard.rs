@@ -33,7 +33,6 @@ mod waiting_subscribers;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +40,7 @@ use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_memory::Memory;
 use embar_meter::profile::Recorder;
 use embar_session::{RingPools, SessionConfig, SessionCore};
-use embar_transport::{RecvBuf, SendBuf, Token};
+use embar_transport::{Peer as Origin, RecvBuf, SendBuf, Token};
 use embar_wire::control::ErrorCode;
 use embar_wire::frame::LogProtocol;
 use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_REQUEST_BYTES};
@@ -147,38 +146,42 @@ impl<M: Memory> Shard<M> {
     pub fn opened(
         &mut self,
         token: Token,
-        peer: Option<SocketAddr>,
+        origin: Origin,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let refused = self.serve(PeerId::of(peer));
-        self.open(token, peer, refused, at, out);
+        let refused = self.serve(PeerId::of(origin.tcp()));
+        self.open(token, origin, refused, at, out);
     }
 
-    /// A process of another user, not root's either, connected by the Unix socket: it is refused, and counted.
-    pub fn opened_by_stranger(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+    /// A process of another user, not root's either, connected by a socket file: it is refused, and counted.
+    pub fn opened_by_stranger(
+        &mut self,
+        token: Token,
+        origin: Origin,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
         self.meter().count(Counter::RefusedUsers as usize, 1);
         let refused = (ErrorCode::WrongUser, WRONG_USER.into());
-        self.open(token, None, Some(refused), at, out);
+        self.open(token, origin, Some(refused), at, out);
     }
 
     fn open(
         &mut self,
         token: Token,
-        peer: Option<SocketAddr>,
+        origin: Origin,
         refused: Option<(ErrorCode, String)>,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let (peer_id, by_unix) = (PeerId::of(peer), peer.is_none());
+        let node = &self.state.node;
         let counted = match refused {
             None => Counted::Served,
-            Some(_) if self.state.node.refuse(peer_id) => Counted::Refused,
+            Some(_) if node.refuse(PeerId::of(origin.tcp())) => Counted::Refused,
             Some(_) => return out.push(Action::Close(token)),
         };
-        if by_unix {
-            self.state.node.opened_by_unix();
-        }
+        node.connection_opened(origin);
         let protocol = LogProtocol {
             limits: self.state.limits,
         };
@@ -191,17 +194,17 @@ impl<M: Memory> Shard<M> {
             Ok(core) => core,
             Err(error) => {
                 tracing::warn!(
-                    ?peer,
+                    peer = %origin,
                     "cannot take a connection: no memory for its rings: {error}; raise vm.max_map_count, or accept fewer with max_connections"
                 );
-                self.state.node.connection_closed(peer_id, by_unix, counted);
+                self.state.node.connection_closed(origin, counted);
                 return out.push(Action::Close(token));
             }
         };
         if let Some((code, text)) = refused {
             core.refuse(code.number(), &text, at.now);
         }
-        let connection = Connection::new(token, peer, counted, core);
+        let connection = Connection::new(token, origin, counted, core);
         self.connections.insert(token, connection);
         self.state.ready.push(token);
     }

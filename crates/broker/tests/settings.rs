@@ -324,20 +324,21 @@ fn explicit_socket_buffers_reach_accepted_connections() {
 }
 
 #[test]
-fn a_unix_socket_is_there_for_this_user_alone_unless_it_is_switched_off() {
+fn socket_files_are_there_for_this_user_alone_unless_they_are_switched_off() {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-    for unix_socket in [true, false] {
+    for (unix_socket, shared_memory) in [(true, true), (true, false), (false, true)] {
         let space = tempfile::tempdir().expect("a directory");
         let region = space.path().join("region");
         let config = BrokerConfig {
             unix_socket,
+            shared_memory,
             ..BrokerConfig::default()
         };
         let builder = small().region_dir(&region).config(config);
         let cluster = builder.start().expect("a cluster");
         let sockets = region.join("sockets");
-        let file = std::fs::symlink_metadata(sockets.join("1"));
+        let file = |name| std::fs::symlink_metadata(sockets.join(name));
         let told = Peer::greet(cluster.bootstrap()).ask(&Control::Metadata(Metadata::default()));
         let Control::ClusterMetadata(told) = told else {
             panic!("{told:?}");
@@ -347,8 +348,10 @@ fn a_unix_socket_is_there_for_this_user_alone_unless_it_is_switched_off() {
                 .iter()
                 .all(|it| (it.socket_machine != 0) == unix_socket)
         );
-        assert_eq!(file.is_ok(), unix_socket);
-        if let Ok(file) = file {
+        assert_eq!(file("1").is_ok(), unix_socket);
+        assert_eq!(file("1.shm").is_ok(), unix_socket && shared_memory);
+        assert!(file("0.shm").is_err(), "the head takes no data");
+        for file in ["1", "1.shm"].into_iter().flat_map(file) {
             assert!(file.file_type().is_socket());
             assert_eq!(file.permissions().mode() & 0o777, 0o600);
             let dir = sockets.metadata().expect("it is there");
@@ -356,6 +359,8 @@ fn a_unix_socket_is_there_for_this_user_alone_unless_it_is_switched_off() {
             assert_eq!(told.socket_dir, sockets.to_str().expect("text"));
         }
         cluster.shutdown();
-        assert!(!sockets.join("1").exists(), "removed at the end");
+        for name in ["1", "1.shm"] {
+            assert!(!sockets.join(name).exists(), "removed at the end");
+        }
     }
 }

@@ -21,8 +21,8 @@ pub struct ConnectArgs {
         default_value = "127.0.0.1:9400"
     )]
     pub bootstrap: String,
-    /// How to connect to brokers: auto (Unix sockets to those on this machine, else TCP), tcp, or unix (brokers without
-    /// are left alone)
+    /// How to connect to brokers: auto (shared memory or Unix sockets to those on this machine, else TCP), tcp, unix or
+    /// shm (brokers without are left alone)
     #[arg(long, value_name = "HOW", default_value_t = Transport::Auto)]
     pub transport: Transport,
 }

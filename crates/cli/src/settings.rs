@@ -20,6 +20,9 @@ pub struct BrokerSettings {
     /// Do not listen on a Unix socket (sockets/ID in the region's directory) for clients on this machine, too
     #[arg(long)]
     pub no_unix_socket: bool,
+    /// Do not offer clients on this machine connections by shared memory (sockets/ID.shm), too
+    #[arg(long)]
+    pub no_shared_memory: bool,
     /// Threads that receive and send, 1 to 8
     #[arg(long, value_name = "N")]
     pub network_threads: Option<u16>,
@@ -91,6 +94,7 @@ impl BrokerSettings {
             listen,
             insecure_listen: self.insecure_listen,
             unix_socket: !self.no_unix_socket,
+            shared_memory: !self.no_shared_memory,
             metering: !self.no_metering,
             ..BrokerConfig::default()
         };
@@ -155,6 +159,7 @@ mod tests {
         BrokerSettings {
             insecure_listen: true,
             no_unix_socket: true,
+            no_shared_memory: true,
             network_threads: Some(2),
             max_batch_bytes: Some(Size(1 << 20)),
             high_watermark: Some(60),
@@ -205,6 +210,7 @@ mod tests {
                 listen,
                 insecure_listen: true,
                 unix_socket: false,
+                shared_memory: false,
                 network_threads: 2,
                 max_batch_bytes: 1 << 20,
                 high_watermark_percent: 60,

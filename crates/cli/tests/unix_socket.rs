@@ -1,5 +1,5 @@
-//! Clients and brokers of one machine speak by Unix sockets: who chooses them, who may, and what happens when they do
-//! not lead to the broker.
+//! Clients and brokers of one machine speak by Unix sockets and through shared memory: who chooses them, who may, and
+//! what happens when they do not lead to the broker.
 
 mod common;
 
@@ -31,24 +31,41 @@ fn socket(dir: &Path, id: u16) -> PathBuf {
     dir.join("sockets").join(id.to_string())
 }
 
+/// The files of a broker: of its Unix socket, and, but for the head, which takes no data, for connections by shared memory.
+fn files(dir: &Path, id: u16) -> Vec<PathBuf> {
+    let unix = socket(dir, id);
+    let shm = (id > 0).then(|| unix.with_extension("shm"));
+    shm.into_iter().chain([unix]).collect()
+}
+
+/// Where a test keeps a file that it took away.
+fn away(place: &Path) -> PathBuf {
+    let mut name = place.as_os_str().to_owned();
+    name.push(".away");
+    name.into()
+}
+
 fn admin(bootstrap: &str, transport: Transport) -> Admin {
     let admin = Admin::connect(bootstrap).expect("a thread");
     admin.timeout(common::PATIENCE).transport(transport)
 }
 
-/// Which kinds of connections there were: by TCP, and by Unix sockets. How many tells nothing: a broker that does not
-/// know a new topic yet is asked again on another.
-type Kinds = (bool, bool);
+/// Which kinds of connections there were: by TCP, by Unix sockets, and by shared memory. How many tells nothing: a
+/// broker that does not know a new topic yet is asked again on another.
+type Kinds = (bool, bool, bool);
 
-const BY_TCP: Kinds = (true, false);
-const BY_UNIX: Kinds = (false, true);
+const BY_TCP: Kinds = (true, false, false);
+const BY_UNIX: Kinds = (false, true, false);
+const BY_SHM: Kinds = (false, false, true);
+const BY_ALL: Kinds = (true, true, true);
 
 fn kinds(connections: Connections) -> Kinds {
     let Connections {
         tcp_connections: tcp,
         unix_connections: unix,
+        shm_connections: shm,
     } = connections;
-    (tcp > 0, unix > 0)
+    (tcp > 0, unix > 0, shm > 0)
 }
 
 /// Publishes a message; by which connections.
@@ -82,7 +99,7 @@ fn read(bootstrap: &str, topic: &str, transport: Transport) -> (usize, Kinds) {
 }
 
 #[test]
-fn clients_choose_unix_sockets_unless_they_are_told_otherwise() {
+fn clients_choose_the_shortest_way_unless_they_are_told_otherwise() {
     let space = Space::new();
     let cluster = cluster(&space.region(), BrokerConfig::default());
     let tcp = cluster.bootstrap().to_string();
@@ -100,9 +117,10 @@ fn clients_choose_unix_sockets_unless_they_are_told_otherwise() {
         messages = 0;
         for bootstrap in [&tcp, &unix] {
             for (transport, expected) in [
-                (Transport::Auto, BY_UNIX),
+                (Transport::Auto, BY_SHM),
                 (Transport::Tcp, BY_TCP),
                 (Transport::Unix, BY_UNIX),
+                (Transport::Shm, BY_SHM),
             ] {
                 assert_eq!(publish(bootstrap, topic, transport), expected);
                 messages += 1;
@@ -110,8 +128,12 @@ fn clients_choose_unix_sockets_unless_they_are_told_otherwise() {
             }
         }
     }
-    assert_eq!(messages, 6);
-    for (transport, is_unix) in [(Transport::Tcp, false), (Transport::Auto, true)] {
+    assert_eq!(messages, 8);
+    for (transport, is_unix) in [
+        (Transport::Tcp, false),
+        (Transport::Auto, true),
+        (Transport::Shm, true),
+    ] {
         let asked = admin(&tcp, transport);
         let status = asked.status(1).wait().expect("it answers");
         assert_eq!(status.unix_connections > 0, is_unix, "{transport}");
@@ -144,6 +166,30 @@ fn brokers_without_unix_sockets_are_reached_by_tcp() {
 }
 
 #[test]
+fn brokers_without_shared_memory_are_reached_by_unix_sockets() {
+    let space = Space::new();
+    let config = BrokerConfig {
+        shared_memory: false,
+        ..BrokerConfig::default()
+    };
+    let cluster = cluster(&space.region(), config);
+    let bootstrap = cluster.bootstrap().to_string();
+    let mut files = names_in(&space.region().join("sockets"));
+    files.sort();
+    assert_eq!(files, ["0", "1", "2"]);
+    assert_eq!(publish(&bootstrap, "t", Transport::Auto), BY_UNIX);
+    assert_eq!(read(&bootstrap, "t", Transport::Auto), (1, BY_UNIX));
+    let opened = Publisher::builder(&bootstrap)
+        .topic("t")
+        .transport(Transport::Shm)
+        .open_timeout(Duration::from_millis(200))
+        .open();
+    let error = opened.expect_err("there is no way to them");
+    assert!(matches!(error, OpenError::Client(_)), "{error}");
+    cluster.shutdown();
+}
+
+#[test]
 fn a_path_that_is_too_long_leaves_clients_to_tcp() {
     let space = Space::new();
     let region = space.dir.join("r".repeat(100));
@@ -160,13 +206,15 @@ fn a_socket_of_another_cluster_is_not_taken_for_the_brokers() {
     let other = cluster(&other_space.region(), BrokerConfig::default());
     let bootstrap = ours.bootstrap().to_string();
     for id in [0, 1, 2] {
-        let place = socket(&space.region(), id);
-        fs::rename(&place, place.with_extension("away")).expect("ours");
-        symlink(socket(&other_space.region(), id), &place).expect("ours");
+        let others = files(&other_space.region(), id);
+        for (place, other) in files(&space.region(), id).iter().zip(others) {
+            fs::rename(place, away(place)).expect("ours");
+            symlink(other, place).expect("ours");
+        }
     }
     // The wrong ones were looked at, too.
-    assert_eq!(publish(&bootstrap, "t", Transport::Auto), (true, true));
-    assert_eq!(read(&bootstrap, "t", Transport::Auto), (1, (true, true)));
+    assert_eq!(publish(&bootstrap, "t", Transport::Auto), BY_ALL);
+    assert_eq!(read(&bootstrap, "t", Transport::Auto), (1, BY_ALL));
     let asked = admin(&bootstrap, Transport::Auto);
     let topics = asked.list_topics().wait().expect("ours answers");
     assert_eq!(topics.len(), 1);
@@ -176,11 +224,13 @@ fn a_socket_of_another_cluster_is_not_taken_for_the_brokers() {
     assert_eq!(topics.len(), 0, "nothing went astray");
     // A broker of the right cluster, and not the one that is meant.
     for (id, wrong) in [(1, 2), (2, 1)] {
-        fs::remove_file(socket(&space.region(), id)).expect("ours");
-        let target = socket(&space.region(), wrong).with_extension("away");
-        symlink(target, socket(&space.region(), id)).expect("ours");
+        let wrong = files(&space.region(), wrong);
+        for (place, wrong) in files(&space.region(), id).iter().zip(wrong) {
+            fs::remove_file(place).expect("ours");
+            symlink(away(&wrong), place).expect("ours");
+        }
     }
-    assert_eq!(publish(&bootstrap, "t", Transport::Auto), (true, true));
+    assert_eq!(publish(&bootstrap, "t", Transport::Auto), BY_ALL);
     assert_eq!(asked.status(2).wait().expect("it answers").broker, 2);
     assert_eq!(read(&bootstrap, "t", Transport::Auto).0, 2);
     ours.shutdown();
@@ -194,9 +244,8 @@ fn a_socket_file_with_a_full_backlog_holds_nobody_up() {
     let bootstrap = cluster.bootstrap().to_string();
     // As the files of brokers that are stopped, and have as many clients as the kernel lets wait.
     let mut waiting = Vec::new();
-    for id in [0, 1, 2] {
-        let place = socket(&space.region(), id);
-        fs::rename(&place, place.with_extension("away")).expect("ours");
+    for place in [0, 1, 2].iter().flat_map(|id| files(&space.region(), *id)) {
+        fs::rename(&place, away(&place)).expect("ours");
         let open = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -246,8 +295,8 @@ fn open_to_all(space: &Space) {
     for dir in [&region, &sockets] {
         fs::set_permissions(dir, Permissions::from_mode(0o777)).expect("ours");
     }
-    for id in [0, 1, 2] {
-        fs::set_permissions(socket(&region, id), Permissions::from_mode(0o666)).expect("ours");
+    for place in [0, 1, 2].iter().flat_map(|id| files(&region, *id)) {
+        fs::set_permissions(place, Permissions::from_mode(0o666)).expect("ours");
     }
 }
 
@@ -258,11 +307,15 @@ fn a_stranger_cannot_take_the_place_of_a_broker() {
     let bootstrap = cluster.bootstrap().to_string();
     open_to_all(&space);
     let planted = as_stranger(|| {
-        [0, 1, 2].map(|id| {
-            let place = socket(&space.region(), id);
-            fs::rename(&place, place.with_extension("away")).expect("the directory is open");
-            UnixListener::bind(place).expect("the directory is open")
-        })
+        let places = [0, 1, 2].map(|id| files(&space.region(), id));
+        places
+            .into_iter()
+            .flatten()
+            .map(|place| {
+                fs::rename(&place, away(&place)).expect("the directory is open");
+                UnixListener::bind(place).expect("the directory is open")
+            })
+            .collect::<Vec<_>>()
     });
     let Some(planted) = planted else { return };
     assert_eq!(publish(&bootstrap, "t", Transport::Auto), BY_TCP);
@@ -331,14 +384,18 @@ fn successor(space: &Space) -> u32 {
 
 fn ways(produced: &Value) -> Kinds {
     let count = |name| produced[name].as_u64().expect("a number") > 0;
-    (count("tcp_connections"), count("unix_connections"))
+    (
+        count("tcp_connections"),
+        count("unix_connections"),
+        count("shm_connections"),
+    )
 }
 
 #[test]
 fn a_broker_that_was_killed_is_found_by_its_socket_again() {
     let space = Space::new();
     let up = Up::start(&space, &[]);
-    assert_eq!(ways(&produce(&up, &[])), BY_UNIX);
+    assert_eq!(ways(&produce(&up, &[])), BY_SHM);
     assert_eq!(ways(&produce(&up, &["--transport", "tcp"])), BY_TCP);
     let unix = format!("unix:{}", socket(&space.region(), 2).display());
     let by_path = ["--bootstrap", &unix, "--transport", "unix"];
@@ -351,7 +408,7 @@ fn a_broker_that_was_killed_is_found_by_its_socket_again() {
         let broker = &status["brokers"][1];
         broker["incarnation"] == 2 && broker["state"] == "ready"
     });
-    assert_eq!(ways(&produce(&up, &[])), BY_UNIX);
+    assert_eq!(ways(&produce(&up, &[])), BY_SHM);
     assert_eq!(up.ok(&["consume", "t"]).lines().count(), 12);
     // What a killed cluster leaves behind, the next one replaces.
     let mut up = up;
@@ -368,20 +425,25 @@ fn a_broker_that_was_killed_is_found_by_its_socket_again() {
     }
     eventually("all are gone", || pids.iter().all(|pid| !is_running(*pid)));
     drop(up);
-    assert_eq!(names_in(&space.region().join("sockets")).len(), 4);
+    assert_eq!(names_in(&space.region().join("sockets")).len(), 4 + 2);
     let up = Up::start(&space, &["--fresh"]);
-    assert_eq!(ways(&produce(&up, &[])), BY_UNIX);
+    assert_eq!(ways(&produce(&up, &[])), BY_SHM);
     assert_eq!(up.ok(&["consume", "t"]).lines().count(), 3);
     up.stop();
     assert_eq!(names_in(&space.region().join("sockets")), [""; 0]);
 }
 
 #[test]
-fn up_passes_on_that_there_are_to_be_no_unix_sockets() {
-    let space = Space::new();
-    let up = Up::start(&space, &["--no-unix-socket"]);
-    assert_eq!(ways(&produce(&up, &[])), BY_TCP);
-    up.stop();
+fn up_passes_on_what_there_is_not_to_be() {
     let help = run(&mut embar(&["broker", "--help"]));
-    assert!(text(&help.stdout).contains("--no-unix-socket"));
+    for (option, expected) in [
+        ("--no-unix-socket", BY_TCP),
+        ("--no-shared-memory", BY_UNIX),
+    ] {
+        let space = Space::new();
+        let up = Up::start(&space, &[option]);
+        assert_eq!(ways(&produce(&up, &[])), expected);
+        up.stop();
+        assert!(text(&help.stdout).contains(option));
+    }
 }

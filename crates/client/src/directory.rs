@@ -466,7 +466,7 @@ impl Directory {
         let cluster = self.cluster.as_ref()?;
         let mut brokers = cluster.brokers.iter();
         let head = brokers.find(|broker| broker.id == cluster.head)?;
-        Some(self.ways.to(head, cluster))
+        Some(self.ways.to_ask(head, cluster))
     }
 
     /// Everyone who may know: the bootstrap addresses, then the brokers heard of, in the way that leads to each for
@@ -478,7 +478,7 @@ impl Directory {
         };
         let brokers = cluster.brokers.iter();
         for broker in brokers.filter(|broker| broker.state != BrokerState::Left) {
-            let routes = self.ways.to(broker, cluster);
+            let routes = self.ways.to_ask(broker, cluster);
             if let Some(address) = routes.addresses().last()
                 && !addresses.contains(&address)
             {

@@ -20,7 +20,7 @@ use crate::backoff::{Backoff, BackoffLimits};
 use crate::connection::{
     ANSWER_TIMEOUT, Connection, ConnectionError, ConnectionSettings, Violation, refusal_of,
 };
-use crate::transport::Routes;
+use crate::transport::{Routes, Way};
 use crate::wait::{Party, WaitReason};
 
 /// A broker may not know a new topic yet; after this long it does not know it at all.
@@ -364,19 +364,23 @@ impl Peer {
         self.rerouted
     }
 
-    /// The connection before went by the Unix socket, and not to the broker.
-    fn went_astray(&self) -> bool {
-        !self.arrived && matches!(self.taken, Some(Address::Unix(_)))
+    /// Whether one of the ways to it goes through shared memory.
+    pub(crate) fn may_share_memory(&self) -> bool {
+        self.routes.shm.is_some()
     }
 
-    /// Where to connect next: not twice in a row to a socket file that does not lead to the broker.
-    fn next_address(&self) -> Option<Address> {
-        let mut addresses = self.routes.addresses();
-        let first = addresses.next()?;
-        match self.went_astray() {
-            true => Some(addresses.next().unwrap_or(first)),
-            false => Some(first),
+    /// Where to go instead, if the connection before went by a file, and not to the broker.
+    fn detour(&self) -> Option<Address> {
+        let taken = self.taken.as_ref().filter(|_| !self.arrived)?;
+        match Way::of(taken).is_local() {
+            true => self.routes.after(taken),
+            false => None,
         }
+    }
+
+    /// Where to connect next: not twice in a row to a file that does not lead to the broker.
+    fn next_address(&self) -> Option<Address> {
+        self.detour().or_else(|| self.routes.addresses().next())
     }
 
     pub(crate) fn next_tick(&self) -> Option<Now> {
@@ -398,12 +402,13 @@ impl Peer {
     ) -> Option<ErrorReply> {
         self.ending(cause);
         self.connection.disconnected();
-        self.rerouted =
-            self.went_astray() && self.routes.tcp.is_some() && self.phase != Phase::Done;
-        if self.rerouted {
+        let detour = self.detour().filter(|_| self.phase != Phase::Done);
+        self.rerouted = detour.is_some();
+        if let Some(next) = detour {
             let broker = self.broker;
             let why = self.last_error.as_ref().map(ToString::to_string);
-            tracing::info!(broker, why, "its Unix socket cannot be used: TCP is");
+            let taken = self.taken.as_ref().map(ToString::to_string);
+            tracing::info!(broker, why, taken, %next, "one way to it cannot be used: the next one is");
             self.refusal = None;
             self.phase = match self.absence == Absence::Avoid && !self.is_ready() {
                 true => Phase::Parked,

@@ -21,6 +21,7 @@ pub mod publisher {
             "reconnects",
             "tcp_connections",
             "unix_connections",
+            "shm_connections",
             "caller_sends",
         ],
     };
@@ -53,8 +54,10 @@ pub mod publisher {
     pub const TCP_CONNECTIONS: usize = 7;
     /// The same by Unix sockets.
     pub const UNIX_CONNECTIONS: usize = 8;
+    /// The same by shared memory.
+    pub const SHM_CONNECTIONS: usize = 9;
     /// Sends that a thread made whole which submitted a batch, instead of the connection's own.
-    pub const CALLER_SENDS: usize = 9;
+    pub const CALLER_SENDS: usize = 10;
 }
 
 /// Stages and counters of a subscriber.
@@ -73,6 +76,7 @@ pub mod subscriber {
             "messages",
             "tcp_connections",
             "unix_connections",
+            "shm_connections",
         ],
     };
 
@@ -97,6 +101,8 @@ pub mod subscriber {
     pub const TCP_CONNECTIONS: usize = 5;
     /// The same by Unix sockets.
     pub const UNIX_CONNECTIONS: usize = 6;
+    /// The same by shared memory.
+    pub const SHM_CONNECTIONS: usize = 7;
 }
 
 #[cfg(test)]
@@ -115,8 +121,8 @@ mod tests {
         );
         assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
         assert_eq!(
-            subscriber::SCHEMA.counters[subscriber::UNIX_CONNECTIONS],
-            "unix_connections"
+            subscriber::SCHEMA.counters[subscriber::SHM_CONNECTIONS],
+            "shm_connections"
         );
     }
 }

@@ -1,10 +1,12 @@
 //! Publishing: messages into batches, batches to whichever data broker takes them first.
 //!
 //! Read in this order: [`core`] (the rules, without I/O), with its parts `in_flight`, `channel`, `dispatch` and `session`; [`receipt`]
-//! (tickets and what becomes of them); `pool`, `batcher` and `handle` (the way of a message into a batch); `shared`,
-//! `outlet`, `submit` and `driver` (threads, and which of them sends); `builder`.
+//! (tickets and what becomes of them); `batch_memory`, `pool`, `batcher` and `handle` (the way of a message into a batch);
+//! `shared`, `outlet`, `submit` and `driver` (threads, and which of them sends); `builder`.
 
+mod batch_memory;
 mod batcher;
+mod buffer_sizes;
 mod builder;
 mod channel;
 pub(crate) mod core;

@@ -3,10 +3,12 @@
 
 use std::io;
 
+use embar_memory::sealed::SealedFile;
 use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
-use embar_transport::{Address, Epoll, Reactor, Token};
+use embar_transport::{Epoll, Reactor, ShmOptions, Token};
 
 use crate::connection::{ConnectionAction, ConnectionError};
+use crate::transport::Way;
 
 /// Options of a client's sockets. By a Unix socket it speaks only to its own user's brokers, and root's.
 pub(crate) fn options() -> SocketOptions {
@@ -18,9 +20,15 @@ pub(crate) fn options() -> SocketOptions {
     }
 }
 
-/// A reactor for a client's sockets.
-pub(crate) fn reactor() -> io::Result<Epoll> {
-    Epoll::with_options(options())
+/// A reactor for a client's sockets. Brokers that it connects to by shared memory may read this memory.
+pub(crate) fn reactor(readable: Option<&SealedFile>) -> io::Result<Epoll> {
+    Epoll::with_options(SocketOptions {
+        shm: ShmOptions {
+            memories: readable.cloned().into_iter().collect(),
+            ..ShmOptions::default()
+        },
+        ..options()
+    })
 }
 
 /// One channel's connection, if it has one. The core may be told that it is gone only when the reactor has given all of
@@ -29,8 +37,8 @@ pub(crate) fn reactor() -> io::Result<Epoll> {
 pub(crate) struct Socket {
     /// Kept until all buffers are back.
     token: Option<Token>,
-    /// By a Unix socket.
-    is_unix: bool,
+    /// By what it goes, once it was asked for.
+    way: Option<Way>,
     /// Closed, for this reason.
     ending: Option<ConnectionError>,
     /// Buffers with the reactor.
@@ -53,15 +61,15 @@ impl Socket {
         self.ending.is_none()
     }
 
-    /// Whether its connection goes by a Unix socket.
-    pub(crate) fn is_unix(&self) -> bool {
-        self.is_unix
+    /// By what its connection goes, if there was one.
+    pub(crate) fn way(&self) -> Option<Way> {
+        self.way
     }
 
     /// Does what the core asks for. What it asks for between the end of a connection and the report of it is void.
     pub(crate) fn perform(&mut self, action: ConnectionAction, reactor: &mut Epoll) {
         if let ConnectionAction::Connect(address) = action {
-            self.is_unix = matches!(address, Address::Unix(_));
+            self.way = Some(Way::of(&address));
             match reactor.connect(address) {
                 Ok(token) => self.token = Some(token),
                 Err(error) => self.ending = Some(error.into()),

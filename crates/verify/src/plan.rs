@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use embar_client::Transport;
 use embar_console::setting::BadSetting;
 use embar_console::size::{Size, as_seconds};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::faults::{Action, DurationRange, Fault, Victim};
 use super::reference_log::Stream;
@@ -57,11 +58,22 @@ pub struct VerifyPlan {
     pub every: Duration,
     /// How long a process is stopped.
     pub pause_for: DurationRange,
+    /// How clients connect, in turn: one after the other, and each process of a publisher unlike the one before.
+    #[serde(serialize_with = "as_texts")]
+    pub transports: Vec<Transport>,
     /// Where random choices begin.
     pub seed: u64,
 }
 
 impl VerifyPlan {
+    /// How the client of this number connects.
+    ///
+    /// # Panics
+    /// Of a plan without transports, which is not valid.
+    pub fn transport_of(&self, number: usize) -> Transport {
+        self.transports[number % self.transports.len()]
+    }
+
     /// Refuses what cannot be run.
     pub fn validate(&self) -> Result<(), BadSetting> {
         let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
@@ -96,6 +108,9 @@ impl VerifyPlan {
                 let why = format!("this time must be above 0 and at most {days} days");
                 return wrong(setting, &why);
             }
+        }
+        if self.transports.is_empty() {
+            return wrong(&["transports"], "name at least one transport");
         }
         if self.pause_for.longest > PAUSE_MAX {
             let why = format!(
@@ -163,12 +178,13 @@ impl VerifyPlan {
             bytes => format!(", {} kept on each broker", Size(bytes)),
         };
         format!(
-            "order {}, ack {}, {} publishers and {} subscribers, {} messages/s of {} bytes in batches of {} for {:?}; \
+            "order {}, ack {}, {} publishers and {} subscribers by {}, {} messages/s of {} bytes in batches of {} for {:?}; \
              {} brokers and {} standbys, region {}{retention}; {faults}; seed {}",
             self.order,
             self.acks,
             self.publishers,
             self.subscribers,
+            texts(&self.transports).join(", "),
             self.rate,
             self.message_bytes,
             Size(self.batch_bytes.into()),
@@ -179,6 +195,14 @@ impl VerifyPlan {
             self.seed,
         )
     }
+}
+
+fn texts(transports: &[Transport]) -> Vec<String> {
+    transports.iter().map(Transport::to_string).collect()
+}
+
+fn as_texts<S: Serializer>(transports: &[Transport], serializer: S) -> Result<S::Ok, S::Error> {
+    texts(transports).serialize(serializer)
 }
 
 #[cfg(test)]
@@ -206,6 +230,7 @@ pub(crate) mod tests {
             }],
             every: Duration::from_secs(2),
             pause_for: "1s".parse().expect("a span"),
+            transports: vec![Transport::Auto, Transport::Tcp],
             seed: 7,
         }
     }
@@ -224,6 +249,10 @@ pub(crate) mod tests {
             },
             VerifyPlan {
                 message_bytes: 16 << 10,
+                ..plan()
+            },
+            VerifyPlan {
+                transports: Vec::new(),
                 ..plan()
             },
             VerifyPlan { acks: 0, ..plan() },

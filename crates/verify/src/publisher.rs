@@ -57,6 +57,8 @@ pub struct PublisherSpec {
     pub rate: f64,
     /// Whether it gives up soon what no broker takes.
     pub hasty: bool,
+    /// How it connects, as text.
+    pub transport: String,
 }
 
 /// Publishes until its parent stops it. `spec` is a [`PublisherSpec`] in JSON.
@@ -138,11 +140,7 @@ fn open(
         let (records, acks) = (records.clone(), spec.acks);
         let opened = Publisher::builder(&spec.bootstrap)
             .topic(&spec.topic)
-            // A successor goes another way than the one before.
-            .transport(match (spec.publisher + spec.instance) % 2 {
-                0 => Transport::Auto,
-                _ => Transport::Tcp,
-            })
+            .transport(spec.transport.parse::<Transport>()?)
             .producer_id(spec.producer)
             // Its successors use it, too.
             .producer_secret(

@@ -102,6 +102,10 @@ impl PublisherProcesses {
             batch_bytes: plan.batch_bytes,
             rate: f64::from(plan.rate) / f64::from(plan.publishers),
             hasty: publisher % HASTY_EVERY == HASTY_EVERY - 1,
+            // A successor goes another way than the one before.
+            transport: plan
+                .transport_of((publisher + instance) as usize)
+                .to_string(),
         };
         let mut child = Command::new(&setup.program)
             .arg(publisher::COMMAND)

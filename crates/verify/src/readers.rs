@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::stall_detector::{STALL_MAX, StallDetector};
 use super::stamp::{self, Stamp};
 use super::violation::Kind;
-use embar_client::{Position, Positions, ReadError, Start, Subscriber, Transport};
+use embar_client::{Position, Positions, ReadError, Start, Subscriber};
 
 /// Messages that a reader hands to the checks at once.
 const CHUNK: usize = 256;
@@ -291,10 +291,7 @@ impl Reader {
             .from(start)
             .until_end(until_end)
             .metering(false)
-            .transport(match self.index % 2 {
-                0 => Transport::Auto,
-                _ => Transport::Tcp,
-            })
+            .transport(self.setup.plan.transport_of(self.index))
             .open()
             .map_err(LogClientError::from)
     }

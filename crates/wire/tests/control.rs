@@ -127,6 +127,7 @@ fn one_of_each() -> Vec<Control> {
                 repaired_records: 16,
                 damaged_records: 17,
                 unix_connections: 18,
+                shm_connections: 20,
                 refused_users: 19,
             }],
         }),

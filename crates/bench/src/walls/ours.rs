@@ -184,9 +184,15 @@ impl Ours {
 
 /// An error if a connection was not of the kind that the path is about.
 fn check_transport(plan: &BenchPlan, connections: Connections) -> Result<()> {
+    let Connections {
+        tcp_connections: tcp,
+        unix_connections: unix,
+        shm_connections: shm,
+    } = connections;
     let other = match plan.transport {
-        Transport::Unix => connections.tcp_connections,
-        _ => connections.unix_connections,
+        Transport::Unix => tcp + shm,
+        Transport::Shm => tcp + unix,
+        _ => unix + shm,
     };
     ensure!(
         other == 0,

@@ -293,8 +293,8 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
             tracing::debug!("a connection keeps the kernel's buffers: {error}");
         }
         match self.reactor.add(stream) {
-            Ok(token) if is_trusted => self.shard.opened(token, peer.tcp(), at, actions),
-            Ok(token) => self.shard.opened_by_stranger(token, at, actions),
+            Ok(token) if is_trusted => self.shard.opened(token, peer, at, actions),
+            Ok(token) => self.shard.opened_by_stranger(token, peer, at, actions),
             Err(error) => tracing::warn!(%peer, "cannot take a connection: {error}"),
         }
     }

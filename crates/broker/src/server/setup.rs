@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -13,13 +14,13 @@ use embar_memory::Mapped;
 use embar_transport::Listener;
 use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
 
+use super::local_sockets::LocalSockets;
 use super::progress::Progress;
 use super::region::{join_region, open_as_head};
 use super::role::Role;
 use super::sequencer_thread::{self, SequencerThread, is_alive};
 use super::start_error::StartError;
 use super::stop::StopSignal;
-use super::unix_socket::UnixSocket;
 use crate::broker_row::BrokerRowPublisher;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
@@ -41,7 +42,7 @@ pub(super) struct Joined {
     pub node: Arc<Node<Mapped>>,
     pub claim: Arc<Claim>,
     /// For clients on this machine.
-    pub unix_listener: Option<Listener>,
+    pub local_listeners: Vec<Listener>,
     pub recovered: Recovered,
     /// Has beaten once.
     pub heartbeat: Heartbeat<Mapped>,
@@ -74,14 +75,9 @@ pub(super) fn join(
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     let claim = Arc::new(claim);
-    let unix_socket = match config.unix_socket {
-        true => UnixSocket::open(&region, claim.row(), &socket_options(&config)),
-        false => None,
-    };
+    let local = LocalSockets::open(&region, claim.row(), &config, &socket_options(&config));
     let mut described = describe(&config, address, clock);
-    described.socket_machine = unix_socket
-        .as_ref()
-        .map_or(0, |socket| socket.machine.get());
+    described.socket_machine = local.machine.map_or(0, NonZeroU64::get);
     let (row, heartbeat) = announce(&region, &claim, described, clock);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     region.prefault(claim.row(), threads, &|done, total| {
@@ -113,7 +109,7 @@ pub(super) fn join(
     Ok(Joined {
         node: Arc::new(node),
         claim,
-        unix_listener: unix_socket.map(|socket| socket.listener),
+        local_listeners: local.listeners,
         recovered,
         heartbeat,
         sequencer,

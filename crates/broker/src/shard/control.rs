@@ -266,6 +266,7 @@ impl<M: Memory> ShardState<M> {
                 repaired_records: of(Damage::Repaired),
                 damaged_records: of(Damage::Lost),
                 unix_connections: node.unix_connections() as u64,
+                shm_connections: node.shm_connections() as u64,
                 refused_users: counter(Counter::RefusedUsers),
             }],
         })

@@ -53,9 +53,8 @@ impl<M: Memory> ShardState<M> {
             } => self.node.log().release_session(session.slot),
             _ => {}
         }
-        let by_unix = connection.peer_address.is_none();
         self.node
-            .connection_closed(connection.peer_id, by_unix, connection.counted);
+            .connection_closed(connection.origin, connection.counted);
         true
     }
 

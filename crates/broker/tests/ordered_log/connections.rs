@@ -5,7 +5,7 @@ use embar_broker::clock::Timestamp;
 use embar_broker::shard::{Action, Shard};
 use embar_frame::Now;
 use embar_memory::Simulated;
-use embar_transport::Token;
+use embar_transport::{Peer as Origin, Token};
 use embar_wire::time::WallNs;
 
 use super::world::World;
@@ -50,7 +50,7 @@ impl Door {
         let token = Token::new(self.came, 1);
         let mut out = Vec::new();
         let address = from.parse().expect("an address");
-        self.shard.opened(token, Some(address), AT, &mut out);
+        self.shard.opened(token, Origin::Tcp(address), AT, &mut out);
         self.shard.settle(AT, &mut out);
         let mut reception = Reception::Cut;
         for action in out {

@@ -9,7 +9,7 @@ use embar_broker::profile::{Counter, Stage};
 use embar_broker::shard::{Action, Shard};
 use embar_frame::{FrameHeader, Now};
 use embar_memory::Simulated;
-use embar_transport::{RecvBuf, Token};
+use embar_transport::{Peer as Origin, RecvBuf, Token};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, OpenPublisher, Secret, encode};
 use embar_wire::frame::FrameId;
@@ -101,7 +101,7 @@ impl Crowd {
         self.peers.insert(number, Peer::default());
         let at = self.at();
         self.shard
-            .opened(token(number), None, at, &mut self.actions);
+            .opened(token(number), Origin::Unix, at, &mut self.actions);
         self.send(number, &hello());
     }
 

@@ -9,7 +9,7 @@ use embar_broker::shard::{Action, Shard};
 use embar_frame::{FrameHeader, Now};
 use embar_memory::Simulated;
 use embar_session::{RingPools, SessionConfig, SessionCore, Step};
-use embar_transport::{RecvBuf, SendBuf, Token};
+use embar_transport::{Peer as Origin, RecvBuf, SendBuf, Token};
 use embar_wire::control::{Control, Hello, Role, encode};
 use embar_wire::frame::LogProtocol;
 use embar_wire::time::WallNs;
@@ -50,7 +50,7 @@ impl Thread {
             closed: false,
         };
         let mut out = Vec::new();
-        thread.shard.opened(PEER, None, START, &mut out);
+        thread.shard.opened(PEER, Origin::Unix, START, &mut out);
         thread.run(out);
         thread.hear(&hello());
         thread

@@ -22,7 +22,7 @@ Examples:
 
 JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state,
 address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has left or
-does not answer, uptime_s, connections, unix_connections (those of them by its Unix socket), log_total_bytes, log_free_bytes, batches, messages, bytes_in,
+does not answer, uptime_s, connections, unix_connections and shm_connections (those of them by its Unix socket, and by shared memory), log_total_bytes, log_free_bytes, batches, messages, bytes_in,
 bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
 heartbeat_age_s, repaired_records (places of shared memory where the broker found one wrong bit),
 damaged_records (places with more of them), refused_users (connections by its Unix socket that it refused,
@@ -57,6 +57,7 @@ struct Counters {
     uptime_s: f64,
     connections: u64,
     unix_connections: u64,
+    shm_connections: u64,
     log_total_bytes: u64,
     log_free_bytes: u64,
     batches: u64,
@@ -81,6 +82,7 @@ impl From<&BrokerStatus> for Counters {
             uptime_s: seconds(status.uptime_ns),
             connections: status.connections,
             unix_connections: status.unix_connections,
+            shm_connections: status.shm_connections,
             log_total_bytes: status.payload_total_bytes,
             log_free_bytes: status.payload_free_bytes,
             batches: status.batches,
@@ -202,9 +204,11 @@ fn table(report: &Report) -> Table {
         ];
         match &broker.counters {
             Some(counters) => row.extend([
-                match counters.unix_connections {
-                    0 => counters.connections.to_string(),
-                    unix => format!("{} ({unix} unix)", counters.connections),
+                match (counters.unix_connections, counters.shm_connections) {
+                    (0, 0) => counters.connections.to_string(),
+                    (unix, 0) => format!("{} ({unix} unix)", counters.connections),
+                    (0, shm) => format!("{} ({shm} shm)", counters.connections),
+                    (unix, shm) => format!("{} ({unix} unix, {shm} shm)", counters.connections),
                 },
                 grouped(counters.messages),
                 grouped(counters.batches),

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use embar_bench::private_cluster::sweep;
 use embar_broker::BrokerConfig;
+use embar_client::Transport;
 use embar_console::size::{Size, parse_duration};
 use embar_verify::claims::{self, ClaimsPlan};
 use embar_verify::faults::{Action, DurationRange, Fault, Victim};
@@ -42,6 +43,7 @@ Examples:
   embar verify order --kill broker --kill publisher --duration 10m
   embar verify order --pause sequencer --pause broker --pause-for 500ms..3s
   embar verify order --pause publisher --every 1s --pause-for 800ms --region-size 256MiB
+  embar verify order --transport shm --faults all         all clients through shared memory
   embar verify order --order 2 --publishers 32 --rate 100000 --batch-size 1KiB --json
 
 It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
@@ -127,6 +129,14 @@ struct OrderArgs {
     /// How long a process is stopped, or a broker away: one time, or from one to another
     #[arg(long, value_name = "TIME", default_value = "500ms..3s")]
     pause_for: DurationRange,
+    /// How clients connect, in turn: tcp, unix, shm (shared memory) or auto, several with commas
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto,tcp,unix",
+        value_delimiter = ','
+    )]
+    transport: Vec<Transport>,
     /// Brokers, the head included; the head only sequences
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=32))]
     brokers: u16,
@@ -342,6 +352,7 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
             None => Duration::from_secs(2),
         }),
         pause_for: args.pause_for,
+        transports: args.transport.clone(),
         seed: args.seed,
     })
 }

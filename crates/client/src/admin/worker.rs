@@ -19,7 +19,7 @@ use super::blocking::{BlockingConnection, Broken};
 use super::request_state::RequestState;
 use crate::connection::{ConnectionError, ConnectionSettings, Violation};
 use crate::error::{AdminError, ClientError};
-use crate::transport::{Routes, Transport, Ways};
+use crate::transport::{Routes, Transport, Way, Ways};
 use crate::wait::WaitReason;
 
 /// One broker of several that does not let itself be connected must not hide the others.
@@ -86,7 +86,7 @@ impl Worker {
         if let Some(cluster) = &self.cluster {
             for broker in &cluster.brokers {
                 // The one that leads to it for certain.
-                let address = self.ways.to(broker, cluster).addresses().last();
+                let address = self.ways.to_ask(broker, cluster).addresses().last();
                 addresses.extend(address.filter(|address| !addresses.contains(address)));
             }
         }
@@ -278,7 +278,7 @@ impl Worker {
             let known = cluster.brokers.iter().map(|info| info.id).collect();
             return Err(AdminError::UnknownBroker { broker, known });
         };
-        let routes = self.ways.to(info, cluster);
+        let routes = self.ways.to_ask(info, cluster);
         let (address, answer) = self.ask_by(broker, &routes, request).ok_or_else(|| {
             let what = format!(
                 "its address is {:?}, and it has no socket here",
@@ -391,9 +391,9 @@ impl Worker {
         } else {
             by
         };
-        let by_unix = matches!(address, Address::Unix(_));
+        let is_local = Way::of(address).is_local();
         let check = |welcome: &Welcome| match broker.filter(|it| *it != welcome.broker_id) {
-            Some(_) if by_unix => Err(Violation::from("another broker answers there")),
+            Some(_) if is_local => Err(Violation::from("another broker answers there")),
             _ => routes.check(address, welcome),
         };
         let opened = BlockingConnection::open(address, &self.connection, connect_by, by, check);

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_memory::sealed::SealedRange;
 use embar_meter::Profile;
 use embar_wire::control::Secret;
 use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
+use super::buffer_sizes::{BufferSizes, Buffers, in_flight};
 use super::core::PublisherCore;
 use super::model::{Acks, OnBrokerLoss, PublisherConfig};
 use super::pool::Pool;
@@ -20,24 +22,6 @@ use crate::settings::{ClientSettings, client_setters};
 use crate::transport::Transport;
 use crate::wait::WaitProbe;
 use crate::wake::block_on;
-
-/// Batches in flight on each connection, at least: one on the wire, one behind it, two on their way back.
-const IN_FLIGHT_MIN: usize = 4;
-/// Bytes in flight on each connection that keep it busy, if batches are so small that more of them are needed.
-const IN_FLIGHT_BYTES: usize = 1 << 20;
-/// Batches in flight on each connection, at most, unless told otherwise.
-const IN_FLIGHT_MAX: usize = 64;
-/// And these for the batches being filled.
-const BUFFERS_FILLING: usize = 2;
-
-/// How many batch buffers there are.
-#[derive(Debug, Clone, Copy)]
-enum Buffers {
-    /// As many as may be in flight there, and some.
-    PerConnection(Option<usize>),
-    Count(usize),
-    Bytes(usize),
-}
 
 /// Made by [`Publisher::builder`].
 #[must_use = "a builder does nothing until open"]
@@ -222,9 +206,13 @@ impl PublisherBuilder {
             open_timeout: self.client.open_timeout,
             seed: random_seed(),
         };
-        let (batch_bytes, buffers, delivery_timeout) =
-            (self.batch_bytes, self.buffers, self.delivery_timeout);
+        let delivery_timeout = self.delivery_timeout;
+        let sizes = BufferSizes {
+            batch_bytes: self.batch_bytes,
+            buffers: self.buffers,
+        };
         let settings = SharedSettings {
+            sizes,
             linger: self.linger,
             delivery_timeout,
             producer,
@@ -239,7 +227,7 @@ impl PublisherBuilder {
         shared.with_core(None, None, start);
         let mut publisher = Publisher::starting(shared.clone(), driver::start(&shared)?);
         let opened = shared.opened().await?;
-        shared.set_ready(allocate(opened, batch_bytes, buffers));
+        shared.set_ready(allocate(opened, sizes, shared.take_batch_memory()));
         publisher.ready(delivery_timeout);
         Ok(publisher)
     }
@@ -288,23 +276,14 @@ impl PublisherBuilder {
     }
 }
 
-/// Batches of this size that are in flight on one connection, at most, unless told otherwise.
-fn in_flight(batch_bytes: usize) -> usize {
-    (IN_FLIGHT_BYTES / batch_bytes).clamp(IN_FLIGHT_MIN, IN_FLIGHT_MAX)
-}
-
-fn allocate(opened: Opened, batch_bytes: usize, buffers: Buffers) -> Ready {
-    let batch_bytes = batch_bytes.min(opened.max_batch_bytes as usize);
-    let count = match buffers {
-        Buffers::PerConnection(each) => {
-            let each = each.unwrap_or_else(|| in_flight(batch_bytes));
-            opened.channels as usize * each + BUFFERS_FILLING
-        }
-        Buffers::Count(count) => count,
-        Buffers::Bytes(bytes) => (bytes / batch_bytes).max(2),
+fn allocate(opened: Opened, sizes: BufferSizes, ranges: Vec<SealedRange>) -> Ready {
+    let sizes = BufferSizes {
+        batch_bytes: sizes.batch_bytes.min(opened.max_batch_bytes as usize),
+        ..sizes
     };
+    let batch_bytes = sizes.batch_bytes;
     Ready {
-        pool: Pool::new(batch_bytes, count),
+        pool: Pool::new(batch_bytes, sizes.count(opened.channels), ranges),
         topic_id: opened.topic_id,
         batch_bytes,
         max_message_bytes: opened.max_message_bytes as usize,
@@ -321,6 +300,8 @@ impl fmt::Debug for PublisherBuilder {
 
 #[cfg(test)]
 mod tests {
+    use embar_memory::sealed::Sealed;
+
     use super::*;
 
     #[test]
@@ -370,27 +351,23 @@ mod tests {
     }
 
     #[test]
-    fn buffers_follow_connections_unless_they_are_counted() {
+    fn batches_are_no_larger_than_brokers_take_and_lie_in_the_ranges_first() {
         let opened = Opened {
             topic_id: 1,
             max_batch_bytes: 4096,
             max_message_bytes: 1024,
             channels: 3,
         };
-        assert_eq!(
-            allocate(opened, 1 << 20, Buffers::PerConnection(None)).batch_bytes,
-            4096
-        );
-        for (buffers, expected) in [
-            (Buffers::PerConnection(Some(4)), 14),
-            (Buffers::PerConnection(None), 3 * 64 + 2),
-            (Buffers::Count(5), 5),
-            (Buffers::Bytes(4096 * 7 + 1), 7),
-            (Buffers::Bytes(0), 2),
-        ] {
-            let pool = allocate(opened, 4096, buffers).pool;
-            let taken = std::iter::from_fn(|| pool.try_take().expect("works")).count();
-            assert_eq!(taken, expected, "{buffers:?}");
-        }
+        let sizes = BufferSizes {
+            batch_bytes: 1 << 20,
+            buffers: Buffers::Count(3),
+        };
+        let ranges = Sealed::new(8192).expect("memory").into_ranges(4096);
+        let ready = allocate(opened, sizes, ranges);
+        assert_eq!(ready.batch_bytes, 4096);
+        let buffers = std::iter::from_fn(|| ready.pool.try_take().expect("works"));
+        let named = buffers.map(|buffer| buffer.place().is_some());
+        // The one put in last is taken first.
+        assert_eq!(named.collect::<Vec<_>>(), [false, true, true]);
     }
 }

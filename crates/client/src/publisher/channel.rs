@@ -174,10 +174,10 @@ impl PublishChannel {
         self.peer.connection.poll()
     }
 
-    /// The send of what it was given, if it has nothing in flight and that is at most `most` bytes.
-    pub(super) fn poll_send(&mut self, most: u64, now: Now) -> Option<SendBuf> {
-        let idle = self.in_flight.is_empty() && self.may_send();
-        if !idle || self.assigned.is_empty() || self.assigned_bytes > most {
+    /// The send of what it was given, if that is at most `most` bytes, and, unless it may be `busy`, nothing is in flight.
+    pub(super) fn poll_send(&mut self, most: u64, busy: bool, now: Now) -> Option<SendBuf> {
+        let free = (busy || self.in_flight.is_empty()) && self.may_send();
+        if !free || self.assigned.is_empty() || self.assigned_bytes > most {
             return None;
         }
         self.hand_over(now);

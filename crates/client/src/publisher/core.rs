@@ -33,7 +33,7 @@ use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 use super::channel::{Answer, OpenTerms, PublishChannel};
 use super::dispatch;
 use super::in_flight::Batch;
-use super::model::{Event, PublisherConfig, SealedBatch};
+use super::model::{Acks, Event, PublisherConfig, SealedBatch};
 use super::receipt::{Failure, Outcome};
 use super::session::Session;
 use crate::availability::why_unavailable;
@@ -122,6 +122,14 @@ impl PublisherCore {
     /// Channels that exist, the control channel included; they are numbered from 0 and only grow in number.
     pub fn channel_count(&self) -> u32 {
         1 + self.channels.len() as u32
+    }
+
+    /// Whether a data channel may go through shared memory, where its broker reads batches where they lie. Without
+    /// acknowledgements nobody says when it has, so they are copied for it.
+    pub fn names_batches(&self, channel: ChannelId) -> bool {
+        let index = channel.data_index();
+        let may = index.is_some_and(|index| self.channels[index].peer.may_share_memory());
+        may && self.config.acks != Acks::None
     }
 
     /// The driver connected `channel`.
@@ -321,10 +329,16 @@ impl PublisherCore {
     }
 
     /// The send that [`PublisherCore::poll`] would ask for on `channel`, sooner or later, if it carries batches of at most
-    /// `most` bytes in all and none is in flight there. For another thread than the one that does everything else for that
+    /// `most` bytes in all and, unless the connection may be `busy`, none is in flight there. For another thread than the one that does everything else for that
     /// channel; it calls [`PublisherCore::sent`] as ever.
-    pub fn poll_send(&mut self, channel: ChannelId, most: u64, now: Now) -> Option<SendBuf> {
-        self.channel(channel)?.poll_send(most, now)
+    pub fn poll_send(
+        &mut self,
+        channel: ChannelId,
+        most: u64,
+        busy: bool,
+        now: Now,
+    ) -> Option<SendBuf> {
+        self.channel(channel)?.poll_send(most, busy, now)
     }
 
     /// The next thing that happened.

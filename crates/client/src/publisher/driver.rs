@@ -1,5 +1,6 @@
 //! The I/O threads: one for each channel, and the control thread, which also keeps time.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +11,7 @@ use embar_frame::Now;
 use embar_meter::Recorder;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
 
+use super::batch_memory::BatchMemory;
 use super::core::PublisherCore;
 use super::model::Event;
 use super::outlet::State;
@@ -18,9 +20,11 @@ use crate::connection::{ChannelId, ConnectionAction};
 use crate::error::ClientError;
 use crate::io_error::IoError;
 use crate::profile::publisher::{
-    SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD, TCP_CONNECTIONS, UNIX_CONNECTIONS,
+    SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD, SHM_CONNECTIONS, TCP_CONNECTIONS,
+    UNIX_CONNECTIONS,
 };
 use crate::socket::{self, Socket};
+use crate::transport::Way;
 
 /// Starts the control thread, which starts the others as channels come up.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, ClientError> {
@@ -35,7 +39,7 @@ fn spawn(
     let shared = shared.clone();
     // A reactor stays on the thread that makes it.
     let body = move || {
-        ending_on_panic(&shared, || match socket::reactor() {
+        ending_on_panic(&shared, || match reactor(&shared, channel) {
             Ok(reactor) => {
                 shared.set_waker(channel, reactor.waker());
                 run(ChannelDriver::new(shared.clone(), channel, reactor));
@@ -47,6 +51,16 @@ fn spawn(
         .name(format!("embar-pub-{}", channel.0))
         .spawn(body)
         .map_err(|error| ClientError::system("a thread for a publisher", error))
+}
+
+/// A reactor for a channel. Brokers that it reaches by shared memory may read the batches where they are.
+fn reactor(shared: &Shared, channel: ChannelId) -> io::Result<Epoll> {
+    let state = lock(&shared.state);
+    let connections = state.core.channel_count() - 1;
+    let names_batches = state.core.names_batches(channel);
+    drop(state);
+    let memory = names_batches.then(|| shared.batch_memory(connections));
+    socket::reactor(memory.flatten().map(BatchMemory::file))
 }
 
 /// Without one of its threads a publisher would wait for ever, so a panic ends all of it.
@@ -141,9 +155,10 @@ impl ChannelDriver {
 
     fn count_connection(&self) {
         if self.channel != ChannelId::CONTROL {
-            let counter = match self.socket.is_unix() {
-                true => UNIX_CONNECTIONS,
-                false => TCP_CONNECTIONS,
+            let counter = match self.socket.way() {
+                Some(Way::Shm) => SHM_CONNECTIONS,
+                Some(Way::Unix) => UNIX_CONNECTIONS,
+                Some(Way::Tcp) | None => TCP_CONNECTIONS,
             };
             self.recorder.count(counter, 1);
         }
@@ -286,6 +301,7 @@ mod tests {
 
     use super::*;
     use crate::error::PublishError;
+    use crate::publisher::buffer_sizes::{BufferSizes, Buffers};
     use crate::publisher::core::PublisherCore;
     use crate::publisher::pool::Pool;
     use crate::publisher::receipt::{Flush, Receipt, Ticket};
@@ -305,6 +321,10 @@ mod tests {
             PublisherCore::new(script::config()),
             Profile::new(&crate::profile::publisher::SCHEMA),
             SharedSettings {
+                sizes: BufferSizes {
+                    batch_bytes: 256,
+                    buffers: Buffers::Count(1),
+                },
                 linger: Duration::ZERO,
                 delivery_timeout: Duration::from_secs(1),
                 producer: 1,
@@ -315,7 +335,7 @@ mod tests {
 
     fn ready() -> Ready {
         Ready {
-            pool: Pool::new(256, 1),
+            pool: Pool::new(256, 1, Vec::new()),
             topic_id: 1,
             batch_bytes: 256,
             max_message_bytes: 256,

@@ -15,7 +15,8 @@ use embar_transport::{DirectSend, SendBuf};
 use super::core::PublisherCore;
 use crate::connection::ChannelId;
 
-/// A caller sends no more than this by itself: it would copy for long, while the channel's thread could.
+/// A caller sends no more than this by itself into a socket, and only while nothing is in flight there: it would copy for
+/// long, while the channel's thread could. By shared memory it names to the broker what may be as long as it likes.
 const SOCKET_SEND_MAX: u64 = 64 << 10;
 
 /// How callers reach the connection of one channel.
@@ -97,7 +98,11 @@ impl State {
         let channel = self.core.last_channel();
         let outlet = outlet(&mut self.outlets, channel)?;
         let direct = outlet.direct.clone()?;
-        let buf = self.core.poll_send(channel, SOCKET_SEND_MAX, now)?;
+        let (most, busy) = match direct.is_shm() {
+            true => (u64::MAX, true),
+            false => (SOCKET_SEND_MAX, false),
+        };
+        let buf = self.core.poll_send(channel, most, busy, now)?;
         outlet.lent = true;
         Some(Lent {
             channel,

@@ -5,10 +5,12 @@
 //! since its bytes are the most likely to be in the cache.
 
 use std::future::poll_fn;
+use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use embar_memory::Buffer;
+use embar_memory::sealed::SealedRange;
 
 use crate::error::ClientError;
 use crate::wake::WakeList;
@@ -28,10 +30,15 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(buffer_bytes: usize, buffers: usize) -> Self {
+    /// So many buffers: these ranges, and private memory for as many as are missing.
+    pub(crate) fn new(buffer_bytes: usize, buffers: usize, ranges: Vec<SealedRange>) -> Self {
+        let ranges = ranges
+            .into_iter()
+            .map(|range| Arc::new(Buffer::from(range)));
+        let private = iter::repeat_with(|| prefaulted(buffer_bytes));
         Self {
             inner: Mutex::new(Inner {
-                free: (0..buffers).map(|_| prefaulted(buffer_bytes)).collect(),
+                free: ranges.chain(private).take(buffers).collect(),
                 waiting: WakeList::default(),
                 failed: None,
                 warning: None,
@@ -66,9 +73,13 @@ impl Pool {
     /// Gives a buffer back.
     pub(crate) fn put(&self, mut buffer: Arc<Buffer>) {
         // The reactor returns its reference before the core lets go of the batch, so this is the last one; were it not,
-        // the buffer would still be read by a socket and must not be written.
+        // the buffer would still be read by a socket and must not be written. Only of a batch that is given up a
+        // connection by shared memory may still keep the buffer for its broker.
         if Arc::get_mut(&mut buffer).is_none() {
-            debug_assert!(false, "a batch buffer came back while it was still in use");
+            debug_assert!(
+                buffer.place().is_some(),
+                "a batch buffer came back while it was still in use"
+            );
             buffer = prefaulted(self.buffer_bytes);
         }
         let waiting = {
@@ -122,7 +133,7 @@ mod tests {
 
     #[test]
     fn it_hands_out_what_it_has_last_used_first() {
-        let pool = Pool::new(64, 2);
+        let pool = Pool::new(64, 2, Vec::new());
         let first = pool.try_take().expect("works").expect("free");
         let second = pool.try_take().expect("works").expect("free");
         assert!(pool.try_take().expect("works").is_none());
@@ -135,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_waiter_wakes_when_a_buffer_comes_back_and_when_all_is_lost() {
-        let pool = Pool::new(64, 1);
+        let pool = Pool::new(64, 1, Vec::new());
         let buffer = pool.try_take().expect("works").expect("free");
         let soon = || Some(Instant::now() + Duration::from_millis(1));
         assert_eq!(block_on(pool.ready(), soon()), None);

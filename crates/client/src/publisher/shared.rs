@@ -17,10 +17,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_memory::sealed::SealedRange;
 use embar_meter::{Profile, Recorder};
 use embar_transport::Waker;
 
+use super::batch_memory::BatchMemory;
 use super::batcher::Current;
+use super::buffer_sizes::BufferSizes;
 use super::core::PublisherCore;
 use super::model::Event;
 use super::outlet::State;
@@ -32,6 +35,9 @@ use crate::error::{ClientError, PublishError, panic_text};
 use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
 use crate::wait::Wait;
 use crate::wake::WakeList;
+
+/// Batch buffers beyond this lie in private memory: a broker maps no more of one publisher.
+const BATCH_MEMORY_MAX: usize = 256 << 20;
 
 /// When to look again at a handle whose batch may be due, but which is in use.
 const BUSY_HANDLE_RETRY: Duration = Duration::from_millis(1);
@@ -90,12 +96,15 @@ pub(super) struct Shared {
     /// By channel; none before its thread runs.
     wakers: RwLock<Vec<Option<Waker>>>,
     sleep_until: AtomicU64,
+    sizes: BufferSizes,
+    batch_memory: OnceLock<Option<BatchMemory>>,
     pub(super) on_ack: Option<OnAck>,
     on_ack_panicked: AtomicBool,
     ticks: Ticks,
 }
 
 pub(super) struct SharedSettings {
+    pub(super) sizes: BufferSizes,
     pub(super) linger: Duration,
     pub(super) delivery_timeout: Duration,
     pub(super) producer: u64,
@@ -121,10 +130,28 @@ impl Shared {
             opening: Mutex::default(),
             wakers: RwLock::default(),
             sleep_until: AtomicU64::new(u64::MAX),
+            sizes: settings.sizes,
+            batch_memory: OnceLock::new(),
             on_ack: settings.on_ack,
             on_ack_panicked: AtomicBool::new(false),
             ticks: Ticks::of_this_machine(),
         }
+    }
+
+    /// What brokers that are reached by shared memory may read, for so many connections. It is made by the first caller.
+    pub(super) fn batch_memory(&self, connections: u32) -> Option<&BatchMemory> {
+        let make = || {
+            let most = BATCH_MEMORY_MAX / self.sizes.batch_bytes;
+            let buffers = self.sizes.count(connections).min(most);
+            BatchMemory::new(self.sizes.batch_bytes, buffers)
+        };
+        self.batch_memory.get_or_init(make).as_ref()
+    }
+
+    /// The buffers of that memory, if there is one.
+    pub(super) fn take_batch_memory(&self) -> Vec<SealedRange> {
+        let memory = self.batch_memory.get().and_then(Option::as_ref);
+        memory.map_or_else(Vec::new, BatchMemory::take)
     }
 
     /// Runs `f` on the core and wakes the other threads that have something to do because of it. Events are left in

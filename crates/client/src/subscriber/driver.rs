@@ -13,10 +13,11 @@ use super::queue::{Item, PositionChange};
 use crate::connection::ChannelId;
 use crate::error::ClientError;
 use crate::profile::subscriber::{
-    BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, TCP_CONNECTIONS,
-    UNIX_CONNECTIONS, VERIFY,
+    BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, SHM_CONNECTIONS,
+    TCP_CONNECTIONS, UNIX_CONNECTIONS, VERIFY,
 };
 use crate::socket::Socket;
+use crate::transport::Way;
 use crate::wake::WakeList;
 
 /// A channel, as the thread sees it that has it.
@@ -191,9 +192,10 @@ impl Driver {
         match completion {
             Completion::Connected { result: Ok(()), .. } if is_live => {
                 if channel != ChannelId::CONTROL {
-                    let counter = match socket.is_unix() {
-                        true => UNIX_CONNECTIONS,
-                        false => TCP_CONNECTIONS,
+                    let counter = match socket.way() {
+                        Some(Way::Shm) => SHM_CONNECTIONS,
+                        Some(Way::Unix) => UNIX_CONNECTIONS,
+                        Some(Way::Tcp) | None => TCP_CONNECTIONS,
                     };
                     self.recorder.count(counter, 1);
                 }

@@ -1,7 +1,7 @@
 //! Regions as directories of mapped files.
 //!
 //! `control`: superblock and tables. `payload-<row>`: payload of one data broker; of a spare row it is
-//! made by the first claim of the row. `owner-<row>`: the lock of a row. `sockets/<row>`: the socket
+//! made by the first claim of the row. `owner-<row>`: the lock of a row. `sockets/<row>` and `sockets/<row>.shm`: the socket
 //! file of a broker, for clients on its machine. The superblock is stored
 //! last, so a creation that was interrupted leaves what is not taken for a region, and not for a damaged
 //! one either: see [`Probe::Unfinished`].
@@ -30,6 +30,8 @@ const CONTROL: &str = "control";
 /// A directory with the socket files of brokers. They have one of their own because whoever makes and
 /// removes them locks it, and supervisors lock the region's.
 const SOCKETS: &str = "sockets";
+/// Behind the row, in the name of a socket file for connections by shared memory.
+const SHARED_MEMORY: &str = ".shm";
 /// A lock of older versions, whose regions can be removed.
 const TAKEOVER: &str = "takeover";
 
@@ -344,7 +346,9 @@ impl Region<Mapped> {
 fn holds_rows_only(sockets: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(sockets)? {
         let name = entry?.file_name();
-        if name.to_string_lossy().parse::<u16>().is_err() {
+        let name = name.to_string_lossy();
+        let row = name.strip_suffix(SHARED_MEMORY).unwrap_or(&name);
+        if row.parse::<u16>().is_err() {
             return Ok(false);
         }
     }

@@ -125,7 +125,7 @@ impl StatusPolicy {
 /// Whether a peer is on this machine.
 fn is_local(peer: &Peer) -> bool {
     match peer {
-        Peer::Unix => true,
+        Peer::Unix | Peer::Shm => true,
         Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
     }
 }

@@ -7,6 +7,7 @@ use embar_fabric::layout::TableId;
 use embar_frame::Now;
 use embar_memory::{Simulated, interrupt_after};
 use embar_order::{Figures, Sequencer, Step};
+use embar_transport::Peer;
 
 use super::looks::claims;
 use super::{WORLD, World, any_moment, depart, hosts, raise, shortage, topics, with};
@@ -200,7 +201,10 @@ fn handle(
     actions: &mut Vec<Action<Simulated>>,
 ) {
     match event {
-        BrokerEvent::Accepted(token, from) => shard.opened(token, from, at, actions),
+        BrokerEvent::Accepted(token, from) => {
+            let origin = from.map_or(Peer::Unix, Peer::Tcp);
+            shard.opened(token, origin, at, actions);
+        }
         BrokerEvent::Received(token, buf, result) => {
             shard.received(token, buf, &result, 0, at, actions);
         }

@@ -21,6 +21,12 @@ use crate::{SendBuf, Stream, Token};
 pub struct DirectSend(Weak<Stream>);
 
 impl DirectSend {
+    /// Whether the connection goes by shared memory.
+    pub fn is_shm(&self) -> bool {
+        let stream = self.0.upgrade();
+        stream.is_some_and(|stream| matches!(*stream, Stream::Shm(_)))
+    }
+
     /// Hands as much of `span` to the kernel as fits, and advances it by that. Never blocks.
     ///
     /// # Errors

@@ -97,6 +97,8 @@ pub enum Peer {
     Tcp(SocketAddr),
     /// It is a process of this machine that may open the socket file.
     Unix,
+    /// The same, through shared memory.
+    Shm,
 }
 
 impl Peer {
@@ -104,7 +106,7 @@ impl Peer {
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
-            Self::Unix => None,
+            Self::Unix | Self::Shm => None,
         }
     }
 }
@@ -114,6 +116,7 @@ impl fmt::Display for Peer {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix => f.write_str("unix"),
+            Self::Shm => f.write_str("shm"),
         }
     }
 }

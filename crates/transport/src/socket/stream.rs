@@ -54,7 +54,7 @@ impl Listener {
             }
             Self::Shm(listener, _, options) => {
                 let (stream, _) = listener.accept()?;
-                Ok((Shm::accepted(stream, options).into(), Peer::Unix))
+                Ok((Shm::accepted(stream, options).into(), Peer::Shm))
             }
         }
     }
@@ -114,7 +114,8 @@ impl Stream {
     pub fn peer(&self) -> io::Result<Peer> {
         match self {
             Self::Tcp(stream) => Ok(Peer::Tcp(stream.peer_addr()?)),
-            Self::Unix(_) | Self::Shm(_) => Ok(Peer::Unix),
+            Self::Unix(_) => Ok(Peer::Unix),
+            Self::Shm(_) => Ok(Peer::Shm),
         }
     }
 

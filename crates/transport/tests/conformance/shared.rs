@@ -34,7 +34,7 @@ pub fn a_socket_file_joins_both_sides_by_memory<K: Kind>() {
         .reactor
         .send(client, SendBuf::heap(b"early".to_vec()));
     let stream = driver.accepted(listener);
-    assert_eq!(stream.peer().unwrap(), Peer::Unix);
+    assert_eq!(stream.peer().unwrap(), Peer::Shm);
     assert!(stream.is_trusted().unwrap());
     let server = driver.reactor.add(stream).unwrap();
     driver.reactor.recv(server, room(5));

@@ -148,8 +148,10 @@ message! {
         damaged_records: u64,
         /// Connections open now that came by its Unix socket.
         unix_connections: u64,
-        /// Connections by its Unix socket that it refused, because another user's process made them.
+        /// Connections by its socket files that it refused, because another user's process made them.
         refused_users: u64,
+        /// Connections open now that go through shared memory.
+        shm_connections: u64,
     }
 }
 

@@ -261,17 +261,20 @@ fn connecting(script: &mut Script) -> String {
 }
 
 #[test]
-fn a_socket_that_leads_nowhere_is_left_for_tcp_at_once_and_tried_again_later() {
+fn a_way_that_leads_nowhere_is_left_for_the_next_at_once_and_tried_again_later() {
+    let shm = "shm:/r/sockets/1.shm";
     let (unix, tcp) = ("unix:/r/sockets/1", "127.0.0.1:9401");
     let mut script = Script::new(PublisherConfig {
         ways: Ways::on(Transport::Auto, 7),
         ..config()
     });
     tell_of_a_socket(&mut script, 1);
-    assert_eq!(connecting(&mut script), unix);
     script.events.clear();
-    script.lose(A);
-    script.tick_at(script.now.0);
+    for way in [shm, unix] {
+        assert_eq!(connecting(&mut script), way);
+        script.lose(A);
+        script.tick_at(script.now.0);
+    }
     assert_eq!(connecting(&mut script), tcp);
     assert!(script.events.is_empty(), "{:?}", script.events);
     script.announce(A, &opened());
@@ -279,11 +282,11 @@ fn a_socket_that_leads_nowhere_is_left_for_tcp_at_once_and_tried_again_later() {
     // The connection was of use, so the next one begins with the better way.
     script.lose(A);
     script.tick_at(script.now.0 + SECOND);
-    assert_eq!(connecting(&mut script), unix);
+    assert_eq!(connecting(&mut script), shm);
     script.announce(A, &opened());
     script.lose(A);
     script.tick_at(script.now.0 + 2 * SECOND);
-    assert_eq!(connecting(&mut script), unix);
+    assert_eq!(connecting(&mut script), shm);
 }
 
 #[test]
@@ -293,26 +296,36 @@ fn a_socket_that_leads_to_another_cluster_or_does_not_answer_is_left_for_tcp() {
         ..config()
     });
     tell_of_a_socket(&mut script, 1);
-    script.connect(A);
-    script.feed(A, &welcome_of(1, REGION + 1));
-    assert!(
-        script.sockets.channel(A).sent.is_empty(),
-        "nothing is asked there"
+    let (shm, unix, tcp) = (
+        "shm:/r/sockets/1.shm",
+        "unix:/r/sockets/1",
+        "127.0.0.1:9401",
     );
-    script.lose(A);
-    script.tick_at(script.now.0);
-    assert_eq!(connecting(&mut script), "127.0.0.1:9401");
-    // Then the socket stands, and nobody answers.
+    for way in [shm, unix] {
+        assert_eq!(connecting(&mut script), way);
+        script.connect(A);
+        script.feed(A, &welcome_of(1, REGION + 1));
+        assert!(
+            script.sockets.channel(A).sent.is_empty(),
+            "nothing is asked there"
+        );
+        script.lose(A);
+        script.tick_at(script.now.0);
+    }
+    assert_eq!(connecting(&mut script), tcp);
+    // Then the sockets stand, and nobody answers.
     script.announce(A, &opened());
     script.lose(A);
     script.tick_at(script.now.0 + SECOND);
-    assert_eq!(connecting(&mut script), "unix:/r/sockets/1");
-    script.connect(A);
-    script.tick_at(script.now.0 + 4 * SECOND);
-    assert!(script.sockets.channel(A).closing);
-    script.lose(A);
-    script.tick_at(script.now.0);
-    assert_eq!(connecting(&mut script), "127.0.0.1:9401");
+    for way in [shm, unix] {
+        assert_eq!(connecting(&mut script), way);
+        script.connect(A);
+        script.tick_at(script.now.0 + 3 * SECOND);
+        assert!(script.sockets.channel(A).closing);
+        script.lose(A);
+        script.tick_at(script.now.0);
+    }
+    assert_eq!(connecting(&mut script), tcp);
 }
 
 #[test]

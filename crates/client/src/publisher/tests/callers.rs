@@ -9,6 +9,7 @@ use embar_wire::batch::Batch;
 use embar_wire::limits::MAX_BATCH_BYTES;
 use rustix::net::sockopt;
 
+use super::super::buffer_sizes::{BufferSizes, Buffers};
 use super::super::core::PublisherCore;
 use super::super::outlet::State;
 use super::super::shared::{Shared, SharedSettings, lock};
@@ -46,6 +47,10 @@ impl Desk {
         let core = PublisherCore::new(super::config());
         let core = std::mem::replace(&mut script.core, core);
         let settings = SharedSettings {
+            sizes: BufferSizes {
+                batch_bytes: 4096,
+                buffers: Buffers::Count(1),
+            },
             linger: Duration::ZERO,
             delivery_timeout: Duration::from_secs(1),
             producer: 1,
