@@ -325,10 +325,7 @@ fn wall_rows(report: &Value) -> Vec<(String, u64, u64, String, bool)> {
 #[test]
 fn bench_walls_has_each_path_beside_its_walls() {
     let rows = wall_rows(&walls(&["--order", "0", "--batch-size", "256KiB"]));
-    let row = |path: &str, wall: &str| {
-        let is_ours = !path.ends_with("_shm");
-        (path.to_owned(), 0, 256 << 10, wall.to_owned(), is_ours)
-    };
+    let row = |path: &str, wall: &str| (path.to_owned(), 0, 256 << 10, wall.to_owned(), true);
     assert_eq!(
         rows,
         [
@@ -355,7 +352,9 @@ fn bench_walls_has_each_path_beside_its_walls() {
             row("publish_shm", "bare, streamed"),
             row("publish_shm", "in place"),
             row("read_shm", "plain pass"),
+            row("read_shm", "ours unverified"),
             row("read_shm", "plain pass"),
+            row("read_shm", "ours unverified"),
             row("e2e_shm", "bare, followed"),
             row("e2e_shm", "bare, followed"),
         ]
@@ -398,15 +397,23 @@ fn bench_walls_measures_shared_memory_in_two_sizes_of_messages_and_how_long_an_a
         let sizes = rows.map(|row| row["message_bytes"].as_u64().expect("a size"));
         sizes.collect()
     };
-    assert_eq!(sizes(&report["rows"]), [1000, 64]);
+    // Each beside its wall at two orders, and both orders side by side.
+    assert_eq!(sizes(&report["rows"]), [1000, 1000, 1000, 64, 64, 64]);
     let times = report["times"].as_array().expect("times");
     let walls: Vec<_> = times
         .iter()
         .map(|row| [&row["path"], &row["wall"]])
         .collect();
-    assert_eq!(walls, [["ack_shm", "hand-over"], ["delivery_shm", "ping"]]);
+    let expected = [("ack_shm", "hand-over"), ("delivery_shm", "ping")];
+    let expected = expected.map(|(path, wall)| [[path, wall], [path, wall], [path, "order 0"]]);
+    assert_eq!(walls, expected.concat());
     for row in times {
         assert!(is_positive(&row["wall_p50_ns"]), "{row}");
+        assert!(
+            is_positive(&row["ours_p50_ns"]) && is_positive(&row["ours_p99_ns"]),
+            "{row}"
+        );
+        assert!(is_positive(&row["ratio"]), "{row}");
         assert!(
             row["wall_p99_ns"].as_f64() >= row["wall_p50_ns"].as_f64(),
             "{row}"

@@ -9,7 +9,7 @@ use embar_meter::experiment::{Better, Experiment, ExperimentError, Outcome, Samp
 use embar_supervise::work::Abort;
 
 use super::ours::Ours;
-use super::plan::{Carrier, Case, Path, ROUND_TRIPS, SHM_BATCH_BYTES, WallsPlan};
+use super::plan::{Carrier, Case, Path, SHM_BATCH_BYTES, WallsPlan};
 use super::report::{WallRow, WallsReport};
 use super::rows::{Config, configs, rows};
 use super::times::TimeRow;
@@ -27,8 +27,7 @@ pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
         bar: context.bar("walls", bytes_of(plan)),
         context: context.clone(),
     };
-    let has_ours = |path: &Path| path.client_transport().is_some();
-    if plan.walls_only || !plan.paths.iter().any(has_ours) {
+    if plan.walls_only {
         let rounds = rounds(None);
         return rounds.run(&Abort::default());
     }
@@ -110,7 +109,6 @@ impl Rounds {
         let path = case.path;
         let configs = configs(path, &self.plan.orders, self.plan.walls_only);
         let ours = self.ours.as_ref();
-        let ours = ours.filter(|_| path.client_transport().is_some());
         let mut read_threads = 1;
         if let Some(ours) = ours {
             ours.begin(case, abort)?;
@@ -222,9 +220,15 @@ impl Group<'_> {
     }
 
     fn round_trips(&self, config: Config) -> Result<RoundTrips> {
-        match config {
-            Config::Ping(ping) => ping::measure(ping, ROUND_TRIPS, &self.rounds.context.interrupt),
-            other => Err(anyhow!("{other:?} has no round trips")),
+        let Rounds { plan, ours, .. } = self.rounds;
+        match (config, ours) {
+            (Config::Ping(ping), _) => {
+                ping::measure(ping, plan.round_trips(), &self.rounds.context.interrupt)
+            }
+            (Config::Ours { order, .. }, Some(ours)) => {
+                ours.round_trips(self.case, order, self.abort)
+            }
+            (other, _) => Err(anyhow!("{other:?} has no round trips")),
         }
     }
 }

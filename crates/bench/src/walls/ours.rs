@@ -1,5 +1,7 @@
 //! Trials of the log beside the walls: all of them on one cluster, with a topic for each order level.
 
+mod round_trips;
+
 use std::fs;
 use std::time::Duration;
 
@@ -84,7 +86,7 @@ impl Ours {
             .first()
             .context("there is an order level")?;
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
-            .transport(path.client_transport().unwrap_or_default())
+            .transport(path.client_transport())
             .topic(topic(*order))
             .from(Start::Earliest)
             .until_end(true)

@@ -15,8 +15,8 @@ use crate::wall::wire::BATCH_HEAD_BYTES;
 
 /// Largest batch: a receiving process hands out its ring in blocks of so many bytes.
 const BATCH_BYTES_MAX: u32 = 16 << 20;
-/// Round trips of a trial that is timed.
-pub const ROUND_TRIPS: u64 = 20_000;
+/// A trial that is timed has one round trip for so many bytes of the others.
+const BYTES_PER_ROUND_TRIP: u64 = 64 << 10;
 
 /// Bytes of a batch in shared memory: as much as is handed over at once at most.
 pub const SHM_BATCH_BYTES: u32 = 256 << 10;
@@ -141,12 +141,12 @@ impl Path {
         matches!(self.direction(), Direction::Ack | Direction::Delivery)
     }
 
-    /// What the log's clients are told to take; `None` where they cannot go this way.
-    pub fn client_transport(self) -> Option<embar_client::Transport> {
+    /// What the log's clients are told to take.
+    pub fn client_transport(self) -> embar_client::Transport {
         match self.carrier() {
-            Carrier::Sockets(Transport::Tcp) => Some(embar_client::Transport::Tcp),
-            Carrier::Sockets(Transport::Unix) => Some(embar_client::Transport::Unix),
-            Carrier::Shm => None,
+            Carrier::Sockets(Transport::Tcp) => embar_client::Transport::Tcp,
+            Carrier::Sockets(Transport::Unix) => embar_client::Transport::Unix,
+            Carrier::Shm => embar_client::Transport::Shm,
         }
     }
 
@@ -274,6 +274,11 @@ impl WallsPlan {
         self.paths.iter().flat_map(|path| of(*path)).collect()
     }
 
+    /// Round trips of a trial that is timed.
+    pub fn round_trips(&self) -> u64 {
+        (self.total_bytes / BYTES_PER_ROUND_TRIP).max(1)
+    }
+
     /// The trial of the log with these parameters.
     pub fn ours(&self, case: Case, order: u32, topic: &str) -> BenchPlan {
         let messages = self.total_bytes / u64::from(case.message_bytes);
@@ -295,7 +300,7 @@ impl WallsPlan {
             trials: self.trials,
             warmup: self.warmup,
             metering: Metering::On,
-            transport: case.path.client_transport().unwrap_or_default(),
+            transport: case.path.client_transport(),
         }
     }
 

@@ -61,7 +61,7 @@ impl Config {
 /// What is measured of `path`, the walls first.
 pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
     let mut configs = walls(path);
-    if walls_only || path.client_transport().is_none() {
+    if walls_only {
         return configs;
     }
     for &order in orders {

@@ -19,7 +19,7 @@ Examples:
   embar bench walls --quick                              the same with few, short rounds
   embar bench walls --path read_tcp --order 0 --batch-size 2MiB --trials 20
   embar bench walls --walls-only --json                  the machine, without the log
-  embar bench walls --path publish_shm,ack_shm           shared memory alone
+  embar bench walls --path publish_shm,ack_shm           through shared memory
 
 Walls of sockets carry the same bytes over as many sockets, between this process and as many receiving
 processes as brokers take data, with the send buffers of the log's. A batch is one write.
@@ -44,9 +44,10 @@ of 64 bytes are measured, too.
                       CRC-32C; the second one looks at the records only
   bare, followed      as bare; a third thread touches each byte in the ring
   plain pass          one thread touches each byte of the ring
-  hand-over           a record there and a counter back, time of the round trip
-  ping                a cache line there and back between two processors, time of the round trip
-Clients cannot go through shared memory yet, so these rows have no figures of ours.
+  hand-over           a record there and a counter back, time of the round trip; ours: from
+                      publishing a message until its acknowledgement
+  ping                a cache line there and back between two processors, time of the round trip;
+                      ours: from publishing a message until another thread has it
 
 Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
 the bench's own check of each message costs.
