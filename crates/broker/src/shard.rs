@@ -154,6 +154,11 @@ impl<M: Memory> Shard<M> {
         self.open(token, origin, refused, at, out);
     }
 
+    /// Connections of this broker by shared memory.
+    pub fn shm_connections(&self) -> usize {
+        self.state.node.shm_connections()
+    }
+
     /// A process of another user, not root's either, connected by a socket file: it is refused, and counted.
     pub fn opened_by_stranger(
         &mut self,

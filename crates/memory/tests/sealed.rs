@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use embar_memory::{Memory, Sealed, SealedError, SealedView};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 
 const BYTES: u64 = 8192;
 
@@ -117,13 +119,30 @@ fn what_is_no_memory_of_small_pages_is_refused() {
     writer.write_all(b"x").unwrap();
     assert!(matches!(
         refused(reader.into()),
-        SealedError::NotTmpfs { .. }
+        SealedError::NotSealed { .. }
     ));
     let huge = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     // A kernel without such pages makes none.
     if let Ok(huge) = memfd_create(c"test", huge) {
+        let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        fcntl_add_seals(&huge, all).unwrap();
         assert!(matches!(refused(huge), SealedError::NotTmpfs { .. }));
     }
+}
+
+#[test]
+fn blocks_behind_the_end_do_not_stand_for_pages_that_are_missing() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let holes = memfd_create(c"test", flags).unwrap();
+    ftruncate(&holes, BYTES).unwrap();
+    fallocate(&holes, FallocateFlags::KEEP_SIZE, BYTES, BYTES).unwrap();
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&holes, all).unwrap();
+    let error = refused(holes);
+    assert!(
+        matches!(error, SealedError::Holes { present: 0 }),
+        "{error}"
+    );
 }
 
 /// The descriptor that an owner hands over can be opened anew, and lets nobody write all the same.

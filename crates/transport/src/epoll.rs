@@ -452,7 +452,8 @@ impl Reactor<Mapped> for Epoll {
             return Ok(());
         }
         let announced = timeout.is_none_or(|timeout| timeout > self.unannounced);
-        let timeout = if announced && !self.doze() {
+        // The last tries of the spinning may have found that there is more to try.
+        let timeout = if !self.ready.is_empty() || (announced && !self.doze()) {
             Some(Duration::ZERO)
         } else {
             timeout

@@ -286,6 +286,7 @@ pub(crate) mod tests {
         let settings = [
             "message_bytes",
             "batch_bytes",
+            "transports",
             "acks",
             "rate",
             "every",
@@ -295,6 +296,7 @@ pub(crate) mod tests {
             "faults",
             "faults",
         ];
+        assert_eq!(settings.len(), wrong.len());
         for (setting, plan) in settings.into_iter().zip(wrong) {
             let error = plan.validate().expect_err("refused");
             assert!(error.settings.contains(&setting), "{error}: {plan:?}");

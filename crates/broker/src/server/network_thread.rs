@@ -10,7 +10,7 @@ use embar_frame::Now;
 use embar_memory::Mapped;
 use embar_transport::socket::{self, SocketOptions};
 use embar_transport::{
-    Blocking, Completion, Epoll, IoCounters, Listener, Reactor, Stream, Token, Uring, Waker,
+    Blocking, Completion, Epoll, IoCounters, Listener, Peer, Reactor, Stream, Token, Uring, Waker,
 };
 
 use super::start_error::StartError;
@@ -21,6 +21,9 @@ use crate::node::Node;
 use crate::profile::Counter;
 use crate::receive_path::ReceivePath;
 use crate::shard::{Action, Shard, TICK};
+
+/// Connections by shared memory of one broker. Each takes a ring, of 1 MiB unless the peer asks for less.
+const SHM_CONNECTIONS_MAX: usize = 256;
 
 /// What a network thread is made of.
 pub(super) struct ThreadSpec {
@@ -289,6 +292,11 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
         let (Ok(peer), Ok(is_trusted)) = (stream.peer(), stream.is_trusted()) else {
             return;
         };
+        // Each takes memory before it has said who it is. Without it the client comes by its Unix socket, at once.
+        if peer == Peer::Shm && self.shard.shm_connections() >= SHM_CONNECTIONS_MAX {
+            tracing::debug!("one more connection by shared memory would be too many");
+            return;
+        }
         if let Err(error) = socket::apply_accepted(&stream, &self.options) {
             tracing::debug!("a connection keeps the kernel's buffers: {error}");
         }

@@ -66,6 +66,10 @@ impl Batch {
     fn change_header(&mut self, change: impl FnOnce(&mut BatchHeader)) {
         let mut header = self.header();
         change(&mut header);
+        if self.bytes.place().is_some() && Arc::get_mut(&mut self.bytes).is_none() {
+            // Answered by a broker that has not read all of it: it may go on reading what is there.
+            self.bytes = Arc::new(Buffer::from(self.bytes.to_vec()));
+        }
         let bytes = Arc::get_mut(&mut self.bytes)
             .expect("a batch that no connection has is referred to by nobody else");
         bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());

@@ -98,7 +98,7 @@ impl State {
         let channel = self.core.last_channel();
         let outlet = outlet(&mut self.outlets, channel)?;
         let direct = outlet.direct.clone()?;
-        let (most, busy) = match direct.is_shm() {
+        let (most, busy) = match direct.is_shm() && self.core.names_batches(channel) {
             true => (u64::MAX, true),
             false => (SOCKET_SEND_MAX, false),
         };

@@ -138,8 +138,12 @@ impl Shared {
         }
     }
 
-    /// What brokers that are reached by shared memory may read, for so many connections. It is made by the first caller.
+    /// What brokers that are reached by shared memory may read, for so many connections. It is made by the first caller, unless
+    /// the publisher is open, and has buffers.
     pub(super) fn batch_memory(&self, connections: u32) -> Option<&BatchMemory> {
+        if self.ready.get().is_some() {
+            return self.batch_memory.get()?.as_ref();
+        }
         let make = || {
             let most = BATCH_MEMORY_MAX / self.sizes.batch_bytes;
             let buffers = self.sizes.count(connections).min(most);

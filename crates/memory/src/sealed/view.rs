@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstatfs};
+use rustix::fs::{SealFlags, SeekFrom, fcntl_get_seals, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
@@ -134,10 +134,7 @@ impl SealedView {
         if len == 0 || !len.is_multiple_of(SEALED_PAGE_BYTES) {
             return Err(SealedError::Uneven { said: len });
         }
-        let kind = fstatfs(&fd)?.f_type.cast_unsigned();
-        if kind != TMPFS_MAGIC {
-            return Err(SealedError::NotTmpfs { kind });
-        }
+        // First, because it asks no file system, which may be one that never answers.
         let seals = fcntl_get_seals(&fd).or_else(|error| match error {
             // What cannot be sealed has no seals.
             Errno::INVAL => Ok(SealFlags::empty()),
@@ -147,6 +144,10 @@ impl SealedView {
             let has = seals.bits();
             return Err(SealedError::NotSealed { has });
         }
+        let kind = fstatfs(&fd)?.f_type.cast_unsigned();
+        if kind != TMPFS_MAGIC {
+            return Err(SealedError::NotTmpfs { kind });
+        }
         // With these seals none of what follows can change any more.
         let metadata = File::from(fd.try_clone()?).metadata()?;
         let is = metadata.len();
@@ -154,7 +155,10 @@ impl SealedView {
             return Err(SealedError::Size { said: len, is });
         }
         let present = std::os::unix::fs::MetadataExt::blocks(&metadata) * BLOCK_BYTES;
-        if present < len {
+        // Blocks may lie behind the end, too, so what is there is not told by their number.
+        let hole = rustix::fs::seek(&fd, SeekFrom::Hole(0))?;
+        if present < len || hole < len {
+            let present = present.min(hole);
             return Err(SealedError::Holes { present });
         }
         let mapping = Mapping::new(&fd, len, ProtFlags::READ)?;

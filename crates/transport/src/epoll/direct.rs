@@ -11,7 +11,7 @@ use super::connection::send_once;
 use super::gather::SEND_FLAGS;
 use super::{Entry, Epoll};
 use crate::ring::SendSpan;
-use crate::{SendBuf, Stream, Token};
+use crate::{SendBuf, Shm, Stream, Token};
 
 /// Writes to one connection of a reactor from any thread. That of several threads one at a time
 /// does so, and not while the reactor sends, is what the span is for: it holds the right to send.
@@ -38,6 +38,7 @@ impl DirectSend {
             return Ok(0);
         }
         if let Stream::Shm(shm) = &*stream {
+            reactor_greeted(shm)?;
             let count = shm.try_send_bytes(span.bytes())?;
             span.advance(count);
             return some(count);
@@ -65,7 +66,10 @@ impl DirectSend {
             return Ok(0);
         }
         let count = match &*stream {
-            Stream::Shm(shm) => return some(shm.try_send(buf)?),
+            Stream::Shm(shm) => {
+                reactor_greeted(shm)?;
+                return some(shm.try_send(buf)?);
+            }
             _ => loop {
                 match send_once(&stream, buf) {
                     Err(Errno::INTR) => {}
@@ -75,6 +79,14 @@ impl DirectSend {
         };
         buf.advance(count);
         Ok(count)
+    }
+}
+
+/// The greeting is the reactor's: it would wait for what another thread took from the socket.
+fn reactor_greeted(shm: &Shm) -> io::Result<()> {
+    match shm.is_linked() {
+        true => Ok(()),
+        false => Err(ErrorKind::WouldBlock.into()),
     }
 }
 

@@ -29,6 +29,12 @@ impl Shm {
 
     /// As [`Shm::try_recv`], but waits if the stream blocks.
     pub(crate) fn read(&self, first: &mut [u8], second: &mut [u8]) -> io::Result<usize> {
+        if first.is_empty() {
+            return match second.is_empty() {
+                true => Ok(0),
+                false => self.read(second, &mut []),
+            };
+        }
         self.repeat(true, self.socket().read_timeout()?, || {
             self.try_recv(first, second)
         })
