@@ -32,9 +32,11 @@
 mod buffer;
 mod cache_line;
 pub mod canary;
+mod copy;
 mod damage;
 mod file_id;
 mod mapped;
+mod mapping;
 mod memory;
 pub mod payload;
 pub mod sealed;

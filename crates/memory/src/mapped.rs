@@ -2,20 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::ProtFlags;
 
 use crate::cache_line;
 use crate::damage::{Damage, DamageLog};
 use crate::file_id::FileId;
-use crate::memory::{Memory, check_range, check_word};
-
-/// Bytes of a page: the unit in which files are sized and mapped.
-const PAGE_BYTES: u64 = 4096;
+use crate::mapping::{Mapping, PAGE_BYTES};
+use crate::memory::{Memory, check_range};
 
 /// Whether the hosts that share a region see each other's caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,18 +25,11 @@ pub enum Coherence {
 /// A file mapped shared and writable for the life of this value.
 #[derive(Debug)]
 pub struct Mapped {
-    start: NonNull<u8>,
-    len: u64,
+    mapping: Mapping,
     file: FileId,
     coherence: Coherence,
     damage: DamageLog,
 }
-
-// SAFETY: the mapping is owned, lives as long as the value and is reached through atomics, except
-// for byte ranges whose exclusive use the callers of the unsafe methods vouch for.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// Maps `len` fresh bytes that no file name leads to.
@@ -65,30 +54,9 @@ impl Mapped {
             len > 0 && len.is_multiple_of(PAGE_BYTES),
             "mapping of {len} bytes"
         );
-        let bytes =
-            usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let id = FileId::of(&file.metadata()?);
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is
-        // replaced.
-        let start = unsafe {
-            mmap(
-                ptr::null_mut(),
-                bytes,
-                prot,
-                MapFlags::SHARED,
-                file.as_fd(),
-                0,
-            )?
-        };
-        // Larger pages make faults and translations cheaper; many kernels refuse, which is fine.
-        // SAFETY: the range was mapped just above; this advice changes no content.
-        let _refused = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(Self {
-            start,
-            len,
-            file: id,
+            file: FileId::of(&file.metadata()?),
+            mapping: Mapping::new(file, len, ProtFlags::READ | ProtFlags::WRITE)?,
             coherence,
             damage: DamageLog::default(),
         })
@@ -106,56 +74,12 @@ impl Mapped {
     /// # Panics
     /// When the range is outside of the file.
     pub fn populate(&self, at: u64, len: u64) -> io::Result<()> {
-        check_range(at, len, self.len);
-        // SAFETY: the range lies in our mapping; populating changes no content.
-        let populated = unsafe {
-            madvise(
-                self.pointer(at).cast(),
-                len as usize,
-                Advice::LinuxPopulateWrite,
-            )
-        };
-        match populated {
-            Err(rustix::io::Errno::INVAL) => {
-                // Kernels before 5.14. A load is enough: a fault on a shared page maps it
-                // writable, and unlike a store it cannot lose what another process writes.
-                for page in (at..at + len).step_by(PAGE_BYTES as usize) {
-                    std::hint::black_box(self.load(page));
-                }
-                Ok(())
-            }
-            other => Ok(other?),
-        }
-    }
-
-    /// Address of the byte at `at`; the caller has checked the bounds.
-    fn pointer(&self, at: u64) -> *mut u8 {
-        // SAFETY: every caller checked `at <= len`, and the mapping is `len` bytes long.
-        unsafe { self.start.as_ptr().add(at as usize) }
-    }
-
-    #[inline]
-    fn word(&self, at: u64) -> &AtomicU64 {
-        check_word(at, self.len);
-        // SAFETY: in bounds and aligned by the check; the mapping outlives the borrow, and words
-        // that others may touch are only ever accessed as 64-bit atomics.
-        unsafe { AtomicU64::from_ptr(self.pointer(at).cast()) }
-    }
-
-    /// The words that `at..at + len` touches; `at` is a word's offset.
-    #[inline]
-    fn words(&self, at: u64, len: usize) -> &[AtomicU64] {
-        assert!(at.is_multiple_of(8), "no word at {at}");
-        check_range(at, len as u64, self.len);
-        let count = len.div_ceil(8);
-        // SAFETY: aligned and in bounds by the checks (the mapping is whole words long); as in
-        // `word` for the rest. `AtomicU64` has the layout of `u64`.
-        unsafe { std::slice::from_raw_parts(self.pointer(at).cast::<AtomicU64>(), count) }
+        self.mapping.populate(at, len, true)
     }
 
     fn line_pointers(&self, at: u64, len: u64) -> impl Iterator<Item = *mut u8> {
-        check_range(at, len, self.len);
-        cache_line::lines(at, len).map(|line| self.pointer(line))
+        check_range(at, len, self.len());
+        cache_line::lines(at, len).map(|line| self.mapping.pointer(line))
     }
 
     /// The bytes of a range, for a holder whose lease keeps them still.
@@ -164,10 +88,8 @@ impl Mapped {
     ///
     /// No process writes these bytes while the slice lives.
     pub(crate) unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
-        check_range(at, len as u64, self.len);
-        // SAFETY: in bounds by the check, initialised because it is file memory; the caller
-        // vouches that it stays still.
-        unsafe { std::slice::from_raw_parts(self.pointer(at), len) }
+        // SAFETY: the caller vouches that the bytes stay still.
+        unsafe { self.mapping.slice(at, len) }
     }
 
     /// The bytes of a range, for its only user.
@@ -180,16 +102,15 @@ impl Mapped {
         reason = "exclusive use is what the caller vouches for"
     )]
     pub(crate) unsafe fn slice_mut(&self, at: u64, len: usize) -> &mut [u8] {
-        check_range(at, len as u64, self.len);
-        // SAFETY: as in `slice`; the caller vouches for exclusive use.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer(at), len) }
+        // SAFETY: the caller vouches for exclusive use; the mapping is writable.
+        unsafe { self.mapping.slice_mut(at, len) }
     }
 }
 
 impl Memory for Mapped {
     #[inline]
     fn len(&self) -> u64 {
-        self.len
+        self.mapping.len()
     }
 
     fn is_coherent(&self) -> bool {
@@ -202,17 +123,17 @@ impl Memory for Mapped {
 
     #[inline]
     fn load(&self, at: u64) -> u64 {
-        self.word(at).load(Ordering::Acquire)
+        self.mapping.word(at).load(Ordering::Acquire)
     }
 
     #[inline]
     fn store(&self, at: u64, value: u64) {
-        self.word(at).store(value, Ordering::Release);
+        self.mapping.word(at).store(value, Ordering::Release);
     }
 
     #[inline]
     fn read(&self, at: u64, into: &mut [u8]) {
-        let words = self.words(at, into.len());
+        let words = self.mapping.words(at, into.len());
         let (whole, rest) = into.as_chunks_mut::<8>();
         for (bytes, word) in whole.iter_mut().zip(words) {
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -227,7 +148,7 @@ impl Memory for Mapped {
 
     #[inline]
     fn write(&self, at: u64, from: &[u8]) {
-        let words = self.words(at, from.len());
+        let words = self.mapping.words(at, from.len());
         let (whole, rest) = from.as_chunks::<8>();
         for (bytes, word) in whole.iter().zip(words) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
@@ -282,13 +203,5 @@ impl Memory for Mapped {
 
     fn damage(&self) -> Vec<(u64, Damage)> {
         self.damage.all()
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the range is the one `map` mapped, and no borrow of it outlives this value.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len as usize) };
-        debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
     }
 }

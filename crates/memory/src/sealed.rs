@@ -29,8 +29,6 @@
 //! against that, whose pages are all there, and it is no longer than the file. It maps no huge pages of `hugetlbfs`, which can be missing although
 //! the file is long enough.
 
-mod copy;
-mod mapping;
 mod range;
 mod view;
 
@@ -48,11 +46,11 @@ use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
 use crate::file_id::FileId;
+use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
-use mapping::Mapping;
 
 /// Bytes of a page: the unit in which sealed memory is sized.
-pub const SEALED_PAGE_BYTES: u64 = 4096;
+pub const SEALED_PAGE_BYTES: u64 = PAGE_BYTES;
 
 /// What the owner promises by sealing, and a reader asks for.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -129,7 +127,7 @@ impl Sealed {
         // Otherwise the file would have holes, which take memory when they are read.
         fallocate(&fd, FallocateFlags::empty(), 0, len)?;
         let mapping = Mapping::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
-        mapping.populate_for_writing()?;
+        mapping.populate(0, len, true)?;
         fcntl_add_seals(&fd, SEALS)?;
         let file = File::from(fd);
         let id = FileId::of(&file.metadata()?);

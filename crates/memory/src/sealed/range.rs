@@ -5,9 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::SealedFile;
-use super::mapping::Mapping;
 use crate::cache_line::LINE_BYTES;
 use crate::file_id::FileId;
+use crate::mapping::Mapping;
 
 /// What the ranges of a memory share.
 #[derive(Debug)]

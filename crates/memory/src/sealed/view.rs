@@ -10,9 +10,9 @@ use rustix::fs::{SealFlags, SeekFrom, fcntl_get_seals, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
-use super::mapping::Mapping;
 use super::{SEALED_PAGE_BYTES, SEALS};
 use crate::file_id::FileId;
+use crate::mapping::Mapping;
 use crate::memory::Memory;
 
 /// What the kernel calls the file system of memfds.
@@ -171,7 +171,7 @@ impl SealedView {
     /// # Errors
     /// When the kernel is out of memory.
     pub fn populate(&self) -> io::Result<()> {
-        self.mapping.populate_for_reading()
+        self.mapping.populate(0, self.mapping.len(), false)
     }
 
     /// Copies the bytes from `at` on, as many as `into` holds, while their owner may be writing them. `at` may be any place.

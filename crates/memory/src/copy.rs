@@ -16,7 +16,7 @@ const TURN_BYTES: usize = 64;
 /// others meanwhile, and the shared one only by atomics, by copies of this kind, or by other mappings.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::asm;
 
     let turns = len / TURN_BYTES;
@@ -72,7 +72,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// As on x86-64.
 #[cfg(target_arch = "aarch64")]
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::asm;
 
     let turns = len / 32;

@@ -1,19 +1,23 @@
-//! The pages of sealed memory in this process.
+//! A file's pages in this process, whoever else maps them: what [`Mapped`](crate::Mapped) and
+//! [`sealed`](crate::sealed) memory are made of.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::copy::copy;
+use crate::copy::copy;
 use crate::memory::{check_range, check_word};
+
+/// Bytes of a page: the unit in which files are sized and mapped.
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A file mapped shared, from its start, for the life of this value.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: u64,
 }
@@ -40,41 +44,40 @@ impl Mapping {
                 0,
             )?
         };
-        let start = NonNull::new(start.cast()).expect("mmap never returns null");
-        let mapping = Self { start, len };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         // Larger pages make faults and translations cheaper; many kernels refuse, which is fine.
-        let _refused = mapping.advise(Advice::LinuxHugepage);
-        Ok(mapping)
+        // SAFETY: the range was mapped just above; this advice changes no content.
+        let _refused = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        Ok(Self { start, len })
     }
 
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is our mapping, and none of the advices used here changes content.
-        unsafe { madvise(self.start.as_ptr().cast(), self.len as usize, advice) }
-    }
-
-    /// Makes all pages present and writable.
-    pub fn populate_for_writing(&self) -> io::Result<()> {
-        match self.advise(Advice::LinuxPopulateWrite) {
-            // Kernels before 5.14 do so page by page, when each is used.
-            Err(Errno::INVAL) => Ok(()),
-            other => Ok(other?),
-        }
-    }
-
-    /// Makes all pages present for reading.
-    pub fn populate_for_reading(&self) -> io::Result<()> {
-        match self.advise(Advice::LinuxPopulateRead) {
-            Err(Errno::INVAL) => Ok(()),
+    /// Makes the pages of a range present in this process: for reading, or, where the mapping is writable, for writing.
+    pub fn populate(&self, at: u64, len: u64, writable: bool) -> io::Result<()> {
+        check_range(at, len, self.len);
+        let advice = match writable {
+            true => Advice::LinuxPopulateWrite,
+            false => Advice::LinuxPopulateRead,
+        };
+        // SAFETY: the range lies in our mapping; populating changes no content.
+        match unsafe { madvise(self.pointer(at).cast(), len as usize, advice) } {
+            Err(Errno::INVAL) => {
+                // Kernels before 5.14. A load is enough: a fault on a shared page maps it
+                // writable, and unlike a store it cannot lose what another process writes.
+                for page in (at..at + len).step_by(PAGE_BYTES as usize) {
+                    std::hint::black_box(self.word(page).load(Ordering::Relaxed));
+                }
+                Ok(())
+            }
             other => Ok(other?),
         }
     }
 
     /// Address of the byte at `at`; the caller has checked the bounds.
-    fn pointer(&self, at: u64) -> *mut u8 {
+    pub fn pointer(&self, at: u64) -> *mut u8 {
         // SAFETY: every caller checked `at <= len`, and the mapping is `len` bytes long.
         unsafe { self.start.as_ptr().add(at as usize) }
     }
@@ -86,6 +89,17 @@ impl Mapping {
         // SAFETY: in bounds and aligned by the check; the mapping outlives the borrow. Words that others may touch are only
         // accessed as 64-bit atomics and by opaque copies. A load of 64 bits is allowed where memory is read-only.
         unsafe { AtomicU64::from_ptr(self.pointer(at).cast()) }
+    }
+
+    /// The words that `at..at + len` touches; `at` is a word's offset.
+    #[inline]
+    pub fn words(&self, at: u64, len: usize) -> &[AtomicU64] {
+        assert!(at.is_multiple_of(8), "no word at {at}");
+        check_range(at, len as u64, self.len);
+        let count = len.div_ceil(8);
+        // SAFETY: aligned and in bounds by the checks (the mapping is whole words long); as in
+        // `word` for the rest. `AtomicU64` has the layout of `u64`.
+        unsafe { std::slice::from_raw_parts(self.pointer(at).cast::<AtomicU64>(), count) }
     }
 
     /// Copies bytes out while others may be writing them.
