@@ -79,8 +79,6 @@ pub struct Epoll {
     round: Vec<Token>,
     /// Streams by shared memory that each round looks at.
     hot: Vec<Token>,
-    /// Waits up to this long are not announced to their peers.
-    unannounced: Duration,
     /// Completions that need no socket any more.
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
@@ -124,7 +122,6 @@ impl Epoll {
             ready: Vec::new(),
             round: Vec::new(),
             hot: Vec::new(),
-            unannounced: Duration::ZERO,
             done: Vec::new(),
             rests: Rests::default(),
             counters: IoCounters::default(),
@@ -313,7 +310,7 @@ impl Epoll {
 }
 
 /// Readable when something became ready: another reactor may watch it. With streams by shared memory that is so only after a
-/// poll that was to wait, and [announced it](Epoll::set_unannounced).
+/// poll that was to wait.
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -451,9 +448,9 @@ impl Reactor<Mapped> for Epoll {
         if self.spin.is_on() && timeout != Some(Duration::ZERO) && self.spin(timeout, out)? {
             return Ok(());
         }
-        let announced = timeout.is_none_or(|timeout| timeout > self.unannounced);
+        let waits = timeout != Some(Duration::ZERO);
         // The last tries of the spinning may have found that there is more to try.
-        let timeout = if !self.ready.is_empty() || (announced && !self.doze()) {
+        let timeout = if !self.ready.is_empty() || (waits && !self.doze()) {
             Some(Duration::ZERO)
         } else {
             timeout

@@ -562,38 +562,6 @@ fn a_process_that_is_stopped_stalls_only_its_own() {
     }
 }
 
-/// A peer whose rings nobody hears: it can tell whether the other side asks to be woken.
-#[test]
-fn short_waits_are_not_announced_if_so_asked_and_what_comes_is_found() {
-    let mut server = Server::new();
-    let (outbox, mut stream, token) = scribbler(&mut server);
-    server.epoll.set_unannounced(Duration::from_millis(5));
-    server.epoll.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
-    let mut out = Vec::new();
-    let mut poll = |server: &mut Server, limit| {
-        server.epoll.poll(Some(limit), &mut out).unwrap();
-        out.drain(..).count()
-    };
-    for _ in 0..10 {
-        assert_eq!(poll(&mut server, Duration::from_millis(1)), 0);
-    }
-    // Nobody rings.
-    publish(&outbox, 0, 1, 0, 8, 7);
-    let deadline = Instant::now() + PATIENCE;
-    while poll(&mut server, Duration::from_millis(1)) == 0 {
-        assert!(Instant::now() < deadline, "it is never found");
-    }
-    // A longer wait is announced, and nothing but a ring ends it in time.
-    server.epoll.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
-    assert_eq!(poll(&mut server, Duration::from_millis(6)), 0);
-    publish(&outbox, 1, 1, 0, 8, 7);
-    assert_eq!(poll(&mut server, Duration::from_millis(6)), 0);
-    stream.write_all(&[1]).unwrap();
-    while poll(&mut server, Duration::from_millis(6)) == 0 {
-        assert!(Instant::now() < deadline, "it hears no ring");
-    }
-}
-
 #[test]
 fn io_uring_refuses_what_needs_no_kernel() {
     let mut uring = Uring::new().unwrap();

@@ -5,7 +5,6 @@
 //! streams that are idle cost nothing, however many there are, and a busy pair makes no system calls.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use embar_memory::Mapped;
 use embar_meter::clock::ticks;
@@ -104,13 +103,6 @@ impl Connection {
 }
 
 impl Epoll {
-    /// A wait of at most `limit` is not announced to the peers of streams by shared memory: they need not wake this side, which
-    /// saves them a system call, and what they publish meanwhile is found when the wait is over. For who has much on its way and is
-    /// in no hurry for the answers. Zero, the default, announces every wait.
-    pub fn set_unannounced(&mut self, limit: Duration) {
-        self.unannounced = limit;
-    }
-
     /// One round of a stream by shared memory: hears what woke it, goes on with the greeting, tries what is outstanding.
     pub(super) fn run_shm(&mut self, token: Token, out: &mut Vec<Completion<Mapped>>) {
         let Some(Entry::Stream(connection)) = self.entries.get_mut(token) else {

@@ -384,21 +384,11 @@ impl Shm {
             if sender.kept().0 > 0 {
                 sender.refresh()?;
             }
-            let before = buf.remaining();
-            // Once: what the peer consumes meanwhile is for the next call, so that this one ends.
-            let mut looked = false;
-            while buf.remaining() > 0 {
+            publish_all(sender, buf.remaining(), |sender, _| {
                 let count = publish_next(sender, handed, buf);
-                if count > 0 {
-                    buf.advance(count);
-                } else if looked {
-                    break;
-                } else {
-                    sender.refresh()?;
-                    looked = true;
-                }
-            }
-            Ok(before - buf.remaining())
+                buf.advance(count);
+                count
+            })
         })
     }
 
@@ -408,20 +398,9 @@ impl Shm {
             return Ok(0);
         }
         self.with_sender(|sender, _| {
-            let mut sent = 0;
-            let mut looked = false;
-            while sent < bytes.len() {
-                let count = sender.copy(&bytes[sent..]);
-                sent += count;
-                if count == 0 && looked {
-                    break;
-                }
-                if count == 0 {
-                    sender.refresh()?;
-                    looked = true;
-                }
-            }
-            Ok(sent)
+            publish_all(sender, bytes.len(), |sender, sent| {
+                sender.copy(&bytes[sent..])
+            })
         })
     }
 
@@ -534,6 +513,30 @@ impl Shm {
         settle();
         !self.is_gone() && !self.stirs(news, room)
     }
+}
+
+/// Publishes `len` bytes, or as many as there is room for, by a `step` that is told how many are published, and tells how many it
+/// added; returns how many there are in all.
+fn publish_all(
+    sender: &mut Sender<Sealed, SealedView, Kept>,
+    len: usize,
+    mut step: impl FnMut(&mut Sender<Sealed, SealedView, Kept>, usize) -> usize,
+) -> io::Result<usize> {
+    let mut published = 0;
+    // Once: what the peer consumes meanwhile is for the next call, so that this one ends.
+    let mut looked = false;
+    while published < len {
+        let count = step(sender, published);
+        published += count;
+        if count == 0 {
+            if looked {
+                break;
+            }
+            sender.refresh()?;
+            looked = true;
+        }
+    }
+    Ok(published)
 }
 
 /// Publishes the next bytes of `buf`, by name if they lie in a memory that was handed over; returns how many, 0 without room.
