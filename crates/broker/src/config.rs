@@ -22,7 +22,8 @@ pub struct BrokerConfig {
     /// directory, or where its path is too long for a socket (107 bytes), there is none; the log says so.
     pub unix_socket: bool,
     /// Listen beside that for connections by shared memory: `sockets/<id>.shm`. Only brokers that take data do, with a
-    /// Unix socket, and with [`ReceivePath::Direct`] or [`ReceivePath::Staging`].
+    /// Unix socket, and with [`ReceivePath::Direct`] or [`ReceivePath::Staging`]. One of 16 of `max_connections` may go
+    /// that way, as each takes 1 MiB. Others come by the Unix socket.
     pub shared_memory: bool,
     /// Threads that receive and send; each has its own lane. At most 8.
     pub network_threads: u16,

@@ -32,6 +32,9 @@ use crate::places::HEAD;
 use crate::topics::TopicTable;
 use leaving::leave_state;
 
+/// This part of all connections may go by shared memory: 256 of 4096.
+const SHM_PART: usize = 16;
+
 /// Most looks at what was ordered in one refresh.
 const POLLS_PER_REFRESH: u32 = 64;
 
@@ -291,6 +294,12 @@ impl<M: Memory> Node<M> {
     /// Connections of all threads by the Unix socket, those that are ending included.
     pub fn unix_connections(&self) -> usize {
         self.by_unix.load(Ordering::Relaxed)
+    }
+
+    /// Whether there may be one more by shared memory. Each takes a ring of 1 MiB before it has said who it is.
+    pub(crate) fn may_share_memory(&self) -> bool {
+        let most = self.config.max_connections / SHM_PART;
+        self.shm_connections() < most.max(1)
     }
 
     /// The same by shared memory.

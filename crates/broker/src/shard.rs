@@ -154,9 +154,9 @@ impl<M: Memory> Shard<M> {
         self.open(token, origin, refused, at, out);
     }
 
-    /// Connections of this broker by shared memory.
-    pub fn shm_connections(&self) -> usize {
-        self.state.node.shm_connections()
+    /// Whether this broker may have one more connection by shared memory.
+    pub fn may_share_memory(&self) -> bool {
+        self.state.node.may_share_memory()
     }
 
     /// A process of another user, not root's either, connected by a socket file: it is refused, and counted.

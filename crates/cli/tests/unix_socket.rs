@@ -190,6 +190,33 @@ fn brokers_without_shared_memory_are_reached_by_unix_sockets() {
 }
 
 #[test]
+fn who_finds_no_room_in_shared_memory_comes_by_a_unix_socket() {
+    let space = Space::new();
+    let config = BrokerConfig {
+        // Of which two may go by shared memory.
+        max_connections: 32,
+        ..BrokerConfig::default()
+    };
+    let cluster = cluster(&space.region(), config);
+    let open = || {
+        let publisher = Publisher::builder(&cluster.bootstrap().to_string())
+            .topic("t")
+            .open()
+            .expect("brokers take it");
+        publisher.publish(b"m").expect("open");
+        publisher.flush().expect("acknowledged");
+        publisher
+    };
+    let by = |publisher: &Publisher| kinds(Connections::of(&publisher.profile()));
+    let (first, second, third) = (open(), open(), open());
+    assert_eq!([&first, &second, &third].map(by), [BY_SHM, BY_SHM, BY_UNIX]);
+    first.close().expect("in good order");
+    eventually("there is room again", || by(&open()) == BY_SHM);
+    drop((second, third));
+    cluster.shutdown();
+}
+
+#[test]
 fn a_path_that_is_too_long_leaves_clients_to_tcp() {
     let space = Space::new();
     let region = space.dir.join("r".repeat(100));

@@ -22,9 +22,6 @@ use crate::profile::Counter;
 use crate::receive_path::ReceivePath;
 use crate::shard::{Action, Shard, TICK};
 
-/// Connections by shared memory of one broker. Each takes a ring, of 1 MiB unless the peer asks for less.
-const SHM_CONNECTIONS_MAX: usize = 256;
-
 /// What a network thread is made of.
 pub(super) struct ThreadSpec {
     /// Its number among the threads of its broker, and its lane.
@@ -292,8 +289,8 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
         let (Ok(peer), Ok(is_trusted)) = (stream.peer(), stream.is_trusted()) else {
             return;
         };
-        // Each takes memory before it has said who it is. Without it the client comes by its Unix socket, at once.
-        if peer == Peer::Shm && self.shard.shm_connections() >= SHM_CONNECTIONS_MAX {
+        if peer == Peer::Shm && !self.shard.may_share_memory() {
+            // Its client comes by the Unix socket, at once.
             tracing::debug!("one more connection by shared memory would be too many");
             return;
         }

@@ -103,8 +103,8 @@ struct CommonArgs {
     /// Bytes of a batch
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     batch_size: Size,
-    /// How clients connect to brokers: tcp, unix, or auto (Unix sockets where they can). TCP unless told otherwise, so
-    /// that figures can be compared with those of other runs
+    /// How clients connect to brokers: tcp, unix, shm (shared memory), or auto (the shortest way). TCP unless told
+    /// otherwise, so that figures can be compared with those of other runs
     #[arg(long, value_name = "HOW", default_value_t = Transport::Tcp)]
     transport: Transport,
 }

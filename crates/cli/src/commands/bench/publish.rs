@@ -28,6 +28,7 @@ Examples:
   embar bench publish --wall --trials 8                   against what the machine allows
   embar bench publish --trials 3 --record --json
   embar bench publish --transport unix                    by Unix sockets instead of TCP
+  embar bench publish --transport shm                     through shared memory
   embar bench publish --compare order=0,1,2,5 --trials 8 -s 256MiB --batch-size 16KiB
   embar bench publish --compare receive=direct,staging,blocking,uring --trials 8 -s 2GiB
 
@@ -37,8 +38,8 @@ hits all of them alike. With --compare order=... all trials have one cluster, an
 
 JSON, one object:
   config                what was run, every parameter
-  trials[]              mib_per_s, messages_per_s, seconds, metering, tcp_connections and
-                        unix_connections (made to brokers), client and brokers with
+  trials[]              mib_per_s, messages_per_s, seconds, metering, tcp_connections,
+                        unix_connections and shm_connections (made to brokers), client and brokers with
                         cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib, peak_rss_bytes
   median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s
   costs                 medians of the same costs
