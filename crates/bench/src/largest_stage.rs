@@ -10,7 +10,7 @@ const MEANING: [(&str, &str); 15] = [
     ("ReserveBLogSpace", "finding room in the log"),
     (
         "DrainPayloadToBuffer",
-        "the kernel copying payload from sockets into the log",
+        "copying payload from connections into the log",
     ),
     ("VerifyPayload", "checking the checksums of payload"),
     ("GetCXLBuffer", "finding room in the log for staged batches"),
@@ -31,9 +31,9 @@ const MEANING: [(&str, &str); 15] = [
         "WaitForBuffer",
         "waiting until a batch was acknowledged and its buffer free",
     ),
-    ("SendPayload", "the kernel copying batches into sockets"),
+    ("SendPayload", "handing batches to connections"),
     ("WaitForAck", "waiting for acknowledgements"),
-    ("Receive", "the kernel copying bytes from sockets"),
+    ("Receive", "copying bytes from connections"),
     ("Verify", "checking the checksums of batches"),
     ("Deliver", "handing messages to the reader"),
 ];
