@@ -83,7 +83,7 @@ pub(crate) struct Peer {
     routes: Routes,
     /// Where this connection goes, or went last.
     taken: Option<Address>,
-    /// It led to the broker.
+    /// It led to the broker, which did by it what it was asked for, or said why not.
     arrived: bool,
     /// It did not, and there is another way.
     rerouted: bool,
@@ -249,7 +249,6 @@ impl Peer {
 
     /// Whether the right broker is at the other end.
     pub(crate) fn check(&mut self, welcome: &Welcome) -> Result<(), Violation> {
-        self.welcomed = true;
         if welcome.broker_id != self.broker {
             let found = welcome.broker_id;
             return Err(format!("broker {found} answers at the address of {}", self.broker).into());
@@ -257,13 +256,14 @@ impl Peer {
         if let Some(taken) = &self.taken {
             self.routes.check(taken, welcome)?;
         }
-        self.arrived = true;
+        self.welcomed = true;
         Ok(())
     }
 
     /// The broker does what was asked of it.
     pub(crate) fn opened(&mut self) {
         self.phase = Phase::Open;
+        self.arrived = true;
         self.settled = true;
         self.unknown_since = None;
         self.vouched = false;
@@ -279,6 +279,7 @@ impl Peer {
     /// The broker says why it ends the connection.
     pub(crate) fn refused(&mut self, refusal: ErrorReply, now: Now) {
         self.finish((&refusal).into(), now);
+        self.arrived |= self.welcomed;
         self.refusal = Some(refusal);
     }
 
@@ -287,6 +288,7 @@ impl Peer {
         if self.refusal.is_none() {
             self.refusal = refusal_of(closed);
         }
+        self.arrived |= self.refusal.is_some() && self.welcomed;
         self.ending(ConnectionError::Session(closed.clone()));
         let silent = matches!(closed.reason, CloseReason::Idle | CloseReason::FrameTimeout);
         if silent && closed.by == Side::Local {
@@ -359,7 +361,8 @@ impl Peer {
         }
     }
 
-    /// Whether the connection that ended took a way that did not lead to the broker: the next takes another, at once.
+    /// Whether the connection that ended took a way that did not lead to the broker: the next takes another, at once. Not
+    /// so if nobody answered in time.
     pub(crate) fn is_rerouted(&self) -> bool {
         self.rerouted
     }
@@ -402,7 +405,11 @@ impl Peer {
     ) -> Option<ErrorReply> {
         self.ending(cause);
         self.connection.disconnected();
-        let detour = self.detour().filter(|_| self.phase != Phase::Done);
+        // Who does not answer is stopped or busy, and answers nowhere else either: the next way has its turn later.
+        let is_silent = matches!(self.last_error, Some(ConnectionError::NO_ANSWER));
+        let other_way = self.detour();
+        let is_tried = other_way.is_none();
+        let detour = other_way.filter(|_| self.phase != Phase::Done && !is_silent);
         self.rerouted = detour.is_some();
         if let Some(next) = detour {
             let broker = self.broker;
@@ -422,7 +429,7 @@ impl Peer {
         if self.phase == Phase::Done {
             return None;
         }
-        self.settled = true;
+        self.settled |= is_tried;
         self.phase = Phase::Parked;
         if !self.has_left() && (self.absence != Absence::Avoid || self.is_ready()) {
             let wait = self.backoff.failed(random);

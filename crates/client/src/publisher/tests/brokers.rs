@@ -323,9 +323,26 @@ fn a_socket_that_leads_to_another_cluster_or_does_not_answer_is_left_for_tcp() {
         script.tick_at(script.now.0 + 3 * SECOND);
         assert!(script.sockets.channel(A).closing);
         script.lose(A);
-        script.tick_at(script.now.0);
+        script.tick_at(script.now.0 + SECOND);
     }
     assert_eq!(connecting(&mut script), tcp);
+}
+
+#[test]
+fn a_way_by_which_a_broker_does_nothing_after_its_welcome_is_left_for_the_next() {
+    let mut script = Script::new(PublisherConfig {
+        ways: Ways::on(Transport::Auto, 7),
+        ..config()
+    });
+    tell_of_a_socket(&mut script, 1);
+    for way in ["shm:/r/sockets/1.shm", "unix:/r/sockets/1"] {
+        assert_eq!(connecting(&mut script), way);
+        script.connect(A);
+        script.feed(A, &welcome_of(1, REGION));
+        script.lose(A);
+        script.tick_at(script.now.0);
+    }
+    assert_eq!(connecting(&mut script), "127.0.0.1:9401");
 }
 
 #[test]
