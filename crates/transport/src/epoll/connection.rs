@@ -270,7 +270,7 @@ impl Connection {
 /// Whether the kernel says with each receive of the peer that there is room, and not only after a call that found none.
 /// That would wake the reactor for nothing.
 fn tells_room_unasked(stream: &Stream) -> bool {
-    matches!(stream, Stream::Unix(_))
+    matches!(stream, Stream::Unix(_) | Stream::Shm(_))
 }
 
 /// One call, and how many bytes it had room for.

@@ -299,15 +299,21 @@ impl Shm {
         match taken {
             Taken::Bytes(count) => {
                 // Who hears that something arrived may use it again, so it must not be kept any more.
-                let mut sender = lock(&link.sender);
-                if sender.kept().0 > 0 {
-                    sender.refresh()?;
-                }
+                Self::let_go(link)?;
                 Ok(count)
             }
             Taken::End => Ok(0),
             Taken::Nothing if gone => self.end_of(link),
             Taken::Nothing => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Lets go of what was named and is consumed by now.
+    fn let_go(link: &Link) -> io::Result<()> {
+        let mut sender = lock(&link.sender);
+        match sender.kept() {
+            (0, _) => Ok(()),
+            _ => sender.refresh(),
         }
     }
 
@@ -451,7 +457,13 @@ impl Shm {
         let mut bytes = [0; HEAR_BYTES];
         loop {
             match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-                Ok((count, _)) if count > 0 => return Some(count),
+                Ok((count, _)) if count > 0 => {
+                    // It may have rung because of what was named. Nonsense is for the next send or receive to tell.
+                    if let Some(link) = self.link.get() {
+                        let _ = Self::let_go(link);
+                    }
+                    return Some(count);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return None,
                 // With an error, if the peer left before it had read what woke it.
