@@ -23,6 +23,7 @@ pub mod publisher {
             "unix_connections",
             "shm_connections",
             "caller_sends",
+            "caller_waits",
         ],
     };
 
@@ -58,6 +59,8 @@ pub mod publisher {
     pub const SHM_CONNECTIONS: usize = 9;
     /// Sends that a thread made whole which submitted a batch, instead of the connection's own.
     pub const CALLER_SENDS: usize = 10;
+    /// Waits for an outcome in which the waiting thread drove the connection.
+    pub const CALLER_WAITS: usize = 11;
 }
 
 /// Stages and counters of a subscriber.
@@ -116,8 +119,8 @@ mod tests {
             "WaitForAck"
         );
         assert_eq!(
-            publisher::SCHEMA.counters[publisher::CALLER_SENDS],
-            "caller_sends"
+            publisher::SCHEMA.counters[publisher::CALLER_WAITS],
+            "caller_waits"
         );
         assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
         assert_eq!(

@@ -18,6 +18,7 @@ mod gather;
 mod rounds;
 mod shm;
 mod spin;
+mod watch;
 
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -39,6 +40,7 @@ use crate::{Address, Completion, IoCounters, Reactor, RecvBuf, SendBuf, Stream, 
 use connection::{Connection, Pending};
 pub use direct::DirectSend;
 use spin::Spin;
+pub use watch::Watch;
 
 /// While completions come without asking the kernel, ask it at least once in so many polls.
 const ROUNDS_PER_LOOK: u32 = 8;
@@ -79,6 +81,8 @@ pub struct Epoll {
     round: Vec<Token>,
     /// Streams by shared memory that each round looks at.
     hot: Vec<Token>,
+    /// Those that the latest sleep let cool.
+    cooled: Vec<Token>,
     /// Completions that need no socket any more.
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
@@ -122,6 +126,7 @@ impl Epoll {
             ready: Vec::new(),
             round: Vec::new(),
             hot: Vec::new(),
+            cooled: Vec::new(),
             done: Vec::new(),
             rests: Rests::default(),
             counters: IoCounters::default(),
@@ -151,7 +156,14 @@ impl Epoll {
     fn enter(&mut self, entry: Entry) -> Token {
         let token = self.entries.insert(entry);
         let most = token.index() + 1;
-        for list in [&mut self.ready, &mut self.round, &mut self.hot] {
+        let Self {
+            ready,
+            round,
+            hot,
+            cooled,
+            ..
+        } = self;
+        for list in [ready, round, hot, cooled] {
             list.reserve(most.saturating_sub(list.len()));
         }
         token
@@ -207,6 +219,60 @@ impl Epoll {
         self.end_rests(false);
         self.run_round(out);
         self.try_hot(out);
+    }
+
+    /// The first half of [`Reactor::poll`], which does not sleep. False: nothing came for as long as it spins, and
+    /// [`Epoll::sleep`] is the other half.
+    ///
+    /// # Errors
+    /// As [`Reactor::poll`].
+    pub fn poll_awake(
+        &mut self,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion<Mapped>>,
+    ) -> io::Result<bool> {
+        let before = out.len();
+        self.drained = false;
+        if self.sleeper.take_awake() {
+            out.push(Completion::Woken);
+        }
+        self.deliver_done(out);
+        self.end_rests(false);
+        self.run_round(out);
+        self.try_hot(out);
+        self.rounds_since_look += 1;
+        let produced = out.len() > before;
+        if produced && !self.look_is_due() {
+            return Ok(true);
+        }
+        if produced || !self.ready.is_empty() {
+            self.look(Some(Duration::ZERO), out)?;
+            return Ok(true);
+        }
+        let spins = self.spin.is_on() && timeout != Some(Duration::ZERO);
+        Ok(spins && self.spin(timeout, out)?)
+    }
+
+    /// The second half of [`Reactor::poll`], after [`Epoll::poll_awake`] found nothing: waits, at most for `timeout`.
+    ///
+    /// # Errors
+    /// As [`Reactor::poll`].
+    pub fn sleep(
+        &mut self,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion<Mapped>>,
+    ) -> io::Result<()> {
+        let waits = timeout != Some(Duration::ZERO);
+        // The last tries of the spinning may have found that there is more to try.
+        let timeout = if !self.ready.is_empty() || (waits && !self.doze()) {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        self.look(timeout, out)?;
+        self.run_round(out);
+        self.try_hot(out);
+        Ok(())
     }
 
     /// Whether the latest [`Reactor::poll`] asked the kernel and took all that there was: by
@@ -428,37 +494,10 @@ impl Reactor<Mapped> for Epoll {
         timeout: Option<Duration>,
         out: &mut Vec<Completion<Mapped>>,
     ) -> io::Result<()> {
-        let before = out.len();
-        self.drained = false;
-        if self.sleeper.take_awake() {
-            out.push(Completion::Woken);
+        match self.poll_awake(timeout, out)? {
+            true => Ok(()),
+            false => self.sleep(timeout, out),
         }
-        self.deliver_done(out);
-        self.end_rests(false);
-        self.run_round(out);
-        self.try_hot(out);
-        self.rounds_since_look += 1;
-        let produced = out.len() > before;
-        if produced && !self.look_is_due() {
-            return Ok(());
-        }
-        if produced || !self.ready.is_empty() {
-            return self.look(Some(Duration::ZERO), out);
-        }
-        if self.spin.is_on() && timeout != Some(Duration::ZERO) && self.spin(timeout, out)? {
-            return Ok(());
-        }
-        let waits = timeout != Some(Duration::ZERO);
-        // The last tries of the spinning may have found that there is more to try.
-        let timeout = if !self.ready.is_empty() || (waits && !self.doze()) {
-            Some(Duration::ZERO)
-        } else {
-            timeout
-        };
-        self.look(timeout, out)?;
-        self.run_round(out);
-        self.try_hot(out);
-        Ok(())
     }
 
     fn set_wakeup(&mut self, descriptor: impl Into<OwnedFd>) -> io::Result<()> {

@@ -79,7 +79,7 @@ mod work_timer;
 pub use blocking::Blocking;
 pub use buffer::{Body, Head, Payload, Pieces, RecvBuf, SendBuf, Store};
 pub use embar_memory::{Mapped, Memory};
-pub use epoll::{DirectSend, Epoll};
+pub use epoll::{DirectSend, Epoll, Watch};
 pub use marks::Marks;
 pub use reactor::{Completion, IoCounters, Reactor};
 pub use shm::{Shm, ShmOptions};

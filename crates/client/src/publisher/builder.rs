@@ -1,7 +1,7 @@
 //! Settings of a publisher, and opening it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use embar_memory::sealed::SealedRange;
@@ -219,6 +219,8 @@ impl PublisherBuilder {
             on_ack: self.on_ack,
         };
         let shared = Arc::new(Shared::new(PublisherCore::new(config), profile, settings));
+        let helper: Weak<Shared> = Arc::downgrade(&shared);
+        shared.receipts.set_helper(helper);
         let asked = Arc::downgrade(&shared);
         self.client
             .wait_probe

@@ -328,6 +328,13 @@ impl PublisherCore {
         ChannelId::of_data(self.last_choice)
     }
 
+    /// The channel that carries this batch, if it is the last one there.
+    pub fn carrier(&self, batch: u64) -> Option<ChannelId> {
+        let mut channels = self.channels.iter();
+        let index = channels.position(|channel| channel.in_flight.last() == Some(batch))?;
+        Some(ChannelId::of_data(index))
+    }
+
     /// The send that [`PublisherCore::poll`] would ask for on `channel`, sooner or later, if it carries batches of at most
     /// `most` bytes in all and, unless the connection may be `busy`, none is in flight there. For another thread than the one that does everything else for that
     /// channel; it calls [`PublisherCore::sent`] as ever.

@@ -1,9 +1,11 @@
 //! The I/O threads: one for each channel, and the control thread, which also keeps time.
 
+mod post;
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ use crate::profile::publisher::{
 };
 use crate::socket::{self, Socket};
 use crate::transport::Way;
+use post::Post;
 
 /// Starts the control thread, which starts the others as channels come up.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, ClientError> {
@@ -112,16 +115,16 @@ fn control(mut driver: ChannelDriver) {
     }
 }
 
-fn channel_thread(mut driver: ChannelDriver) {
-    while driver.act() {
-        if !driver.stopping() {
-            driver.turn(None);
-            continue;
+fn channel_thread(driver: ChannelDriver) {
+    let (shared, channel) = (driver.shared.clone(), driver.channel);
+    match Post::new(driver) {
+        Ok(post) => {
+            let post = Arc::new(post);
+            let drive: Weak<Post> = Arc::downgrade(&post);
+            shared.set_drive(channel, drive);
+            post.keep();
         }
-        // The control thread keeps no time any more, and a broker that hangs would not end this connection.
-        let tick = lock(&driver.shared.state).core.next_tick();
-        driver.turn(tick.map(|at| driver.shared.clock.until(at)));
-        driver.with_core(PublisherCore::tick);
+        Err(error) => shared.stop(ClientError::system("a descriptor for a publisher", error)),
     }
 }
 
@@ -196,21 +199,68 @@ impl ChannelDriver {
         }
     }
 
-    /// Waits, at most for `limit`, and reports what happened.
-    fn turn(&mut self, limit: Option<Duration>) {
+    /// How long to wait at most.
+    fn limit(&self) -> Option<Duration> {
+        if !self.stopping() {
+            return None;
+        }
+        // The control thread keeps no time any more, and a broker that hangs would not end this connection.
+        let tick = lock(&self.shared.state).core.next_tick();
+        tick.map(|at| self.shared.clock.until(at))
+    }
+
+    /// Waits, at most for `limit`, and reports what happened; false if nothing did.
+    fn turn(&mut self, limit: Option<Duration>) -> bool {
+        self.ask(|reactor, out| reactor.poll(limit, out)).1
+    }
+
+    /// As [`ChannelDriver::turn`], without sleeping; false if nothing came, and it is time to sleep.
+    fn turn_awake(&mut self, limit: Option<Duration>) -> bool {
+        let (result, _) = self.ask(|reactor, out| reactor.poll_awake(limit, out));
+        result.unwrap_or(true)
+    }
+
+    /// What comes after [`ChannelDriver::turn_awake`] found nothing.
+    fn sleep(&mut self, limit: Option<Duration>) {
+        self.ask(|reactor, out| reactor.sleep(limit, out));
+    }
+
+    /// Asks the reactor, and reports what it said. None: it failed. Beside it, whether anything happened.
+    fn ask<R>(
+        &mut self,
+        ask: impl FnOnce(&mut Epoll, &mut Vec<Completion>) -> io::Result<R>,
+    ) -> (Option<R>, bool) {
         let mut completions = std::mem::take(&mut self.completions);
-        if let Err(error) = self.reactor.poll(limit, &mut completions) {
+        let result = ask(&mut self.reactor, &mut completions).map_err(|error| {
             let error = IoError::from(error);
             self.socket.end(error.clone().into(), &mut self.reactor);
             self.shared
                 .stop(ClientError::system("waiting for sockets", error));
-        }
+        });
+        (result.ok(), self.take_in(completions))
+    }
+
+    /// Whether the connection is one by shared memory.
+    fn is_shm(&self) -> bool {
+        self.socket.is_live() && self.socket.way() == Some(Way::Shm)
+    }
+
+    /// Reports what happened, without asking the kernel for more; false if nothing did.
+    fn settle(&mut self) -> bool {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.reactor.poll_known(&mut completions);
+        self.take_in(completions)
+    }
+
+    fn take_in(&mut self, mut completions: Vec<Completion>) -> bool {
+        let any = !completions.is_empty();
         for completion in completions.drain(..) {
             self.completed(completion);
         }
         self.completions = completions;
         self.report_end();
         self.count_io();
+        any
     }
 
     /// Reports a completion. What belongs to a connection that has ended is dropped; nothing listens here.
@@ -310,13 +360,14 @@ mod tests {
     use crate::wake::block_on;
 
     /// Far longer than anything takes here; a wait that is never ended shall fail, not hang.
-    const LONG: Duration = Duration::from_secs(60);
+    pub(super) const LONG: Duration = Duration::from_secs(60);
 
     fn soon() -> Option<Instant> {
         Some(Instant::now() + LONG)
     }
 
-    fn shared() -> Shared {
+    /// A publisher without connections and buffers.
+    pub(super) fn shared() -> Shared {
         Shared::new(
             PublisherCore::new(script::config()),
             Profile::new(&crate::profile::publisher::SCHEMA),

@@ -176,6 +176,11 @@ impl InFlight {
         self.batches.front().map(|batch| batch.sealed_at)
     }
 
+    /// The number of the last of its batches.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.batches.back().map(|batch| batch.number)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty() && !self.is_sending()
     }

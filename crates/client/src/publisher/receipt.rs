@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -104,10 +104,23 @@ struct OutcomeTable {
     ended: Option<ClientError>,
 }
 
+/// Lets a thread that waits for the outcome of a batch do what brings it, instead of being woken by who does.
+pub(crate) trait Helper: Send + Sync {
+    /// Does so until `is_over` says that the wait is over, or `deadline` has passed. It may return early, or at once; then
+    /// others do it.
+    fn help(
+        &self,
+        batch: u64,
+        deadline: Option<Instant>,
+        is_over: &mut dyn FnMut(&mut Context<'_>) -> bool,
+    );
+}
+
 /// The outcomes of one publisher's batches.
 pub(crate) struct Receipts {
     book: Mutex<OutcomeTable>,
     delivery_timeout: Duration,
+    helper: OnceLock<Weak<dyn Helper>>,
 }
 
 impl Receipts {
@@ -124,7 +137,13 @@ impl Receipts {
                 ended: None,
             }),
             delivery_timeout,
+            helper: OnceLock::new(),
         }
+    }
+
+    /// Threads that wait are helped by this from now on.
+    pub(crate) fn set_helper(&self, helper: Weak<dyn Helper>) {
+        let _once = self.helper.set(helper);
     }
 
     /// The number of a batch that gets its first message now.
@@ -294,7 +313,8 @@ impl Receipt {
     /// [`PublishError::Expired`], [`PublishError::InDoubt`], [`PublishError::PositionUnknown`],
     /// [`PublishError::NotAcknowledged`], [`PublishError::ForgottenTicket`], or why the publisher ended.
     pub fn wait(self) -> Result<Position, PublishError> {
-        block_on(self, None).unwrap_or(Err(PublishError::Client(ClientError::Closed)))
+        self.wait_until(None)
+            .unwrap_or(Err(PublishError::Client(ClientError::Closed)))
     }
 
     /// As [`Receipt::wait`], but it blocks no longer than `limit`.
@@ -302,13 +322,34 @@ impl Receipt {
     /// # Errors
     /// As [`Receipt::wait`]; [`PublishError::Pending`] when the outcome is still open.
     pub fn wait_timeout(self, limit: Duration) -> Result<Position, PublishError> {
-        block_on(self, Some(Instant::now() + limit)).unwrap_or_else(|| {
-            Err(PublishError::Pending {
-                what: "the acknowledgement",
-                limit,
-                hint: ": it may still come, ask again with the same ticket".into(),
+        self.wait_until(Some(Instant::now() + limit))
+            .unwrap_or_else(|| {
+                Err(PublishError::Pending {
+                    what: "the acknowledgement",
+                    limit,
+                    hint: ": it may still come, ask again with the same ticket".into(),
+                })
             })
-        })
+    }
+}
+
+impl Receipt {
+    fn wait_until(self, deadline: Option<Instant>) -> Option<Result<Position, PublishError>> {
+        let helper = self.receipts.helper.get().and_then(Weak::upgrade);
+        if let Some(helper) = helper {
+            let mut outcome = None;
+            helper.help(self.ticket.batch, deadline, &mut |context| {
+                match self.receipts.poll_ticket(self.ticket, context) {
+                    Poll::Ready(result) => outcome = Some(result),
+                    Poll::Pending => {}
+                }
+                outcome.is_some()
+            });
+            if outcome.is_some() {
+                return outcome;
+            }
+        }
+        block_on(self, deadline)
     }
 }
 

@@ -13,8 +13,8 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak};
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use embar_frame::Now;
 use embar_memory::sealed::SealedRange;
@@ -28,7 +28,7 @@ use super::core::PublisherCore;
 use super::model::Event;
 use super::outlet::State;
 use super::pool::Pool;
-use super::receipt::{Failure, Outcome, Position, Receipts};
+use super::receipt::{Failure, Helper, Outcome, Position, Receipts};
 use crate::clock::{Clock, Ticks};
 use crate::connection::ChannelId;
 use crate::error::{ClientError, PublishError, panic_text};
@@ -82,6 +82,38 @@ pub(super) struct Ready {
     pub(super) max_message_bytes: usize,
 }
 
+/// What drives a channel.
+pub(super) trait Drive: Send + Sync {
+    /// Drives it on this thread until `is_over` says that it may stop, or `deadline` has passed. Returns at once if another
+    /// thread drives.
+    fn drive(&self, deadline: Option<Instant>, is_over: &mut dyn FnMut(&mut Context<'_>) -> bool);
+}
+
+impl Helper for Shared {
+    fn help(
+        &self,
+        batch: u64,
+        deadline: Option<Instant>,
+        is_over: &mut dyn FnMut(&mut Context<'_>) -> bool,
+    ) {
+        // Callbacks are for the channels' threads.
+        if self.on_ack.is_some() {
+            return;
+        }
+        let Some(channel) = lock(&self.state).core.carrier(batch) else {
+            return;
+        };
+        let drive = {
+            let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+            let drive = drives.get(channel.index()).and_then(Option::as_ref);
+            drive.and_then(Weak::upgrade)
+        };
+        if let Some(drive) = drive {
+            drive.drive(deadline, is_over);
+        }
+    }
+}
+
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) ready: OnceLock<Ready>,
@@ -95,6 +127,8 @@ pub(super) struct Shared {
     opening: Mutex<Opening>,
     /// By channel; none before its thread runs.
     wakers: RwLock<Vec<Option<Waker>>>,
+    /// By channel; none before its thread runs, and after.
+    drives: RwLock<Vec<Option<Weak<dyn Drive>>>>,
     sleep_until: AtomicU64,
     sizes: BufferSizes,
     batch_memory: OnceLock<Option<BatchMemory>>,
@@ -129,6 +163,7 @@ impl Shared {
             handles: Mutex::default(),
             opening: Mutex::default(),
             wakers: RwLock::default(),
+            drives: RwLock::default(),
             sleep_until: AtomicU64::new(u64::MAX),
             sizes: settings.sizes,
             batch_memory: OnceLock::new(),
@@ -417,6 +452,14 @@ impl Shared {
         let count = wakers.len().max(channel.index() + 1);
         wakers.resize(count, None);
         wakers[channel.index()] = Some(waker);
+    }
+
+    /// Threads that wait may drive `channel` from now on.
+    pub(super) fn set_drive(&self, channel: ChannelId, drive: Weak<dyn Drive>) {
+        let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        let count = drives.len().max(channel.index() + 1);
+        drives.resize_with(count, || None);
+        drives[channel.index()] = Some(drive);
     }
 
     fn wake(&self, channel: ChannelId) {

@@ -1,6 +1,7 @@
 //! Threads that publish send small batches themselves, beside the connections' own threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -8,14 +9,11 @@ use embar_client::{NewMessage, PublishError, Publisher, PublisherHandle, Start, 
 
 use crate::fake_broker::FakeBroker;
 
-/// Sends of batches that publishing threads made.
-fn caller_sends(publisher: &Publisher) -> u64 {
+fn counter(publisher: &Publisher, of: &str) -> u64 {
     let counters = publisher.profile().counters;
-    let (_, sends) = counters
-        .iter()
-        .find(|(name, _)| *name == "caller_sends")
-        .expect("it is counted");
-    *sends
+    let mut counters = counters.iter();
+    let (_, count) = counters.find(|(name, _)| *name == of).expect("it is one");
+    *count
 }
 
 /// A publisher that sends each message in a batch of its own.
@@ -68,7 +66,7 @@ fn a_thread_that_publishes_to_an_idle_broker_sends_by_itself() {
         let ticket = publisher.publish(&message(0, number)).expect("published");
         publisher.acked(ticket).wait().expect("stored");
     }
-    assert!(caller_sends(&publisher) > 0);
+    assert!(counter(&publisher, "caller_sends") > 0);
     publisher.close().expect("closes");
     assert_stored_in_order(&broker, &[50]);
 }
@@ -168,4 +166,135 @@ fn a_publisher_may_end_while_threads_publish() {
             }
         });
     }
+}
+
+#[test]
+fn threads_that_wait_drive_by_turns() {
+    let broker = FakeBroker::start();
+    let publisher = open(&broker);
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let handle = publisher.handle();
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let ticket = handle.publish(&message(thread, number)).expect("published");
+                    // Some are not waited for, and some by who does not drive.
+                    match number % 5 {
+                        0 => {}
+                        1 => handle.flush().expect("all stored"),
+                        _ => drop(handle.acked(ticket).wait().expect("stored")),
+                    }
+                }
+            });
+        }
+    });
+    publisher.flush().expect("all stored");
+    publisher.close().expect("closes");
+    assert_stored_in_order(&broker, &[200; 3]);
+}
+
+#[test]
+fn a_thread_that_waits_again_drives() {
+    let broker = FakeBroker::start();
+    let publisher = open(&broker);
+    let mut number = 0;
+    while counter(&publisher, "caller_waits") < 20 {
+        let ticket = publisher.publish(&message(0, number)).expect("published");
+        publisher.acked(ticket).wait().expect("stored");
+        number += 1;
+    }
+    // What nobody waits for is acknowledged as well.
+    let ticket = publisher.publish(&message(0, number)).expect("published");
+    publisher.flush().expect("all stored");
+    publisher.acked(ticket).wait().expect("stored");
+    publisher.close().expect("closes");
+    assert_stored_in_order(&broker, &[number + 1]);
+}
+
+#[test]
+fn a_wait_of_a_thread_that_drives_ends_with_its_limit_and_with_the_publisher() {
+    let broker = FakeBroker::start();
+    let publisher = open(&broker);
+    let mut number = 0;
+    while counter(&publisher, "caller_waits") == 0 {
+        let ticket = publisher.publish(&message(0, number)).expect("published");
+        publisher.acked(ticket).wait().expect("stored");
+        number += 1;
+    }
+    broker.freeze(true);
+    let ticket = publisher.publish(&message(0, number)).expect("published");
+    let limit = Duration::from_millis(5);
+    let pending = publisher.acked(ticket).wait_timeout(limit);
+    assert!(matches!(pending, Err(PublishError::Pending { .. })));
+    let receipt = publisher.acked(ticket);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| receipt.wait());
+        drop(publisher);
+        assert!(waiting.join().expect("no panic").is_err());
+    });
+    broker.freeze(false);
+}
+
+#[test]
+fn one_who_gives_up_leaves_the_acknowledgement_to_another() {
+    let broker = FakeBroker::start();
+    let publisher = open(&broker);
+    let mut number = 0;
+    while counter(&publisher, "caller_waits") == 0 {
+        let ticket = publisher.publish(&message(0, number)).expect("published");
+        publisher.acked(ticket).wait().expect("stored");
+        number += 1;
+    }
+    for _ in 0..20 {
+        broker.freeze(true);
+        let ticket = publisher.publish(&message(0, number)).expect("published");
+        number += 1;
+        thread::scope(|scope| {
+            // Any of them may be the one that drives.
+            let patient: Vec<_> = (0..2)
+                .map(|_| {
+                    let receipt = publisher.acked(ticket);
+                    scope.spawn(|| receipt.wait())
+                })
+                .collect();
+            let hasty: Vec<_> = (0..3)
+                .map(|wait| {
+                    let receipt = publisher.acked(ticket);
+                    scope.spawn(move || receipt.wait_timeout(Duration::from_millis(wait)))
+                })
+                .collect();
+            for thread in hasty {
+                let outcome = thread.join().expect("no panic");
+                assert!(matches!(outcome, Err(PublishError::Pending { .. })));
+            }
+            broker.freeze(false);
+            for thread in patient {
+                thread.join().expect("no panic").expect("stored");
+            }
+        });
+    }
+    publisher.close().expect("closes");
+    assert_stored_in_order(&broker, &[number]);
+}
+
+#[test]
+fn callbacks_are_made_by_the_publishers_threads() {
+    let broker = FakeBroker::start();
+    let (tell, told) = mpsc::channel();
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .linger(Duration::ZERO)
+        .on_ack(move |_| {
+            let name = thread::current().name().map(str::to_owned);
+            tell.send(name).expect("somebody listens");
+        })
+        .open()
+        .expect("opens");
+    for number in 0..50 {
+        let ticket = publisher.publish(&message(0, number)).expect("published");
+        publisher.acked(ticket).wait().expect("stored");
+        let name = told.recv().expect("called").expect("it has a name");
+        assert!(name.starts_with("embar-pub-"), "{name}");
+    }
+    publisher.close().expect("closes");
 }

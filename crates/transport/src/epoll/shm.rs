@@ -225,8 +225,23 @@ impl Epoll {
             }
         }
         if !stirs {
+            std::mem::swap(&mut self.hot, &mut self.cooled);
             self.hot.clear();
         }
         !stirs
+    }
+
+    /// Looks again at the streams that the latest sleep let cool, so that their peers need not ring.
+    pub(super) fn heat_again(&mut self) {
+        let mut cooled = std::mem::take(&mut self.cooled);
+        for token in cooled.drain(..) {
+            if let Some(Entry::Stream(connection)) = self.entries.get_mut(token)
+                && connection.has_work()
+            {
+                connection.wake();
+                self.heat(token);
+            }
+        }
+        self.cooled = cooled;
     }
 }
