@@ -20,15 +20,24 @@ pub(crate) fn options() -> SocketOptions {
     }
 }
 
-/// A reactor for a client's sockets. Brokers that it connects to by shared memory may read this memory.
+/// A reactor for a publisher's sockets. Brokers that it connects to by shared memory may read this memory.
 pub(crate) fn reactor(readable: Option<&SealedFile>) -> io::Result<Epoll> {
-    Epoll::with_options(SocketOptions {
-        shm: ShmOptions {
-            memories: readable.cloned().into_iter().collect(),
-            ..ShmOptions::default()
-        },
-        ..options()
+    with_shm(ShmOptions {
+        memories: readable.cloned().into_iter().collect(),
+        ..ShmOptions::default()
     })
+}
+
+/// A reactor for a subscriber's sockets. Brokers that it connects to by shared memory lend it their payload.
+pub(crate) fn borrowing_reactor() -> io::Result<Epoll> {
+    with_shm(ShmOptions {
+        borrows: true,
+        ..ShmOptions::default()
+    })
+}
+
+fn with_shm(shm: ShmOptions) -> io::Result<Epoll> {
+    Epoll::with_options(SocketOptions { shm, ..options() })
 }
 
 /// One channel's connection, if it has one. The core may be told that it is gone only when the reactor has given all of

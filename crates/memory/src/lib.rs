@@ -9,7 +9,8 @@
 //! written again. So the kernel receives straight into a reservation and sends straight from a span.
 //!
 //! [`Sealed`] memory has one process that writes it and others that may only read it ([`SealedView`]), whom its writer
-//! need not trust, nor they it. A [`Buffer`] is private bytes, or a range of such memory.
+//! need not trust, nor they it. A payload file is *lent* ([`LentFile`], [`Loan`]) to processes that trust its owner
+//! ([`LentView`]). A [`Buffer`] is private bytes, or a range of such memory.
 //!
 //! This crate never knows what the bytes mean, never waits, never starts a thread, and never follows
 //! an offset before it checked it. It is the only place that shows slices of shared memory: [`payload`]
@@ -35,6 +36,7 @@ pub mod canary;
 mod copy;
 mod damage;
 mod file_id;
+mod lent;
 mod mapped;
 mod mapping;
 mod memory;
@@ -47,8 +49,9 @@ pub use buffer::Buffer;
 pub use cache_line::LINE_BYTES;
 pub use damage::Damage;
 pub use file_id::FileId;
+pub use lent::{LentFile, LentView};
 pub use mapped::{Coherence, Mapped};
 pub use memory::{Memory, ShowsCopies};
-pub use payload::{Exclusive, Extent, Foreign, PayloadFile, Reservation, Span};
+pub use payload::{Exclusive, Extent, Foreign, Loan, PayloadFile, Reservation, Span};
 pub use sealed::{Sealed, SealedError, SealedFile, SealedRange, SealedView};
 pub use simulated::{Device, Faults, Outage, Power, Simulated, interrupt_after};

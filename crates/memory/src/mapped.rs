@@ -36,10 +36,17 @@ impl Mapped {
     ///
     /// `len` is a positive multiple of 4096. Fails when the kernel has no memory or descriptors.
     pub fn anonymous(len: u64, coherence: Coherence) -> io::Result<Self> {
+        // The file goes nowhere, so nobody makes another mapping of it.
+        Self::anonymous_file(len, coherence).map(|(memory, _)| memory)
+    }
+
+    /// As [`Mapped::anonymous`], with the file.
+    pub(crate) fn anonymous_file(len: u64, coherence: Coherence) -> io::Result<(Self, File)> {
         let file = File::from(memfd_create(c"embar", MemfdFlags::CLOEXEC)?);
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
-        // SAFETY: no other mapping of this file exists, and the caller cannot make one.
-        unsafe { Self::map(&file, len, coherence) }
+        // SAFETY: no other mapping of this file exists; whoever makes one keeps its promises.
+        let memory = unsafe { Self::map(&file, len, coherence)? };
+        Ok((memory, file))
     }
 
     /// Maps the first `len` bytes of `file`, which must be that long and never shrink.

@@ -52,6 +52,10 @@
 //! within bytes of spans. [`Reservation::write_back`] lets other hosts see bytes before they are sealed:
 //! to those they are foreign.
 //!
+//! *Loans.* A [`Loan`] is a span that another process reads by a mapping of its own
+//! ([`LentView`](crate::LentView)), which is other memory. The loan keeps the block, so these bytes stand still
+//! for that process, too, until the loan ends.
+//!
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
 //! caller holds the [`Exclusive`] meanwhile.
 
@@ -60,20 +64,24 @@ mod buddy;
 mod exclusive;
 mod extent;
 mod foreign;
+mod loan;
 mod span;
 
 pub use buddy::{BLOCK_BYTES_MAX, ORDER_MAX, UNIT_BYTES};
 pub use exclusive::Exclusive;
 pub use extent::Extent;
 pub use foreign::Foreign;
+pub use loan::{LENT_PART, Loan};
 pub use span::{Reservation, Span};
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::lent::LentFile;
 use crate::mapped::{Coherence, Mapped};
 use crate::memory::{Memory, ShowsCopies};
 use block::{Block, Idle};
@@ -95,6 +103,19 @@ impl PayloadFile<Mapped> {
         let memory = Arc::new(Mapped::anonymous(bytes, coherence)?);
         // SAFETY: nothing else reaches this mapping: it is new, and goes nowhere but here.
         Ok(unsafe { Self::over(Exclusive::take(&memory), bytes, None) })
+    }
+
+    /// As [`PayloadFile::anonymous`], with the descriptor by which it can be lent: for tests and benches, because who has that
+    /// could write by it, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn anonymous_lent(bytes: u64, coherence: Coherence) -> io::Result<(Self, LentFile)> {
+        let (memory, file) = Mapped::anonymous_file(bytes, coherence)?;
+        let memory = Arc::new(memory);
+        // SAFETY: only readers are given the file, who map it for reading.
+        let payload = unsafe { Self::over(Exclusive::take(&memory), bytes, None) };
+        Ok((payload, LentFile::new(file)?))
     }
 }
 
@@ -123,6 +144,7 @@ impl<M: Memory> PayloadFile<M> {
             memory,
             buddy: Mutex::new(Buddy::new(bytes)),
             idle: Mutex::new(Idle::default()),
+            lent: AtomicU64::new(0),
             _lock: lock,
         };
         Self {
@@ -181,6 +203,12 @@ impl<M: Memory> PayloadFile<M> {
         self.store.buddy().freed()
     }
 
+    /// Bytes of the blocks of which something is [lent](Span::lend): at most an [eighth](LENT_PART) of all, and one block
+    /// for each thread that lends at the same time.
+    pub fn lent_bytes(&self) -> u64 {
+        self.store.lent.load(Ordering::Relaxed)
+    }
+
     /// Bytes in all.
     pub fn total_bytes(&self) -> u64 {
         self.store.buddy().total_bytes()
@@ -207,6 +235,8 @@ struct Store<M: Memory> {
     buddy: Mutex<Buddy>,
     /// Memory for the handles on blocks to come.
     idle: Mutex<Idle<M>>,
+    /// Bytes of blocks on which there are loans.
+    lent: AtomicU64,
     /// The owner's lock: no other process takes the memory over while a handle lives.
     _lock: Option<Arc<File>>,
 }
@@ -215,6 +245,10 @@ impl<M: Memory> Store<M> {
     fn buddy(&self) -> MutexGuard<'_, Buddy> {
         // The allocator panics only before it changes anything.
         self.buddy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lent_max(&self) -> u64 {
+        self.buddy().total_bytes() / LENT_PART
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle<M>> {

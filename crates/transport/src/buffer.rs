@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use embar_memory::{Buffer, Mapped, Memory, Reservation, Span};
+use embar_memory::{Buffer, FileId, Mapped, Memory, Reservation, Span};
 
 use crate::ring::{RecvSpace, SendSpan};
 pub(crate) use pieces::Part;
@@ -271,15 +271,40 @@ impl Head {
 }
 
 /// What a reactor that can name bytes, instead of copying them, does next with a buffer.
-pub(crate) enum Step<'a> {
+pub(crate) enum Step<'a, M: Memory = Mapped> {
     /// It copies so many bytes at most.
     Copy(usize),
-    /// It names the bytes of this buffer from this one on.
-    Name(&'a Arc<Buffer>, usize),
+    /// It names the bytes from this one on.
+    Name(Named<'a, M>, usize),
 }
 
-/// The first bytes of what lies in memory that others read are copied all the same: the header of a batch, so that nobody
-/// takes the bytes behind it for those of another batch.
+/// Bytes that lie together, which others may read where they are.
+#[derive(Clone, Copy)]
+pub(crate) enum Named<'a, M: Memory = Mapped> {
+    Buffer(&'a Arc<Buffer>),
+    Span(&'a Span<M>),
+}
+
+impl<M: Memory> Named<'_, M> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Buffer(bytes) => bytes.len(),
+            Self::Span(span) => span.len(),
+        }
+    }
+
+    /// The file in which the first byte lies, and where in it, if there is one.
+    pub(crate) fn place(&self) -> Option<(FileId, u64)> {
+        match self {
+            Self::Buffer(bytes) => bytes.place(),
+            Self::Span(span) => Some((span.file()?, span.at())),
+        }
+    }
+}
+
+/// The first bytes of a buffer in memory that others read are copied all the same: the header of a batch, so that nobody
+/// takes the bytes behind it for those of another batch. (Of a log the pieces' headers are copied anyway, and what is lent
+/// as one span lies in it as one.)
 const COPIED_FIRST: usize = 64;
 
 /// Copying fewer bytes than this costs less than naming them, and than keeping them for that.
@@ -385,20 +410,23 @@ impl<M: Memory> SendBuf<M> {
     }
 
     /// How the next unsent bytes go to a peer that reads this process's sealed memory.
-    pub(crate) fn next_step(&self) -> Step<'_> {
+    pub(crate) fn next_step(&self) -> Step<'_, M> {
         let Some(skip) = self.sent.checked_sub(self.head_len) else {
             return Step::Copy(usize::MAX);
         };
-        let place = match &self.body {
-            Body::Shared(bytes) => Some((bytes, skip)),
-            Body::Pieces(pieces) => pieces.frame(skip),
-            Body::Empty | Body::Span(_) => None,
+        let next = match &self.body {
+            Body::Shared(bytes) => Some((Named::Buffer(bytes), skip)),
+            Body::Span(span) => Some((Named::Span(span), skip)),
+            Body::Pieces(pieces) => pieces.named(skip),
+            Body::Empty => None,
         };
-        match place {
+        match next {
             Some((bytes, from)) if bytes.place().is_none() || bytes.len() < from + NAMED_MIN => {
                 Step::Copy(usize::MAX)
             }
-            Some((_, from)) if from < COPIED_FIRST => Step::Copy(COPIED_FIRST - from),
+            Some((Named::Buffer(_), from)) if from < COPIED_FIRST => {
+                Step::Copy(COPIED_FIRST - from)
+            }
             Some((bytes, from)) => Step::Name(bytes, from),
             None => Step::Copy(usize::MAX),
         }

@@ -65,6 +65,7 @@ pub mod epoll;
 mod listener_driver;
 pub mod marks;
 pub mod park;
+mod peer_user;
 pub mod reactor;
 pub mod ring;
 pub mod shm;

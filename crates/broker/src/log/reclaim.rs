@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - Nothing is evicted in vain: it gives a block for the batch, or a page. The exception are blocks that
-//!   readers still send from, which are at most an eighth of the log; then those readers are cut first.
+//!   readers still send from, which are at most an eighth of the log; then those readers are cut first. And
+//!   blocks that are lent to readers of this machine, at most another eighth: they are not waited for.
 //! - What goes beside a victim, because it is older and lies in an extent that cannot go, is at most a quarter
 //!   of the log: batches that wait may keep an eighth (`session_quota`), and the extents that they share with
 //!   others when they come. Where pending batches keep more in every topic, the least goes.
@@ -17,8 +18,10 @@ use super::extents::Victim;
 use super::sizes::Size;
 use super::{AdmitError, Log};
 
-/// Blocks that were evicted and are still sent from may be this part of the log. Above it, no more are evicted.
-const LENT_PART: u64 = 8;
+/// Blocks that were evicted and are still sent from may be this part of the log. Above it, no more are evicted. Blocks that
+/// are lent to readers do not count: those may stand still for ever, and have a bound of their own
+/// ([`Span::lend`](embar_memory::Span::lend)).
+const SENT_PART: u64 = 8;
 
 /// What goes beside a victim may be this part of the log.
 const BESIDE_PART: u64 = 4;
@@ -85,12 +88,12 @@ impl<M: Memory> Log<M> {
         self.payload_file.allocate(len).ok_or(AdmitError::Full)
     }
 
-    /// Whether readers still send from so much that was evicted that no more is evicted before they are cut.
+    /// Whether so much that was evicted is still being sent that no more is evicted before those readers are cut.
     /// Pending batches of topics that were deleted count as well.
     pub fn lends_too_much(&self) -> bool {
         let total = self.payload_file.total_bytes();
-        let lent = total - self.payload_file.free_bytes() - self.sizes.occupied_bytes();
-        lent > total / LENT_PART
+        let pinned = total - self.payload_file.free_bytes() - self.sizes.occupied_bytes();
+        pinned.saturating_sub(self.payload_file.lent_bytes()) > total / SENT_PART
     }
 
     /// The next extent to evict, with its topic.

@@ -4,7 +4,7 @@ use embar_memory::Memory;
 
 use super::Log;
 
-/// How the bytes of a log are used. All but the last two fields add up to [`LogUsage::total_bytes`].
+/// How the bytes of a log are used. All but the last three fields add up to [`LogUsage::total_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogUsage {
     /// All of the log.
@@ -24,6 +24,8 @@ pub struct LogUsage {
     pub receiving_bytes: u64,
     /// Not among these: staging memory.
     pub staged_bytes: u64,
+    /// Not among these: of blocks that are lent to readers of this machine, whether they are still in the log or not.
+    pub lent_bytes: u64,
 }
 
 impl<M: Memory> Log<M> {
@@ -35,6 +37,7 @@ impl<M: Memory> Log<M> {
             total_bytes: self.payload_file.total_bytes(),
             receiving_bytes: self.admission.receiving_bytes(),
             staged_bytes: self.admission.staged_bytes(),
+            lent_bytes: self.payload_file.lent_bytes(),
             ..LogUsage::default()
         };
         let mut occupied = 0;

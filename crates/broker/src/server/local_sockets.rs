@@ -68,7 +68,8 @@ impl LocalSockets {
         let can = matches!(config.receive, ReceivePath::Direct | ReceivePath::Staging);
         if config.shared_memory && can && region.geometry().takes_data(row) {
             let path = checked(dir.join(format!("{row}.shm")));
-            match path.and_then(|path| listen(&Address::Shm(path), options)) {
+            let options = lending(region, row, options);
+            match path.and_then(|path| listen(&Address::Shm(path), &options)) {
                 Ok(listener) => listeners.push(listener),
                 Err(why) => tracing::warn!(
                     "no connections by shared memory, clients on this machine use Unix sockets instead: {why}"
@@ -80,6 +81,18 @@ impl LocalSockets {
             machine: Some(machine),
         })
     }
+}
+
+/// Options of a listener that lends the row's payload file to subscribers. Without the file it copies for them.
+fn lending(region: &Region<Mapped>, row: u16, options: &SocketOptions) -> SocketOptions {
+    let mut options = options.clone();
+    options.shm.lends = region.lent_payload_file(row).unwrap_or_else(|error| {
+        tracing::warn!(
+            "payload is copied for subscribers on this machine, because it cannot be lent to them: {error}"
+        );
+        None
+    });
+    options
 }
 
 /// The path of a socket file, if it can be one. Clients get it as text.

@@ -144,7 +144,7 @@ impl IoThreads {
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> Result<(), ClientError> {
-        let reactor = socket::reactor(None)
+        let reactor = socket::borrowing_reactor()
             .map_err(|error| ClientError::system("a reactor for a subscriber", error))?;
         let number = self.queue.add_lane(reactor.waker());
         let name = match number {

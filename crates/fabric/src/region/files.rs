@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use embar_memory::{Coherence, FileId, Mapped, Memory};
+use embar_memory::{Coherence, FileId, LentFile, Mapped, Memory};
 
 use super::{Home, Region, invalid};
 use crate::error::RegionError;
@@ -327,6 +327,19 @@ impl Region<Mapped> {
             Ok(()) => Ok(Some(path)),
             Err(e) => Err(RegionError::io("making", path, e)),
         }
+    }
+
+    /// The payload file of a data row, opened for reading: for processes of this user that its owner lends it to. `None` for a
+    /// region without a directory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn lent_payload_file(&self, row: u16) -> io::Result<Option<LentFile>> {
+        let Some(dir) = self.dir() else {
+            return Ok(None);
+        };
+        let file = File::open(dir.join(payload_name(row)))?;
+        LentFile::new(file).map(Some)
     }
 
     /// Whether a live process holds the row. False for a region without a directory, and, at the

@@ -4,6 +4,7 @@
 //! gives back, and asks for no memory meanwhile.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Store;
 use super::buddy::UNIT_BYTES;
@@ -23,6 +24,8 @@ struct Shared<M: Memory> {
     store: Option<Arc<Store<M>>>,
     at: u64,
     order: u8,
+    /// Loans on the block. Who makes the first one counts its bytes as lent, who ends the last one does not any more.
+    loans: AtomicUsize,
 }
 
 /// Shared parts of blocks that were given back.
@@ -38,6 +41,7 @@ impl<M: Memory> Block<M> {
             store: Some(Arc::clone(store)),
             at,
             order,
+            loans: AtomicUsize::new(0),
         };
         let shared = match idle {
             // Whoever put it there may hold it for a moment longer.
@@ -80,8 +84,34 @@ impl<M: Memory> Block<M> {
 
     /// The memory that the block is a part of.
     pub fn memory(&self) -> &M {
+        self.store().memory.get()
+    }
+
+    fn store(&self) -> &Store<M> {
         let store = self.shared.store.as_ref();
-        store.expect("a block with a handle").memory.get()
+        store.expect("a block with a handle")
+    }
+
+    /// Counts one more loan on the block, which [`Block::end_loan`] takes back. False if too much would be lent: then none
+    /// was counted. (The counters order nothing: what is lent is kept by handles.)
+    pub fn lend(&self) -> bool {
+        if self.shared.loans.fetch_add(1, Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let (store, len) = (self.store(), u64::from(self.len()));
+        let fits = store.lent.fetch_add(len, Ordering::Relaxed) + len <= store.lent_max();
+        if !fits {
+            self.end_loan();
+        }
+        fits
+    }
+
+    /// Ends a loan.
+    pub fn end_loan(&self) {
+        if self.shared.loans.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let len = u64::from(self.len());
+            self.store().lent.fetch_sub(len, Ordering::Relaxed);
+        }
     }
 }
 

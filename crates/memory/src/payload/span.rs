@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::block::Block;
+use crate::file_id::FileId;
 use crate::mapped::Mapped;
 use crate::memory::Memory;
 
@@ -152,6 +153,15 @@ impl<M: Memory> Span<M> {
     pub fn join(&self, next: &Self) -> Option<Self> {
         let adjacent = self.at + self.len as u64 == next.at && self.block.is(&next.block);
         adjacent.then(|| Self::new(self.block.clone(), self.at, self.len + next.len))
+    }
+
+    /// The file in which it lies; `None` for memory without a file.
+    pub fn file(&self) -> Option<FileId> {
+        self.block.memory().file()
+    }
+
+    pub(super) fn block(&self) -> &Block<M> {
+        &self.block
     }
 
     /// Shows the bytes.

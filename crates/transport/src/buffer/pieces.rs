@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Named;
 use embar_memory::{Buffer, Foreign, Mapped, Memory, Span};
 
 /// Most pieces of one body: with a header and a payload each, they still go by one system call.
@@ -182,14 +183,19 @@ impl<M: Memory> Pieces<M> {
         }
     }
 
-    /// The frame that the next byte behind the first `skip` is of, and where in it, if it is a frame of memory that others of this
-    /// process hold.
-    pub(super) fn frame(&self, skip: usize) -> Option<(&Arc<Buffer>, usize)> {
+    /// What the next byte behind the first `skip` is of, and where in it, if that is kept still: a frame of memory that others of
+    /// this process hold, or a payload of the own log.
+    pub(super) fn named(&self, skip: usize) -> Option<(Named<'_, M>, usize)> {
         let next = self.pieces.partition_point(|piece| piece.end() <= skip);
         let piece = self.pieces.get(next)?;
+        let from = skip - piece.start;
         match &piece.payload {
-            Payload::Shared(frame) => Some((frame, skip - piece.start)),
-            _ => None,
+            Payload::Shared(frame) => Some((Named::Buffer(frame), from)),
+            Payload::Own(span) => {
+                let from = from.checked_sub(PIECE_HEADER_BYTES)?;
+                Some((Named::Span(span), from))
+            }
+            Payload::Foreign(_) => None,
         }
     }
 

@@ -21,18 +21,41 @@ pub(super) const HELLO_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"embarshm";
 const VERSION: u32 = 1;
 
-/// Descriptors of a hello at most: the outbox, and what else is handed over.
-const DESCRIPTORS_MAX: usize = 1 + MEMORIES_MAX;
+/// Descriptors of a hello at most: the outbox, what else is handed over, and what is lent.
+const DESCRIPTORS_MAX: usize = 2 + MEMORIES_MAX;
+
+/// Where a hello says what is lent: how many bytes, or, by the side that connects, not 0 if it reads what is lent.
+const LENT_AT: usize = 56;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hello {
     pub sizes: Sizes,
     /// Bytes of each memory that is handed over besides the outbox.
     pub memories: Vec<u64>,
+    pub lent: Lent,
+}
+
+/// What a hello says of files that are lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lent {
+    /// By the side that connects: whether it reads where bytes lie.
+    Wanted(bool),
+    /// By the other side: bytes of the file that it lends, 0 without one.
+    Bytes(u64),
+}
+
+impl Lent {
+    /// Bytes that are lent.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Wanted(_) => 0,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 impl Hello {
-    /// Bytes that the other side is to map.
+    /// Bytes that the other side is to map, those that are lent left out: whoever accepts them trusts their owner.
     pub fn total_bytes(&self) -> u64 {
         let memories = self.memories.iter();
         memories.fold(self.sizes.outbox_bytes(), |sum, len| {
@@ -55,10 +78,16 @@ impl Hello {
         for (bytes, len) in bytes[24..56].chunks_exact_mut(8).zip(&self.memories) {
             bytes.copy_from_slice(&len.to_le_bytes());
         }
+        let lent = match self.lent {
+            Lent::Wanted(wanted) => u64::from(wanted),
+            Lent::Bytes(bytes) => bytes,
+        };
+        bytes[LENT_AT..].copy_from_slice(&lent.to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
+    /// As the side that connects said it, or the other one.
+    fn decode(bytes: &[u8; HELLO_BYTES], of_connecting: bool) -> io::Result<Self> {
         if bytes[..8] != MAGIC {
             return Err(violation(
                 "it begins with other bytes: is this the socket of another service?",
@@ -85,11 +114,18 @@ impl Hello {
                 sizes.records, sizes.bytes
             )));
         }
-        let (lens, _) = bytes[24..56].as_chunks::<8>();
-        let memories = lens[..count].iter().map(|len| u64::from_le_bytes(*len));
+        let (words, _) = bytes[24..].as_chunks::<8>();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let mut words: Vec<u64> = words.collect();
+        let lent = match words.pop() {
+            wanted if of_connecting => Lent::Wanted(wanted != Some(0)),
+            bytes => Lent::Bytes(bytes.unwrap_or(0)),
+        };
+        words.truncate(count);
         Ok(Self {
             sizes,
-            memories: memories.collect(),
+            memories: words,
+            lent,
         })
     }
 
@@ -123,13 +159,20 @@ pub(super) enum Heard {
     Part,
     /// The other side said nothing and left.
     Nothing,
-    /// All, with the descriptor of the outbox and those of the other memories.
-    All(Hello, OwnedFd, Vec<OwnedFd>),
+    All(Hello, Descriptors),
+}
+
+/// What comes with a hello.
+pub(super) struct Descriptors {
+    pub outbox: OwnedFd,
+    /// What else is handed over.
+    pub memories: Vec<OwnedFd>,
+    pub lent: Option<OwnedFd>,
 }
 
 impl Incoming {
-    /// Takes what is there, and nothing behind the hello.
-    pub fn receive(&mut self, socket: &UnixStream) -> io::Result<Heard> {
+    /// Takes what is there, and nothing behind the hello, which is that of the side that connects, or of the other one.
+    pub fn receive(&mut self, socket: &UnixStream, of_connecting: bool) -> io::Result<Heard> {
         while self.bytes.len() < HELLO_BYTES {
             let mut part = [0; HELLO_BYTES];
             let left = HELLO_BYTES - self.bytes.len();
@@ -162,21 +205,29 @@ impl Incoming {
             }
             self.bytes.extend_from_slice(&part[..received.bytes]);
         }
-        self.take()
+        self.take(of_connecting)
     }
 
-    fn take(&mut self) -> io::Result<Heard> {
+    fn take(&mut self, of_connecting: bool) -> io::Result<Heard> {
         let bytes = self.bytes[..].try_into().expect("a whole hello");
-        let hello = Hello::decode(bytes)?;
-        if self.descriptors.len() != 1 + hello.memories.len() {
+        let hello = Hello::decode(bytes, of_connecting)?;
+        let lends = hello.lent.bytes() > 0;
+        if self.descriptors.len() != 1 + hello.memories.len() + usize::from(lends) {
             return Err(violation(format!(
-                "it hands over {} descriptors for an outbox and {} memories",
+                "it hands over {} descriptors for an outbox, {} memories and {} lent bytes",
                 self.descriptors.len(),
-                hello.memories.len()
+                hello.memories.len(),
+                hello.lent.bytes()
             )));
         }
-        let outbox = self.descriptors.remove(0);
-        let memories = std::mem::take(&mut self.descriptors);
-        Ok(Heard::All(hello, outbox, memories))
+        let mut memories = std::mem::take(&mut self.descriptors);
+        let lent = if lends { memories.pop() } else { None };
+        let outbox = memories.remove(0);
+        let descriptors = Descriptors {
+            outbox,
+            memories,
+            lent,
+        };
+        Ok(Heard::All(hello, descriptors))
     }
 }

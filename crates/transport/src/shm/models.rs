@@ -121,6 +121,7 @@ fn halves(sending: &Arc<Modelled>, receiving: &Arc<Modelled>, handed: &Arc<Model
             Arc::clone(sending),
             SIZES,
             [Arc::clone(handed)].into(),
+            None,
         ),
     )
 }

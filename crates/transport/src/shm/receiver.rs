@@ -28,13 +28,15 @@ pub(crate) enum Taken {
 }
 
 /// Takes what is in the peer's outbox, and counts in the outbox `own` what it is through with.
-pub(crate) struct Receiver<O: Memory, I: Memory> {
+pub(crate) struct Receiver<O: Memory, I: Memory, L: Memory = I> {
     own: Arc<O>,
     peer: Arc<I>,
     /// Of the peer's outbox.
     sizes: Sizes,
     /// What the peer handed over.
     memories: Box<[Arc<I>]>,
+    /// What it lends: the memory behind those.
+    lent: Option<Arc<L>>,
     /// The number of the record at the front: those before are consumed.
     next: u64,
     /// As far as the peer knows.
@@ -45,18 +47,25 @@ pub(crate) struct Receiver<O: Memory, I: Memory> {
     bell: Bell,
 }
 
-impl<O: Memory, I: Memory> Receiver<O, I> {
+impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
     /// Of a fresh outbox of these sizes.
     ///
     /// # Panics
     /// If the peer's memory is shorter than its sizes say.
-    pub fn new(own: Arc<O>, peer: Arc<I>, sizes: Sizes, memories: Box<[Arc<I>]>) -> Self {
+    pub fn new(
+        own: Arc<O>,
+        peer: Arc<I>,
+        sizes: Sizes,
+        memories: Box<[Arc<I>]>,
+        lent: Option<Arc<L>>,
+    ) -> Self {
         assert!(peer.len() >= sizes.outbox_bytes(), "a short outbox");
         Self {
             own,
             peer,
             sizes,
             memories,
+            lent,
             next: 0,
             told: 0,
             front: None,
@@ -128,32 +137,38 @@ impl<O: Memory, I: Memory> Receiver<O, I> {
             }
             let mut body = [0; BODY_BYTES];
             self.peer.read(at, &mut body);
-            let memories = &self.memories;
-            let len_of = |memory| {
-                memories
-                    .get(usize::from(memory))
-                    .map(|it: &Arc<I>| it.len())
+            let len_of = |memory| match self.memories.get(usize::from(memory)) {
+                Some(memory) => Some(memory.len()),
+                None => self.lent_as(memory).map(|it| it.len()),
             };
             self.front = Some((Record::decode(&body, self.sizes, len_of)?, 0));
         }
         Ok(self.front)
     }
 
+    /// The memory that the peer lends, if records name it so.
+    fn lent_as(&self, memory: u8) -> Option<&Arc<L>> {
+        let is_lent = usize::from(memory) == self.memories.len();
+        self.lent.as_ref().filter(|_| is_lent)
+    }
+
     /// Copies bytes of a record that was checked, behind the first `taken`.
     fn copy(&self, record: &Record, taken: usize, into: &mut [u8]) -> io::Result<()> {
-        let (memory, at) = match *record {
+        let behind = taken as u64;
+        match *record {
             Record::Inline { bytes, .. } => {
                 into.copy_from_slice(&bytes[taken..taken + into.len()]);
-                return Ok(());
             }
-            Record::Bytes { at, .. } => (&self.peer, self.sizes.bytes_at() + u64::from(at)),
-            Record::Reference { memory, at, .. } => (&self.memories[usize::from(memory)], at),
-            Record::End => return Ok(()),
-        };
-        let bytes = Foreign::over(memory, at + taken as u64, into.len());
-        let bytes = bytes.ok_or_else(|| violation("bytes are not where a record says"))?;
-        bytes.invalidate();
-        bytes.copy_to(0, into);
+            Record::Bytes { at, .. } => {
+                let at = self.sizes.bytes_at() + u64::from(at) + behind;
+                copy_out(&self.peer, at, into)?;
+            }
+            Record::Reference { memory, at, .. } => match self.lent_as(memory) {
+                Some(lent) => copy_out(lent, at + behind, into)?,
+                None => copy_out(&self.memories[usize::from(memory)], at + behind, into)?,
+            },
+            Record::End => {}
+        }
         if matches!(record, Record::Reference { .. }) {
             // The copy comes before the look. Partner: the fence in `Sender::withdraw`.
             fence(Ordering::Acquire);
@@ -180,4 +195,13 @@ impl<O: Memory, I: Memory> Receiver<O, I> {
         self.own.fence();
         self.bell.must_ring(&*self.peer, ROOM, self.next)
     }
+}
+
+/// Copies bytes that may change meanwhile.
+fn copy_out<M: Memory>(memory: &Arc<M>, at: u64, into: &mut [u8]) -> io::Result<()> {
+    let bytes = Foreign::over(memory, at, into.len());
+    let bytes = bytes.ok_or_else(|| violation("bytes are not where a record says"))?;
+    bytes.invalidate();
+    bytes.copy_to(0, into);
+    Ok(())
 }

@@ -205,6 +205,17 @@ impl<O: Memory, I: Memory, K> Sender<O, I, K> {
         (on_its_way > 0).then(|| self.consumed + on_its_way.div_ceil(2))
     }
 
+    /// Records published so far.
+    pub fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Whether something is kept that the peer is through with, or says so.
+    pub fn may_let_go(&self) -> bool {
+        let first = self.kept.front();
+        first.is_some_and(|(record, ..)| self.has_consumed(record + 1))
+    }
+
     /// Whether the peer consumed as much, whatever it says.
     pub fn has_consumed(&self, wanted: u64) -> bool {
         self.peer.invalidate(CONSUMED_AT, 8);

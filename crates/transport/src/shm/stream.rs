@@ -6,17 +6,20 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use embar_memory::{Buffer, FileId, Sealed, SealedFile, SealedView};
+use embar_memory::{
+    Buffer, FileId, LentFile, LentView, Loan, Mapped, Sealed, SealedFile, SealedView,
+};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::hello::{Heard, Hello, Incoming};
-use super::layout::{MEMORIES_MAX, Sizes, violation};
+use self::greeting::Greeting;
 use super::nap::{Nap, settle};
 use super::receiver::{Receiver, Taken};
 use super::sender::{Sender, WINDOW_BYTES, WINDOW_REFERENCES};
 use crate::SendBuf;
-use crate::buffer::Step;
+use crate::buffer::{Named, Step};
+
+mod greeting;
 
 /// Bytes taken by one receive at most, so that a busy peer leaves room for others, and what was copied is in the cache
 /// when it is looked at.
@@ -43,6 +46,14 @@ pub struct ShmOptions {
     /// Memories that are handed over to the peers of connections that this process makes, at most
     /// [`MEMORIES_MAX`](super::MEMORIES_MAX). What is sent of them is named to the peer instead of copied.
     pub memories: Vec<SealedFile>,
+    /// Of a listener: the payload file of this process, which it lends to those of its own user, or of root, who
+    /// [borrow](Self::borrows). What is sent of it is named to them instead of copied, while no more is
+    /// [lent](embar_memory::Span::lend) than may be.
+    pub lends: Option<LentFile>,
+    /// Of connections that this process makes: read payload where it lies in a file that the listener's process lends.
+    /// That process is believed not to shorten the file, so it is refused unless it is of this process's user or of
+    /// root. Its size does not count for `map_bytes_max`. Default false.
+    pub borrows: bool,
 }
 
 impl Default for ShmOptions {
@@ -52,12 +63,18 @@ impl Default for ShmOptions {
             ring_records: 256,
             map_bytes_max: 512 << 20,
             memories: Vec::new(),
+            lends: None,
+            borrows: false,
         }
     }
 }
 
 /// What is kept for the peer until it consumed what was named.
-type Kept = Arc<Buffer>;
+#[expect(dead_code, reason = "kept for its drop")]
+enum Kept {
+    Buffer(Arc<Buffer>),
+    Loan(Loan<Mapped>),
+}
 
 /// A connection by shared memory, from the moment at which its sockets are connected.
 ///
@@ -77,24 +94,18 @@ pub struct Shm {
     blocks: AtomicBool,
 }
 
-#[derive(Debug)]
-struct Greeting {
-    /// The side that connects says hello first.
-    connects: bool,
-    said: Option<(Arc<Sealed>, Sizes)>,
-    heard: Incoming,
-    /// How it failed, for all who ask later.
-    failed: Option<(ErrorKind, String)>,
-}
-
 /// What there is once both sides have said hello.
 struct Link {
     sender: Mutex<Sender<Sealed, SealedView, Kept>>,
-    receiver: Mutex<Receiver<Sealed, SealedView>>,
+    receiver: Mutex<Incoming>,
     nap: Mutex<Nap<Sealed>>,
-    /// The memories that were handed over, in their order.
+    /// The memories that were handed over, in their order, and behind them the file that is lent.
     handed: Box<[FileId]>,
+    lends: bool,
 }
+
+/// Takes what the peer published, from its own memory or from what it lends.
+type Incoming = Receiver<Sealed, SealedView, LentView>;
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -108,9 +119,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shm {
-    /// The side that connected. It blocks until a reactor takes it.
+    /// The side that connected, which lends nothing. It blocks until a reactor takes it.
     pub(crate) fn connecting(socket: UnixStream, options: &ShmOptions) -> Self {
-        Self::new(socket, options.clone(), true)
+        let options = ShmOptions {
+            lends: None,
+            ..options.clone()
+        };
+        Self::new(socket, options, true)
     }
 
     /// The side that was connected to, which hands no memories over.
@@ -140,12 +155,7 @@ impl Shm {
         Self {
             socket,
             options,
-            greeting: Mutex::new(Greeting {
-                connects,
-                said: None,
-                heard: Incoming::default(),
-                failed: None,
-            }),
+            greeting: Mutex::new(Greeting::new(connects)),
             link: OnceLock::new(),
             gone: AtomicBool::new(false),
             reset_told: AtomicBool::new(false),
@@ -175,96 +185,6 @@ impl Shm {
     #[inline]
     pub(crate) fn is_linked(&self) -> bool {
         self.link.get().is_some()
-    }
-
-    /// Goes on with the greeting, as far as it goes without waiting. True: it is over, and bytes can pass.
-    ///
-    /// # Errors
-    /// `InvalidData` if the peer breaks a rule or hands over what is no sealed memory; what the kernel says.
-    pub(crate) fn greet(&self) -> io::Result<bool> {
-        if self.is_linked() {
-            return Ok(true);
-        }
-        let mut greeting = lock(&self.greeting);
-        if let Some((kind, text)) = &greeting.failed {
-            return Err(io::Error::new(*kind, text.clone()));
-        }
-        let done = self.greet_on(&mut greeting);
-        if let Err(error) = &done {
-            // Descriptors that came are of no use.
-            greeting.heard = Incoming::default();
-            greeting.failed = Some((error.kind(), error.to_string()));
-        }
-        done
-    }
-
-    fn greet_on(&self, greeting: &mut Greeting) -> io::Result<bool> {
-        if greeting.connects && greeting.said.is_none() {
-            greeting.said = Some(self.say_hello()?);
-        }
-        let (hello, outbox, memories) = match greeting.heard.receive(&self.socket)? {
-            Heard::Part => return Ok(false),
-            Heard::Nothing if greeting.connects => return Err(ErrorKind::ConnectionReset.into()),
-            Heard::Nothing => {
-                self.gone.store(true, Ordering::Release);
-                return Ok(false);
-            }
-            Heard::All(hello, outbox, memories) => (hello, outbox, memories),
-        };
-        let most = self.options.map_bytes_max;
-        if hello.total_bytes() > most {
-            return Err(violation(format!(
-                "it hands over {} bytes of memory, and the limit is {most}",
-                hello.total_bytes()
-            )));
-        }
-        let peer = Arc::new(SealedView::map(outbox, hello.sizes.outbox_bytes())?);
-        peer.populate()?;
-        let memories = memories
-            .into_iter()
-            .zip(&hello.memories)
-            .map(|(memory, len)| Ok(Arc::new(SealedView::map(memory, *len)?)))
-            .collect::<io::Result<Box<[_]>>>()?;
-        let (own, sizes) = match greeting.said.take() {
-            Some(said) => said,
-            None => self.say_hello()?,
-        };
-        let sender = Sender::new(Arc::clone(&own), Arc::clone(&peer), sizes);
-        let receiver = Receiver::new(Arc::clone(&own), peer, hello.sizes, memories);
-        let link = Link {
-            sender: Mutex::new(sender),
-            receiver: Mutex::new(receiver),
-            nap: Mutex::new(Nap::new(own)),
-            handed: self.options.memories.iter().map(SealedFile::id).collect(),
-        };
-        let link = self.link.get_or_init(|| link);
-        if self.ends.load(Ordering::Acquire) {
-            self.end_on(link);
-        }
-        Ok(true)
-    }
-
-    /// Makes this side's outbox, and hands it over.
-    fn say_hello(&self) -> io::Result<(Arc<Sealed>, Sizes)> {
-        let memories = &self.options.memories;
-        if memories.len() > MEMORIES_MAX {
-            let text = format!(
-                "{} memories to hand over: at most {MEMORIES_MAX}",
-                memories.len()
-            );
-            return Err(io::Error::new(ErrorKind::InvalidInput, text));
-        }
-        let sizes = Sizes::at_least(self.options.ring_records, self.options.ring_bytes);
-        let outbox = Sealed::new(sizes.outbox_bytes())?;
-        let hello = Hello {
-            sizes,
-            memories: memories.iter().map(SealedFile::len).collect(),
-        };
-        let own = outbox.handle();
-        let all = [&own].into_iter().chain(memories);
-        let descriptors: Vec<BorrowedFd<'_>> = all.map(AsFd::as_fd).collect();
-        hello.send(&self.socket, &descriptors)?;
-        Ok((Arc::new(outbox), sizes))
     }
 
     /// Receives into `first`, then `second`, what is there: 0 at the end of the stream.
@@ -304,7 +224,13 @@ impl Shm {
             }
             Taken::End => Ok(0),
             Taken::Nothing if gone => self.end_of(link),
-            Taken::Nothing => Err(ErrorKind::WouldBlock.into()),
+            Taken::Nothing => {
+                if link.lends {
+                    // What was lent is to be used again, although nothing is to be sent.
+                    Self::let_go(link)?;
+                }
+                Err(ErrorKind::WouldBlock.into())
+            }
         }
     }
 
@@ -318,11 +244,7 @@ impl Shm {
     }
 
     /// Takes what is there and fits. The peer learns step by step what it may use again, and goes on meanwhile.
-    fn take(
-        &self,
-        receiver: &mut Receiver<Sealed, SealedView>,
-        into: &mut [u8],
-    ) -> io::Result<Taken> {
+    fn take(&self, receiver: &mut Incoming, into: &mut [u8]) -> io::Result<Taken> {
         let mut filled = 0;
         loop {
             let end = into.len().min(filled + RECV_STEP_BYTES);
@@ -489,8 +411,8 @@ impl Shm {
         }
     }
 
-    /// What the peer is to have consumed. Buffers that are kept are asked for, too, when they are many: their owner may
-    /// wait for them.
+    /// What the peer is to have consumed. What is kept is asked for, too: buffers when they are many, because their owner may
+    /// wait for them, and what is lent when the peer is through with all of it.
     fn wanted(&self, link: &Link, room: bool) -> Option<u64> {
         let mut sender = lock(&link.sender);
         if !room {
@@ -499,7 +421,11 @@ impl Shm {
         }
         let (references, bytes) = sender.kept();
         let many = references >= WINDOW_REFERENCES / 2 || bytes >= WINDOW_BYTES / 2;
-        (room || many).then(|| sender.wanted()).flatten()
+        match link.lends && references > 0 {
+            _ if room || many => sender.wanted(),
+            true => Some(sender.published()),
+            false => None,
+        }
     }
 
     /// Whether trying to receive, or to send, may get anywhere.
@@ -509,6 +435,9 @@ impl Shm {
             return false;
         };
         if news && lock(&link.receiver).has_news() {
+            return true;
+        }
+        if link.lends && lock(&link.sender).may_let_go() {
             return true;
         }
         room && {
@@ -569,8 +498,16 @@ fn publish_next(
     if !sender.may_name() {
         return 0;
     }
+    let kept = match bytes {
+        Named::Buffer(bytes) => Kept::Buffer(Arc::clone(bytes)),
+        Named::Span(span) => match span.lend() {
+            Some(loan) => Kept::Loan(loan),
+            // Readers hold as much as they may.
+            None => return buf.with_next(usize::MAX, |bytes| sender.copy(bytes)),
+        },
+    };
     let len = u32::try_from(bytes.len() - from).unwrap_or(u32::MAX);
-    sender.name(memory as u8, at + from as u64, len, Arc::clone(bytes));
+    sender.name(memory as u8, at + from as u64, len, kept);
     len as usize
 }
 

@@ -40,6 +40,7 @@ fn pair(seed: u64) -> Pair {
         host(&sending, 3),
         SIZES,
         [host(&handed, 4)].into(),
+        None,
     );
     Pair {
         sending,

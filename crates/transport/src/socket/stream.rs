@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use super::unix::{self, SocketFile};
+use super::unix::SocketFile;
 use super::{Address, Peer};
+use crate::peer_user::has_trusted_peer;
 use crate::shm::{Shm, ShmOptions};
 
 /// A socket that accepts connections.
@@ -127,8 +128,8 @@ impl Stream {
     pub fn is_trusted(&self) -> io::Result<bool> {
         match self {
             Self::Tcp(_) => Ok(true),
-            Self::Unix(stream) => Ok(unix::is_trusted(unix::user_of_peer(stream)?)),
-            Self::Shm(stream) => Ok(unix::is_trusted(unix::user_of_peer(stream.socket())?)),
+            Self::Unix(stream) => has_trusted_peer(stream),
+            Self::Shm(stream) => has_trusted_peer(stream.socket()),
         }
     }
 

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::peer_user::{is_trusted, user_of_peer};
 
 /// Longest path of a socket file in bytes, a limit of the kernel.
 pub const MAX_UNIX_PATH_BYTES: usize = 107;
@@ -141,16 +143,6 @@ pub(super) fn connect(socket: impl AsFd, path: &Path, same_user: bool) -> io::Re
     }
     let text = format!("user {user} listens there, who is neither this user nor root");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
-}
-
-/// The effective user of the process at the other end, as it was when that connected or listened.
-pub(super) fn user_of_peer(socket: impl AsFd) -> io::Result<u32> {
-    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
-}
-
-/// Whether this process may trust processes of a user: its own, or root.
-pub(super) fn is_trusted(user: u32) -> bool {
-    user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 /// Names this machine until it restarts; containers on it share the name. `None` if it tells no name.
