@@ -64,6 +64,10 @@ pub struct BrokerSettings {
     /// allows it. If not, it receives as with direct, and its log says why; its `ready` line says what is in use
     #[arg(long, value_name = "PATH")]
     pub receive: Option<ReceivePath>,
+    /// How long a network thread looks for what comes before it sleeps, at the price of a busy core; 0s: not at all. For
+    /// `--receive` direct and staging
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub spin: Option<Duration>,
     /// Do not time the stages of the pipeline
     #[arg(long)]
     pub no_metering: bool,
@@ -107,6 +111,7 @@ impl BrokerSettings {
         set(&mut config.hello_timeout, self.hello_timeout);
         set(&mut config.idle_timeout, self.idle_timeout);
         set(&mut config.keep_alive, self.keep_alive);
+        set(&mut config.spin, self.spin);
         set(&mut config.max_connections, self.max_connections);
         set(&mut config.profile_interval, self.profile_interval);
         set(&mut config.sequencer_lease, self.sequencer_lease);
@@ -169,6 +174,7 @@ mod tests {
             hello_timeout: Some(Duration::from_micros(7)),
             idle_timeout: Some(Duration::from_secs(20)),
             keep_alive: Some(Duration::ZERO),
+            spin: Some(Duration::from_micros(50)),
             max_connections: Some(9),
             recv_buffer: Some(Size(1 << 16)),
             send_buffer: Some(Size(1 << 17)),
@@ -220,6 +226,7 @@ mod tests {
                 hello_timeout: Duration::from_micros(7),
                 idle_timeout: Duration::from_secs(20),
                 keep_alive: Duration::ZERO,
+                spin: Duration::from_micros(50),
                 max_connections: 9,
                 recv_buffer_bytes: Some(1 << 16),
                 send_buffer_bytes: Some(1 << 17),

@@ -2,6 +2,7 @@
 //! the reactor has given all buffers back, so that the core may hear that the connection is gone.
 
 use std::io;
+use std::time::Duration;
 
 use embar_memory::sealed::SealedFile;
 use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
@@ -20,24 +21,30 @@ pub(crate) fn options() -> SocketOptions {
     }
 }
 
-/// A reactor for a publisher's sockets. Brokers that it connects to by shared memory may read this memory.
-pub(crate) fn reactor(readable: Option<&SealedFile>) -> io::Result<Epoll> {
-    with_shm(ShmOptions {
+/// A reactor for a publisher's sockets, which looks for so long before it sleeps. Brokers that it connects to by shared memory may
+/// read this memory.
+pub(crate) fn reactor(readable: Option<&SealedFile>, spin: Duration) -> io::Result<Epoll> {
+    let shm = ShmOptions {
         memories: readable.cloned().into_iter().collect(),
         ..ShmOptions::default()
-    })
+    };
+    with_shm(shm, spin)
 }
 
-/// A reactor for a subscriber's sockets. Brokers that it connects to by shared memory lend it their payload.
-pub(crate) fn borrowing_reactor() -> io::Result<Epoll> {
-    with_shm(ShmOptions {
+/// A reactor for a subscriber's sockets, which looks for so long before it sleeps. Brokers that it connects to by shared memory
+/// lend it their payload.
+pub(crate) fn borrowing_reactor(spin: Duration) -> io::Result<Epoll> {
+    let shm = ShmOptions {
         borrows: true,
         ..ShmOptions::default()
-    })
+    };
+    with_shm(shm, spin)
 }
 
-fn with_shm(shm: ShmOptions) -> io::Result<Epoll> {
-    Epoll::with_options(SocketOptions { shm, ..options() })
+fn with_shm(shm: ShmOptions, spin: Duration) -> io::Result<Epoll> {
+    let mut reactor = Epoll::with_options(SocketOptions { shm, ..options() })?;
+    reactor.set_spin(spin);
+    Ok(reactor)
 }
 
 /// One channel's connection, if it has one. The core may be told that it is gone only when the reactor has given all of

@@ -67,6 +67,7 @@ pub fn of_broker(config: &BrokerConfig) -> Vec<String> {
         ("hello-timeout", config.hello_timeout, plain.hello_timeout),
         ("idle-timeout", config.idle_timeout, plain.idle_timeout),
         ("keep-alive", config.keep_alive, plain.keep_alive),
+        ("spin", config.spin, plain.spin),
         (
             "profile-interval",
             config.profile_interval,

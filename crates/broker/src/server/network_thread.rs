@@ -73,7 +73,11 @@ pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         match newcomer.spec.node.config.receive {
             ReceivePath::Direct | ReceivePath::Staging => {
-                newcomer.run(Epoll::with_options(options));
+                let spin = newcomer.spec.node.config.spin;
+                newcomer.run(Epoll::with_options(options).map(|mut reactor| {
+                    reactor.set_spin(spin);
+                    reactor
+                }));
             }
             ReceivePath::Blocking => newcomer.run(Blocking::with_options(options)),
             ReceivePath::Uring => {

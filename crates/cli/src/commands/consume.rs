@@ -76,6 +76,9 @@ pub struct ConsumeArgs {
     /// How long finding the cluster and the topic may take
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     open_timeout: Duration,
+    /// How long a thread looks for what comes before it sleeps, at the price of a busy core; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    spin: Duration,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -146,6 +149,7 @@ fn open(args: &ConsumeArgs, probe: &WaitProbe, context: &Context) -> Result<Subs
     };
     let subscriber = Subscriber::builder(&args.connect.bootstrap)
         .transport(args.connect.transport)
+        .spin(args.spin)
         .topic(&args.topic)
         .from(start)
         .until_end(!args.follow)

@@ -77,6 +77,9 @@ pub struct ProduceArgs {
     /// How long finding the cluster and the topic may take
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     open_timeout: Duration,
+    /// How long a thread looks for what comes before it sleeps, at the price of a busy core; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    spin: Duration,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -181,6 +184,7 @@ fn open(args: &ProduceArgs, probe: &WaitProbe, tally: &Arc<Tally>) -> Result<Pub
     let tally = tally.clone();
     let publisher = Publisher::builder(&args.connect.bootstrap)
         .transport(args.connect.transport)
+        .spin(args.spin)
         .acks(if args.acks == 0 {
             Acks::None
         } else {

@@ -214,6 +214,7 @@ impl PublisherBuilder {
         let settings = SharedSettings {
             sizes,
             linger: self.linger,
+            spin: self.client.spin,
             delivery_timeout,
             producer,
             on_ack: self.on_ack,

@@ -63,7 +63,12 @@ fn reactor(shared: &Shared, channel: ChannelId) -> io::Result<Epoll> {
     let names_batches = state.core.names_batches(channel);
     drop(state);
     let memory = names_batches.then(|| shared.batch_memory(connections));
-    socket::reactor(memory.flatten().map(BatchMemory::file))
+    // What the control channel brings is never urgent.
+    let spin = match channel {
+        ChannelId::CONTROL => Duration::ZERO,
+        _ => shared.spin,
+    };
+    socket::reactor(memory.flatten().map(BatchMemory::file), spin)
 }
 
 /// Without one of its threads a publisher would wait for ever, so a panic ends all of it.
@@ -377,6 +382,7 @@ mod tests {
                     buffers: Buffers::Count(1),
                 },
                 linger: Duration::ZERO,
+                spin: Duration::ZERO,
                 delivery_timeout: Duration::from_secs(1),
                 producer: 1,
                 on_ack: None,

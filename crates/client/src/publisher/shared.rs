@@ -121,6 +121,7 @@ pub(super) struct Shared {
     pub(super) profile: Arc<Profile>,
     pub(super) clock: Clock,
     pub(super) linger: Duration,
+    pub(super) spin: Duration,
     pub(super) producer: u64,
     pub(super) stopping: AtomicBool,
     handles: Mutex<Vec<Weak<Mutex<Current>>>>,
@@ -140,6 +141,7 @@ pub(super) struct Shared {
 pub(super) struct SharedSettings {
     pub(super) sizes: BufferSizes,
     pub(super) linger: Duration,
+    pub(super) spin: Duration,
     pub(super) delivery_timeout: Duration,
     pub(super) producer: u64,
     pub(super) on_ack: Option<OnAck>,
@@ -158,6 +160,7 @@ impl Shared {
             profile,
             clock: Clock::new(),
             linger: settings.linger,
+            spin: settings.spin,
             producer: settings.producer,
             stopping: AtomicBool::new(false),
             handles: Mutex::default(),

@@ -8,7 +8,7 @@ use embar_meter::Profile;
 use embar_wire::limits::MAX_BROKERS;
 
 use super::core::SubscriberCore;
-use super::io_threads::IoThreads;
+use super::io_threads::{IoThreads, Limits};
 use super::model::{OnEvicted, Start, SubscriberConfig};
 use super::queue::Queue;
 use super::{Positions, Subscriber, driver, io_threads};
@@ -147,7 +147,11 @@ impl SubscriberBuilder {
         self.client
             .wait_probe
             .ask_by(move || asked.upgrade()?.waiting_for());
-        let threads = IoThreads::start(core, &queue, &profile, most, driver::run)?;
+        let limits = Limits {
+            threads: most,
+            spin: self.client.spin,
+        };
+        let threads = IoThreads::start(core, &queue, &profile, limits, driver::run)?;
         let mut subscriber = Subscriber::new(queue, profile, threads, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;
         subscriber.take_starts();

@@ -10,6 +10,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use embar_frame::Now;
 use embar_meter::Profile;
@@ -32,6 +33,15 @@ pub(super) fn default_limit() -> usize {
     if cores == 1 { 1 } else { MOST_BY_DEFAULT }
 }
 
+/// What the application grants the threads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// So many there are at most.
+    pub(super) threads: usize,
+    /// Each looks for so long before it sleeps.
+    pub(super) spin: Duration,
+}
+
 /// What one thread does until the subscriber ends; it gets its number.
 pub(super) type Run = fn(usize, Arc<IoThreads>, Epoll);
 
@@ -41,7 +51,7 @@ pub(super) struct IoThreads {
     pub(super) queue: Arc<Queue>,
     pub(super) profile: Arc<Profile>,
     pub(super) clock: Clock,
-    limit: usize,
+    limits: Limits,
     run: Run,
     handles: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -61,12 +71,12 @@ pub(super) struct State {
 }
 
 impl IoThreads {
-    /// Starts the first thread, which starts others when it needs them, up to `limit` in all.
+    /// Starts the first thread, which starts others when it needs them, up to its limit in all.
     pub(super) fn start(
         core: SubscriberCore,
         queue: &Arc<Queue>,
         profile: &Arc<Profile>,
-        limit: usize,
+        limits: Limits,
         run: Run,
     ) -> Result<Arc<Self>, ClientError> {
         let threads = Arc::new(Self {
@@ -81,7 +91,7 @@ impl IoThreads {
             queue: queue.clone(),
             profile: profile.clone(),
             clock: Clock::new(),
-            limit,
+            limits,
             run,
             handles: Mutex::default(),
         });
@@ -129,7 +139,7 @@ impl IoThreads {
         if channel == ChannelId::CONTROL {
             return 0;
         }
-        let turn = state.assigned % self.limit;
+        let turn = state.assigned % self.limits.threads;
         state.assigned += 1;
         if turn < state.threads {
             return turn;
@@ -144,7 +154,7 @@ impl IoThreads {
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> Result<(), ClientError> {
-        let reactor = socket::borrowing_reactor()
+        let reactor = socket::borrowing_reactor(self.limits.spin)
             .map_err(|error| ClientError::system("a reactor for a subscriber", error))?;
         let number = self.queue.add_lane(reactor.waker());
         let name = match number {
@@ -217,7 +227,7 @@ fn ending_on_panic(queue: &Queue, run: impl FnOnce()) {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::error::ReadError;

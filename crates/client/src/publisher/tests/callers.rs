@@ -52,6 +52,7 @@ impl Desk {
                 buffers: Buffers::Count(1),
             },
             linger: Duration::ZERO,
+            spin: Duration::ZERO,
             delivery_timeout: Duration::from_secs(1),
             producer: 1,
             on_ack: None,
