@@ -64,6 +64,14 @@ fn quickstart_verifies_and_leaves_nothing() {
             "{profile}"
         );
     }
+    let ways = report["ways"].as_array().expect("a list");
+    let names: Vec<_> = ways.iter().map(|way| &way["transport"]).collect();
+    assert_eq!(names, ["TCP", "Unix sockets", "shared memory"]);
+    for way in ways {
+        let rates = [&way["publish_mib_per_s"], &way["read_mib_per_s"]];
+        assert!(rates.into_iter().all(is_positive), "{way}");
+    }
+    assert_eq!(report["chosen"], "shared memory");
     assert!(
         report["limits"]
             .as_array()
@@ -84,6 +92,10 @@ fn quickstart_for_people_ends_with_what_limited_it() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     for part in [
+        "TCP            published",
+        "Unix sockets   published",
+        "shared memory  published",
+        "chosen     shared memory",
         "each message once and unchanged",
         "[PublishPipelineProfile]",
         "What limited it",

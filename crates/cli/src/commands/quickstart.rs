@@ -1,5 +1,6 @@
 //! `embar quickstart`: starts a cluster, publishes, reads everything back, verifies it, and says what limited it.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -22,6 +23,9 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::exit;
 
+/// What goes by each transport for the comparison, at most.
+const WAY_BYTES: u64 = 256 << 20;
+
 /// Start a private cluster, publish, read everything back, verify it, and say what limited it
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -29,9 +33,13 @@ Examples:
   embar quickstart
   embar quickstart --size 64MiB --region-size 256MiB     on a machine with little memory
 
+First a part of it goes by each transport, up to 256 MiB by TCP, Unix sockets and shared memory. Then
+all of it goes by the one that clients choose by themselves.
+
 Everything runs on free ports of 127.0.0.1 in a region of its own, and nothing is left behind.
 
-JSON, one object: config; ready_s; publish and read, each with mib_per_s, messages_per_s,
+JSON, one object: config; ready_s; ways[], each with transport, and publish_mib_per_s and read_mib_per_s
+(null where this machine lacks it; error then says why); chosen, the transport of what follows; publish and read, each with mib_per_s, messages_per_s,
 seconds and the costs of client and brokers; verified (messages read back, each once and
 unchanged); broker_profile, publisher_profile, subscriber_profile; largest[] with side, stage,
 share; limits[], the two sentences")]
@@ -79,10 +87,21 @@ impl QuickstartArgs {
     }
 }
 
+/// What one transport carried.
+#[derive(Serialize)]
+struct Way {
+    transport: &'static str,
+    publish_mib_per_s: Option<f64>,
+    read_mib_per_s: Option<f64>,
+    error: Option<String>,
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     config: &'a BenchPlan,
     ready_s: f64,
+    ways: &'a [Way],
+    chosen: &'static str,
     publish: &'a PublishTrial,
     read: &'a ReadTrial,
     verified: u64,
@@ -115,7 +134,10 @@ pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
         ready.as_secs_f64(),
         private.cluster.head()
     ))?;
+    let ways = compare(&mut private, &plan, context)?;
     let published = publish_all(&mut private, &plan, context)?;
+    let chosen = chosen(&published);
+    output.say(format_args!("  chosen     {chosen}, for what follows"))?;
     output.say(format_args!(
         "  published  {}, all acknowledged",
         rate(&plan, &published.rate)
@@ -126,7 +148,99 @@ pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
         rate(&plan, &read.rate)
     ))?;
     private.stop();
-    report(&plan, ready, &published, &read, context)
+    let measured = Measured {
+        ready,
+        ways,
+        chosen,
+        published,
+        read,
+    };
+    report(&plan, &measured, context)
+}
+
+/// What a run found out.
+struct Measured {
+    ready: Duration,
+    ways: Vec<Way>,
+    chosen: &'static str,
+    published: PublishTrial,
+    read: ReadTrial,
+}
+
+/// Sends a part of the messages by each transport.
+fn compare(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Result<Vec<Way>> {
+    let ways = [
+        (Transport::Tcp, "TCP"),
+        (Transport::Unix, "Unix sockets"),
+        (Transport::Shm, "shared memory"),
+    ];
+    let mut compared = Vec::new();
+    for (transport, name) in ways {
+        let messages = (WAY_BYTES / u64::from(plan.message_bytes)).clamp(1, plan.messages);
+        let part = BenchPlan {
+            topic: format!("{TOPIC}-{transport}"),
+            messages,
+            total_bytes: messages * u64::from(plan.message_bytes),
+            transport,
+            ..plan.clone()
+        };
+        let carried = carry(private, &part, context);
+        context.work.interrupt.check()?;
+        let way = match carried {
+            Ok((publish, read)) => Way {
+                transport: name,
+                publish_mib_per_s: Some(publish),
+                read_mib_per_s: Some(read),
+                error: None,
+            },
+            Err(error) if transport != Transport::Tcp => Way {
+                transport: name,
+                publish_mib_per_s: None,
+                read_mib_per_s: None,
+                error: Some(format!("{error:#}")),
+            },
+            Err(error) => return Err(error),
+        };
+        context.output.say(&way)?;
+        compared.push(way);
+    }
+    Ok(compared)
+}
+
+/// Publishes and reads by one transport, and removes the topic; returns how many MiB went per second.
+fn carry(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Result<(f64, f64)> {
+    let published = publish_all(private, plan, context)?;
+    let read = read_all(private, plan, context)?;
+    let connector = plan.connector(private.cluster.head(), context.work.progress.clone());
+    connector.admin()?.delete_topic(&plan.topic).wait()?;
+    Ok((published.rate.mib_per_s, read.rate.mib_per_s))
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.transport;
+        match (self.publish_mib_per_s, self.read_mib_per_s) {
+            (Some(publish), Some(read)) => write!(
+                f,
+                "  {name:<13}  published {publish:>5.0} MiB/s   read back {read:>5.0} MiB/s"
+            ),
+            _ => write!(
+                f,
+                "  {name:<13}  not here: {}",
+                self.error.as_deref().unwrap_or_default()
+            ),
+        }
+    }
+}
+
+/// By which transport the batches went.
+fn chosen(published: &PublishTrial) -> &'static str {
+    let connections = &published.connections;
+    match (connections.shm_connections, connections.unix_connections) {
+        (0, 0) => "TCP",
+        (0, _) => "Unix sockets",
+        _ => "shared memory",
+    }
 }
 
 fn publish_all(
@@ -180,13 +294,10 @@ fn rate(plan: &BenchPlan, rate: &Rate) -> String {
     )
 }
 
-fn report(
-    plan: &BenchPlan,
-    ready: Duration,
-    published: &PublishTrial,
-    read: &ReadTrial,
-    context: &Context,
-) -> Result<()> {
+fn report(plan: &BenchPlan, measured: &Measured, context: &Context) -> Result<()> {
+    let Measured {
+        published, read, ..
+    } = measured;
     let largest = |side, profile: &Option<Snapshot>| {
         profile
             .as_ref()
@@ -209,7 +320,9 @@ fn report(
     let output = &context.output;
     output.json(&Report {
         config: plan,
-        ready_s: ready.as_secs_f64(),
+        ready_s: measured.ready.as_secs_f64(),
+        ways: &measured.ways,
+        chosen: measured.chosen,
         publish: published,
         read,
         verified: plan.messages,
