@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use embar_bench::wall::receiver;
-use embar_verify::{publisher, victims};
+use embar_verify::{hostile, publisher, victims};
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::broker::BrokerArgs;
@@ -83,6 +83,9 @@ pub enum Command {
     /// A publishing process of `verify`.
     #[command(name = publisher::COMMAND, hide = true)]
     VerifyPublisher(WorkerArgs),
+    /// A hostile client of `verify order`.
+    #[command(name = hostile::COMMAND, hide = true)]
+    VerifyHostile(WorkerArgs),
     /// Publishers of `verify sessions`, to be killed.
     #[command(name = victims::COMMAND, hide = true)]
     VerifyVictims(WorkerArgs),

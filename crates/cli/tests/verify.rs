@@ -174,6 +174,23 @@ fn a_full_log_keeps_what_it_has_room_for() {
 }
 
 #[test]
+fn hostile_clients_by_shared_memory_change_nothing_for_the_honest_ones() {
+    let hostile = ["--hostile", "publisher", "--hostile", "subscriber"];
+    let report = verify(
+        &[&hostile[..], &["--transport", "shm"]].concat(),
+        |report| {
+            let attacks = report["attacks"].as_object().expect("a count of each");
+            attacks.len() >= 10
+        },
+    );
+    assert_eq!(report["tried"], true);
+    assert_eq!(
+        report["config"]["hostile"],
+        serde_json::json!(["publisher", "subscriber"])
+    );
+}
+
+#[test]
 fn without_a_fault_nothing_was_tried() {
     let args = ["--json", "verify", "order", "--publishers", "2"];
     let output = run(embar(&args).args(["--duration", "300ms", "--region-size", "128MiB"]));

@@ -4,6 +4,7 @@
 //! that also sends the signals, so no id can belong to another process yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,11 @@ impl Brokers {
         let addresses = self.cluster.brokers().map(|broker| broker.address);
         let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
         addresses.join(",")
+    }
+
+    /// The directory of their socket files.
+    pub fn sockets(&self) -> PathBuf {
+        self.cluster.plan().region.join("sockets")
     }
 
     /// The shape of their memory.

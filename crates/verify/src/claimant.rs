@@ -3,19 +3,18 @@
 //! No client library does that: it is made of a bare socket, a session for the handshake, and the first bytes of a
 //! batch.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use embar_frame::Now;
-use embar_session::{Incoming, RingPools, SessionConfig, SessionCore, Step};
+use anyhow::{Result, bail};
+use embar_session::RingPools;
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{self, Control, Hello, OpenPublisher, PublisherOpened, Role, Secret};
-use embar_wire::frame::LogProtocol;
-use embar_wire::limits::MAX_CONTROL_BYTES;
+use embar_wire::control::{Control, OpenPublisher, PublisherOpened, Secret};
 use embar_wire::time::WallNs;
+
+use super::bare_session;
 
 /// How long a broker may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -76,66 +75,17 @@ fn open(
     topic: &str,
     producer: u64,
 ) -> Result<PublisherOpened> {
-    let hello = Hello {
-        role: Role::Client,
-        name: "claimant".into(),
-    };
-    let config = SessionConfig::default().with(|config| {
-        config.max_frame_bytes = MAX_CONTROL_BYTES;
-        config.read_ahead = 0;
+    let request = Control::OpenPublisher(OpenPublisher {
+        topic: topic.into(),
+        producer,
+        acks: 1,
+        instance: 1,
+        secret: Secret([1; 16]),
+        ..OpenPublisher::default()
     });
-    let mut core = SessionCore::connecting(
-        LogProtocol::default(),
-        &config,
-        rings,
-        &hello.to_greeting(),
-        Now(0),
-    )?;
-    loop {
-        while let Some(incoming) = core.next(Now(0)) {
-            match incoming {
-                Incoming::Opened { .. } => {
-                    let open = OpenPublisher {
-                        topic: topic.into(),
-                        producer,
-                        acks: 1,
-                        instance: 1,
-                        secret: Secret([1; 16]),
-                        ..OpenPublisher::default()
-                    };
-                    let mut bytes = Vec::new();
-                    control::encode(&Control::OpenPublisher(open), &mut bytes)?;
-                    stream.write_all(&bytes)?;
-                }
-                Incoming::Message(message) => {
-                    let id = message.id().try_into().ok().context("an unknown frame")?;
-                    return match control::decode(id, message.payload())? {
-                        Control::PublisherOpened(opened) => Ok(opened),
-                        other => bail!("{other:?} is no opened publisher"),
-                    };
-                }
-                other => bail!("{other:?} in place of an answer"),
-            }
-        }
-        let mut wanted = None;
-        while let Some(step) = core.poll() {
-            match step {
-                Step::Recv(buf) => wanted = Some(buf),
-                Step::Send(mut buf) => {
-                    buf.with_unsent(|head, body| {
-                        stream.write_all(head)?;
-                        stream.write_all(body)
-                    })?;
-                    buf.advance(buf.remaining());
-                    core.sent(buf, &Ok(()), Now(0));
-                }
-                Step::ShutdownWrite | Step::Close => bail!("the broker ended the session"),
-            }
-        }
-        let mut buf = wanted.context("the session is over")?;
-        let count = stream.read(buf.spaces().0)?;
-        buf.advance(count);
-        core.received(buf, &Ok(count), Now(0));
+    match bare_session::ask(stream, rings, "claimant", &request)? {
+        Control::PublisherOpened(opened) => Ok(opened),
+        other => bail!("{other:?} is no opened publisher"),
     }
 }
 

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ack_check;
+mod bare_session;
 pub mod brokers;
 pub mod checker;
 pub mod claimant;
@@ -27,6 +28,8 @@ pub mod claims;
 pub mod faults;
 pub mod findings;
 pub mod gaps;
+pub mod hostile;
+pub mod hostile_processes;
 pub mod log_client_error;
 pub mod observed_retention;
 pub mod own_timer;

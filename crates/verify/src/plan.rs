@@ -9,6 +9,7 @@ use embar_console::size::{Size, as_seconds};
 use serde::{Serialize, Serializer};
 
 use super::faults::{Action, DurationRange, Fault, Victim};
+use super::hostile::Pose;
 use super::reference_log::Stream;
 use super::stall_detector::STALL_MAX;
 use super::stamp::STAMP_BYTES;
@@ -61,6 +62,8 @@ pub struct VerifyPlan {
     /// How clients connect, in turn: one after the other, and each process of a publisher unlike the one before.
     #[serde(serialize_with = "as_texts")]
     pub transports: Vec<Transport>,
+    /// Clients beside the honest ones that keep to no rule of streams by shared memory, a process each.
+    pub hostile: Vec<Pose>,
     /// Where random choices begin.
     pub seed: u64,
 }
@@ -177,9 +180,13 @@ impl VerifyPlan {
             0 => String::new(),
             bytes => format!(", {} kept on each broker", Size(bytes)),
         };
+        let hostile = match self.hostile.len() {
+            0 => String::new(),
+            count => format!("{count} hostile clients; "),
+        };
         format!(
             "order {}, ack {}, {} publishers and {} subscribers by {}, {} messages/s of {} bytes in batches of {} for {:?}; \
-             {} brokers and {} standbys, region {}{retention}; {faults}; seed {}",
+             {} brokers and {} standbys, region {}{retention}; {faults}; {hostile}seed {}",
             self.order,
             self.acks,
             self.publishers,
@@ -231,6 +238,7 @@ pub(crate) mod tests {
             every: Duration::from_secs(2),
             pause_for: "1s".parse().expect("a span"),
             transports: vec![Transport::Auto, Transport::Tcp],
+            hostile: vec![Pose::Publisher],
             seed: 7,
         }
     }
@@ -314,6 +322,7 @@ pub(crate) mod tests {
             "16KiB",
             "for 3s",
             "kill publisher each every 2s",
+            "1 hostile clients",
             "seed 7",
         ] {
             assert!(text.contains(part), "{part} in {text}");

@@ -64,11 +64,7 @@ pub struct PublisherSpec {
 /// Publishes until its parent stops it. `spec` is a [`PublisherSpec`] in JSON.
 pub fn run(spec: &str) -> Result<()> {
     let spec: PublisherSpec = serde_json::from_str(spec).context("this is no publisher")?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = stop.clone();
-    thread::Builder::new()
-        .name("parent".into())
-        .spawn(move || watch_parent(&stopped))?;
+    let stop = end_with_parent()?;
     let records = RecordWriter::new()?;
     let Some(publisher) = open(&spec, &records, &stop)? else {
         return records.write(Record::Ended { published: 0 });
@@ -86,6 +82,16 @@ pub fn run(spec: &str) -> Result<()> {
         Err(error) => return Err(error).context("cannot close"),
     }
     records.write(Record::Ended { published })
+}
+
+/// Ends this process when its parent closes standard input; says when the parent wrote a byte there.
+pub(super) fn end_with_parent() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    thread::Builder::new()
+        .name("parent".into())
+        .spawn(move || watch_parent(&stopped))?;
+    Ok(stop)
 }
 
 fn watch_parent(stop: &AtomicBool) {

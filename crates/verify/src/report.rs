@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::faults::Fault;
 use super::findings::{Findings, NotKept};
 use super::gaps::GapReport;
+use super::hostile_processes::Attacks;
 use super::observed_retention::ObservedRetention;
 use super::plan::VerifyPlan;
 use super::violation::Violations;
@@ -48,6 +49,8 @@ pub struct OrderReport {
     pub retained: Option<ObservedRetention>,
     /// How often each kind of fault happened.
     pub faults: BTreeMap<Fault, u64>,
+    /// How often hostile clients tried each attack, as far as they came to say so.
+    pub attacks: Attacks,
     /// Kinds of faults that were planned and never happened.
     pub untried: Vec<Fault>,
     /// Faults that were due while there was nothing to hit.
@@ -68,7 +71,7 @@ pub struct OrderReport {
     pub logs: Option<PathBuf>,
     /// What was broken.
     pub violations: Violations,
-    /// Whether anything happened that could have broken something: a fault, or a takeover.
+    /// Whether anything happened that could have broken something: a fault, an attack, or a takeover.
     pub tried: bool,
     /// Whether something was tried, and nothing was broken.
     pub kept: bool,
@@ -113,7 +116,7 @@ impl Findings for OrderReport {
         }
         match self.violations.total {
             0 => Err(NotKept::NothingTried(
-                "no fault and no takeover happened, so no promise was at stake".into(),
+                "no fault, attack or takeover happened, so no promise was at stake".into(),
             )),
             total => Err(NotKept::Broken(format!(
                 "verification failed: {total} violations of what order {} promises",
@@ -188,6 +191,9 @@ impl OrderReport {
         );
         for (fault, count) in &self.faults {
             row(format!("{fault}, times"), *count);
+        }
+        for (attack, count) in &self.attacks {
+            row(format!("attack by {attack}, times"), *count);
         }
         row(
             "ms by which the verifier's own timer was late, at most".into(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use embar_broker::BrokerConfig;
-use embar_client::TopicSpec;
+use embar_client::{Admin, TopicSpec};
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
@@ -20,6 +20,8 @@ use tempfile::TempDir;
 use super::brokers::Brokers;
 use super::checker::REFERENCE_READER;
 use super::faults::{Action, Fault, Schedule, Victim};
+use super::hostile::{HostileSpec, Pose};
+use super::hostile_processes::HostileProcesses;
 use super::plan::{TOPIC, VerifyPlan};
 use super::publisher_processes::{self, PublisherProcesses};
 use super::readback::Readback;
@@ -38,6 +40,9 @@ const READ_ALL_WITHIN: Duration = Duration::from_secs(60);
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
 /// How long a new cluster may take until a broker sequences.
 const TERM_WITHIN: Duration = Duration::from_secs(10);
+/// The topic of hostile publishers, and what it keeps on each broker.
+const HOSTILE_TOPIC: &str = "hostile";
+const HOSTILE_BYTES: u64 = 1 << 20;
 /// Between two looks at the run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -58,6 +63,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     await_first_term(&mut brokers, &shared)?;
     // Runs with the same seed have different messages, too.
     let run = SplitMix64::new(plan.seed ^ u64::from(std::process::id())).next_u64() as u32;
+    let hostile = hostile_specs(plan, &brokers, &admin, run)?;
     let reading = readers::ReaderSetup {
         plan: plan.clone(),
         bootstrap: bootstrap.clone(),
@@ -85,6 +91,11 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
             .then(|| TopicChurn::start(&reading))
             .transpose()?,
         publishers: PublisherProcesses::start(publishing, &shared)?,
+        hostile: Some(HostileProcesses::start(
+            context.program.clone(),
+            hostile,
+            &shared,
+        )?),
         shared,
         brokers,
         topic: topic.id,
@@ -133,6 +144,34 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir, program: &Path) -> ClusterPla
     }
 }
 
+/// The hostile clients, and a topic for them, which keeps little.
+fn hostile_specs(
+    plan: &VerifyPlan,
+    brokers: &Brokers,
+    admin: &Admin,
+    run: u32,
+) -> Result<Vec<HostileSpec>> {
+    if plan.hostile.is_empty() {
+        return Ok(Vec::new());
+    }
+    let spec = TopicSpec::new(HOSTILE_TOPIC)
+        .order(plan.order.try_into()?)
+        .retention_bytes(HOSTILE_BYTES);
+    let created = admin.create_topic(spec).wait();
+    created.with_context(|| format!("cannot create the topic {HOSTILE_TOPIC}"))?;
+    let spec = |(number, pose): (usize, &Pose)| HostileSpec {
+        pose: *pose,
+        sockets: brokers.sockets(),
+        last_row: plan.brokers - 1,
+        topic: HOSTILE_TOPIC.into(),
+        honest_topic: TOPIC.into(),
+        run,
+        publishers: plan.publishers,
+        seed: plan.seed.wrapping_add(number as u64),
+    };
+    Ok(plan.hostile.iter().enumerate().map(spec).collect())
+}
+
 /// Waits for the first term of a sequencer: takeovers are counted from there.
 fn await_first_term(brokers: &mut Brokers, shared: &Shared) -> Result<()> {
     let deadline = Instant::now() + TERM_WITHIN;
@@ -151,6 +190,7 @@ struct OrderRun<'a> {
     plan: &'a VerifyPlan,
     bar: Box<dyn Bar>,
     publishers: PublisherProcesses,
+    hostile: Option<HostileProcesses>,
     readers: Readers,
     readback: Option<Readback>,
     topic_churn: Option<TopicChurn>,
@@ -304,10 +344,12 @@ impl OrderRun<'_> {
         let Self {
             plan,
             publishers,
+            hostile,
             brokers,
             shared,
             ..
         } = self;
+        let attacks = hostile.map(HostileProcesses::stop).unwrap_or_default();
         let published = publishers.published();
         let last_term = brokers.terms();
         let (failed_starts, overtaken) = (brokers.failed_starts(), brokers.overtaken());
@@ -318,7 +360,7 @@ impl OrderRun<'_> {
         };
         let mut checker = shared.checker();
         checker.finish(last);
-        let tried = !self.faults.is_empty() || last_term > self.first_term;
+        let tried = !(self.faults.is_empty() && attacks.is_empty()) || last_term > self.first_term;
         let subscribers = (0..plan.subscribers as usize).map(|index| {
             let (messages, repeated) = checker.messages(index);
             SubscriberReport { messages, repeated }
@@ -346,6 +388,7 @@ impl OrderRun<'_> {
                 .collect(),
             tried,
             faults: self.faults,
+            attacks,
             missed_faults: self.missed,
             failed_starts,
             overtaken,

@@ -11,6 +11,7 @@ use embar_console::size::{Size, parse_duration};
 use embar_verify::claims::{self, ClaimsPlan};
 use embar_verify::faults::{Action, DurationRange, Fault, Victim};
 use embar_verify::findings::{Findings, NotKept};
+use embar_verify::hostile::Pose;
 use embar_verify::plan::VerifyPlan;
 use embar_verify::run;
 use embar_verify::sessions::{self, SessionsPlan};
@@ -44,6 +45,7 @@ Examples:
   embar verify order --pause sequencer --pause broker --pause-for 500ms..3s
   embar verify order --pause publisher --every 1s --pause-for 800ms --region-size 256MiB
   embar verify order --transport shm --faults all         all clients through shared memory
+  embar verify order --transport shm --hostile publisher --hostile subscriber
   embar verify order --order 2 --publishers 32 --rate 100000 --batch-size 1KiB --json
 
 It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
@@ -63,6 +65,10 @@ broker. A topic that is deleted and created again beside has its own messages, a
 before. Orders 0 and 1 are held to what they promise: each broker's own order, and messages at least
 once.
 
+Hostile clients connect through shared memory, greet, publish and read in every wrong way that they
+know, each attack on a connection of its own, and are stopped and killed in the middle. All else must
+be as without them: brokers that live, and all promises to others.
+
 It also measures by how much a timer of its own was late at most. A wait that was too long is always
 a violation. Where that timer was late by a tenth of the wait, its words add that the machine was too
 busy to tell whether brokers were too slow.
@@ -78,11 +84,11 @@ reread (acknowledgements that were read at once), timer_late_max_ms, subscribers
 repeated, read_at_the_end, read_from_the_first, retained (null, or of a full log looks, least_bytes,
 most_bytes, room_bytes of a broker, least_share of that room, and must_share, which had to be there
 at the last look: all of it but for the ends of extents, batches under way, and what was sent more
-than once as brokers were disturbed), faults, untried[], missed_faults, failed_starts, overtaken
+than once as brokers were disturbed), faults, attacks, untried[], missed_faults, failed_starts, overtaken
 (brokers that ended as they were stopped for too long, which they must),
 first_term, last_term, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
 {median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, tried, kept.
-Exit code 4 if a promise was broken, 5 if nothing was tried: no fault and no takeover happened.")]
+Exit code 4 if a promise was broken, 5 if nothing was tried: no fault, no attack and no takeover happened.")]
 struct OrderArgs {
     /// Publishing processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -123,6 +129,9 @@ struct OrderArgs {
     /// Instead of naming them one by one: all that can be done
     #[arg(long, value_name = "WHICH", value_enum, conflicts_with_all = ["kill", "pause", "drain", "delete"])]
     faults: Option<Faults>,
+    /// A client beside that keeps to no rule of shared memory; may be given several times
+    #[arg(long, value_name = "POSE", value_enum)]
+    hostile: Vec<Pose>,
     /// The interval of faults [default: 2s, or 10s with --faults all]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     every: Option<Duration>,
@@ -353,6 +362,7 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
         }),
         pause_for: args.pause_for,
         transports: args.transport.clone(),
+        hostile: args.hostile.clone(),
         seed: args.seed,
     })
 }
