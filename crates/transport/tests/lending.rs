@@ -1,6 +1,7 @@
 //! Payload that lies in a file which its owner lends is named to readers of its user, while no more is lent than may be.
 
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use embar_transport::shm::{WINDOW_BYTES, WINDOW_REFERENCES};
 use embar_transport::{
     Body, Completion, Epoll, Payload, Pieces, Reactor, RecvBuf, SendBuf, Shm, ShmOptions, Token,
 };
+use rustix::net::{Shutdown, shutdown};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
@@ -20,6 +22,8 @@ struct Pair {
     payload: PayloadFile<Mapped>,
     owner: Token,
     reader: Token,
+    /// The owner's.
+    socket: OwnedFd,
     seen: Vec<Completion>,
 }
 
@@ -33,8 +37,10 @@ impl Pair {
         };
         let (reader, owner) = Shm::pair(&connecting, &lending(lent)).expect("memory");
         let mut epoll = Epoll::new().expect("descriptors");
+        let socket = owner.as_fd().try_clone_to_owned().expect("descriptors");
         Self {
             payload,
+            socket,
             owner: epoll.add(owner).expect("new"),
             reader: epoll.add(reader).expect("new"),
             epoll,
@@ -222,6 +228,25 @@ fn what_a_closed_connection_had_lent_is_not_taken() {
     assert_eq!(pair.payload.free_bytes(), 16 * MIB as u64);
     let error = pair.receive(MIB).expect_err("it is withdrawn");
     assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+}
+
+#[test]
+fn what_an_owner_had_lent_that_died_since_is_not_taken() {
+    let mut pair = Pair::new(16 * MIB, true);
+    let span = committed(&pair.payload, MIB, 1);
+    pair.send(SendBuf::new(b"head".to_vec(), Body::Span(span)));
+    // As the kernel does for a process that was killed, which withdraws nothing.
+    shutdown(&pair.socket, Shutdown::Both).expect("connected");
+    let error = pair.receive(MIB).expect_err("another may use it by now");
+    assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+}
+
+#[test]
+fn what_a_dead_owner_had_copied_is_taken() {
+    let mut pair = Pair::new(16 * MIB, true);
+    pair.send(SendBuf::heap(b"copied".to_vec()));
+    shutdown(&pair.socket, Shutdown::Both).expect("connected");
+    assert_eq!(pair.receive_exactly(6), b"copied");
 }
 
 #[test]

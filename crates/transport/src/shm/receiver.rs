@@ -44,6 +44,8 @@ pub(crate) struct Receiver<O: Memory, I: Memory, L: Memory = I> {
     /// The record at the front, once it was copied, and how many of its bytes were taken.
     front: Option<(Record, usize)>,
     ended: bool,
+    /// Something was copied of what the peer lends.
+    borrowed: bool,
     bell: Bell,
 }
 
@@ -70,6 +72,7 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             told: 0,
             front: None,
             ended: false,
+            borrowed: false,
             bell: Bell::default(),
         }
     }
@@ -153,7 +156,7 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
     }
 
     /// Copies bytes of a record that was checked, behind the first `taken`.
-    fn copy(&self, record: &Record, taken: usize, into: &mut [u8]) -> io::Result<()> {
+    fn copy(&mut self, record: &Record, taken: usize, into: &mut [u8]) -> io::Result<()> {
         let behind = taken as u64;
         match *record {
             Record::Inline { bytes, .. } => {
@@ -164,7 +167,10 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
                 copy_out(&self.peer, at, into)?;
             }
             Record::Reference { memory, at, .. } => match self.lent_as(memory) {
-                Some(lent) => copy_out(lent, at + behind, into)?,
+                Some(lent) => {
+                    copy_out(lent, at + behind, into)?;
+                    self.borrowed = true;
+                }
                 None => copy_out(&self.memories[usize::from(memory)], at + behind, into)?,
             },
             Record::End => {}
@@ -181,6 +187,12 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             }
         }
         Ok(())
+    }
+
+    /// Whether something of what the peer lends was copied since the last call. Its process must have lived for that long:
+    /// who follows it may use that memory again.
+    pub fn has_borrowed(&mut self) -> bool {
+        std::mem::take(&mut self.borrowed)
     }
 
     /// Tells the peer what it may use again. True: it sleeps, and is to be woken for that.
