@@ -48,6 +48,13 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
+/// Returns when it does nothing any more.
+fn stop(child: &Child) {
+    signal(child, Signal::STOP);
+    let status = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(child)), status).unwrap();
+}
+
 #[test]
 fn what_a_process_published_before_it_was_killed_arrives_and_then_the_end() {
     let expected = buffers(4, 1 << 20)
@@ -61,9 +68,7 @@ fn what_a_process_published_before_it_was_killed_arrives_and_then_the_end() {
         // It has published all, as it goes on only then.
         let first = receive_exactly(&mut server.epoll, token, expected.len() - 100);
         if unread {
-            signal(&child, Signal::STOP);
-            let status = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-            waitid(WaitId::Pid(Pid::from_child(&child)), status).unwrap();
+            stop(&child);
             send(&mut server.epoll, token, SendBuf::heap(vec![7; 1000])).unwrap();
         }
         child.kill().unwrap();
@@ -86,7 +91,7 @@ fn a_process_that_is_stopped_stalls_only_its_own() {
     let mut stopped = process(&server.path());
     let first = server.accept();
     receive_exactly(&mut server.epoll, first, 4 << 20);
-    signal(&stopped, Signal::STOP);
+    stop(&stopped);
     server.epoll.recv(first, RecvBuf::heap(vec![0; 8], 0..8));
     // More than there is room for.
     server.epoll.send(first, SendBuf::heap(vec![7; 4 << 20]));
