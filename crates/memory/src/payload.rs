@@ -145,6 +145,7 @@ impl<M: Memory> PayloadFile<M> {
             buddy: Mutex::new(Buddy::new(bytes)),
             idle: Mutex::new(Idle::default()),
             lent: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
             _lock: lock,
         };
         Self {
@@ -209,6 +210,11 @@ impl<M: Memory> PayloadFile<M> {
         self.store.lent.load(Ordering::Relaxed)
     }
 
+    /// How often the last loan on a block ended so far: another number when there may be a block that nobody reads any more.
+    pub fn returned_blocks(&self) -> u64 {
+        self.store.returned.load(Ordering::Relaxed)
+    }
+
     /// Bytes in all.
     pub fn total_bytes(&self) -> u64 {
         self.store.buddy().total_bytes()
@@ -237,6 +243,8 @@ struct Store<M: Memory> {
     idle: Mutex<Idle<M>>,
     /// Bytes of blocks on which there are loans.
     lent: AtomicU64,
+    /// How often a block was lent no more.
+    returned: AtomicU64,
     /// The owner's lock: no other process takes the memory over while a handle lives.
     _lock: Option<Arc<File>>,
 }

@@ -19,7 +19,7 @@ pub(super) struct NoBlock {
     bytes: u32,
     /// An extent that cannot go, by topic and number, of each block that has one.
     staying: Vec<(u32, u64)>,
-    /// Whether every block has one. In a block without, readers still send from what was evicted.
+    /// Whether every block has one. In a block without, readers still send from what was evicted, or were lent something.
     everywhere: bool,
     /// The counts when this was last found to be so.
     seen: ReleaseCounts,
@@ -32,6 +32,15 @@ struct ReleaseCounts {
     settled: u64,
     /// Blocks that were freed: no topic has them, and no reader sends from them.
     blocks: u64,
+    /// Blocks that were lent, and are not any more.
+    returned: u64,
+}
+
+impl ReleaseCounts {
+    /// Whether readers let go of anything between the two.
+    fn has_released_readers(self, before: Self) -> bool {
+        (self.blocks, self.returned) != (before.blocks, before.returned)
+    }
 }
 
 /// The block with which readers lose least.
@@ -71,7 +80,7 @@ impl<M: Memory> Log<M> {
             return false;
         };
         let lasts = seen == none.seen
-            || (none.everywhere || seen.blocks == none.seen.blocks)
+            || (none.everywhere || !seen.has_released_readers(none.seen))
                 && none.staying.iter().all(|(topic, serial)| {
                     self.extents_of(*topic)
                         .is_ok_and(|extents| extents.stays(*serial))
@@ -87,6 +96,7 @@ impl<M: Memory> Log<M> {
         ReleaseCounts {
             settled: self.admission.given_back(),
             blocks: self.payload_file.freed_blocks(),
+            returned: self.payload_file.returned_blocks(),
         }
     }
 
@@ -121,8 +131,9 @@ impl<M: Memory> Log<M> {
             }
             let places = block * size..(block + 1) * size;
             let occupied: u64 = extents.iter().map(|(_, it)| u64::from(it.bytes)).sum();
-            // Readers of what was evicted still send from the rest of it.
-            if occupied + self.payload_file.free_bytes_in(places.clone()) < size {
+            // Readers of what was evicted still send from the rest of it, or what would be evicted is lent.
+            let is_lent = extents.iter().any(|(_, it)| it.is_lent);
+            if is_lent || occupied + self.payload_file.free_bytes_in(places.clone()) < size {
                 continue;
             }
             let found = Cheapest::of(places, &extents, &occupants);

@@ -104,6 +104,8 @@ pub(super) struct ExtentState {
     pub live_bytes: u64,
     /// Whether something is pending in it, so that it cannot go.
     pub stays: bool,
+    /// Whether something of it is lent, so that its room is of no use yet if it goes.
+    pub is_lent: bool,
 }
 
 impl<M: Memory> Extents<M> {
@@ -169,6 +171,7 @@ impl<M: Memory> Extents<M> {
             end: entry.end,
             live_bytes: entry.live_bytes,
             stays: entry.pending > 0,
+            is_lent: entry.extent.is_lent(),
         })
     }
 

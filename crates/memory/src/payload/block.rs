@@ -95,7 +95,7 @@ impl<M: Memory> Block<M> {
     /// Counts one more loan on the block, which [`Block::end_loan`] takes back. False if too much would be lent: then none
     /// was counted. (The counters order nothing: what is lent is kept by handles.)
     pub fn lend(&self) -> bool {
-        if self.shared.loans.fetch_add(1, Ordering::Relaxed) > 0 {
+        if self.shared.loans.fetch_add(1, Ordering::AcqRel) > 0 {
             return true;
         }
         let (store, len) = (self.store(), u64::from(self.len()));
@@ -108,10 +108,16 @@ impl<M: Memory> Block<M> {
 
     /// Ends a loan.
     pub fn end_loan(&self) {
-        if self.shared.loans.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let len = u64::from(self.len());
-            self.store().lent.fetch_sub(len, Ordering::Relaxed);
+        if self.shared.loans.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let (store, len) = (self.store(), u64::from(self.len()));
+            store.lent.fetch_sub(len, Ordering::Relaxed);
+            store.returned.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether something of the block is lent.
+    pub fn is_lent(&self) -> bool {
+        self.shared.loans.load(Ordering::Relaxed) > 0
     }
 }
 

@@ -63,6 +63,11 @@ impl<M: Memory> Extent<M> {
         self.block.handles() - 1
     }
 
+    /// Whether something of it is [lent](Span::lend): dropped, its block would not be free before that is over.
+    pub fn is_lent(&self) -> bool {
+        self.block.is_lent()
+    }
+
     /// The next `len` bytes, from a multiple of 64 on; `None` when they do not fit, or `len` is 0.
     ///
     /// A reservation that is dropped leaves a gap that lasts as long as the extent.

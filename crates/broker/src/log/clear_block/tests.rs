@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use embar_fabric::Geometry;
-use embar_memory::Simulated;
 use embar_memory::payload::UNIT_BYTES;
+use embar_memory::{Simulated, Span};
+use embar_meter::Profile;
+use embar_wire::batch::{BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::share::Share;
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
-use super::super::{AdmitError, BatchSpace, Log, Watermarks};
+use super::super::{AdmitError, BatchSpace, Log, Read, Watermarks};
 use crate::test_region;
 use crate::topics::Topic;
 
@@ -59,6 +63,27 @@ impl World {
     fn end(&mut self, unit: usize) {
         let space = self.in_flight[unit].take();
         self.log.abandon(space.expect("it is in flight"));
+    }
+
+    /// Stores a batch in this unit; the bytes of it that can be read.
+    fn store(&mut self, unit: usize) -> Span<Simulated> {
+        let mut builder = BatchBuilder::new(Vec::new(), SMALL_BYTES as usize);
+        builder.try_push(None, &[], b"message").expect("fits");
+        let frame = builder.seal(SealFields::default());
+        let header = BatchHeader::parse(&frame, SMALL_BYTES).expect("sealed");
+        let space = self.log.reserve(unit as u32, frame.len() as u32);
+        let mut space = space.expect("its extent has room");
+        space.reservation.write(0, &frame);
+        let meter = Profile::new(&crate::profile::SCHEMA).recorder();
+        let base = self.log.append(space, header, WallNs(0), &meter);
+        let at = (unit as u32, base.expect("the topic is there"), Share::All);
+        match self
+            .log
+            .read(at, 1, &mut 0, || unreachable!("of one broker"))
+        {
+            Read::Batches { span, .. } => span,
+            _ => panic!("it is stored"),
+        }
     }
 
     /// Where the large batch lies, if there is a block for it.
@@ -124,6 +149,20 @@ fn memory_that_a_reader_gives_back_makes_a_block() {
     world.end(5);
     assert!(world.knows());
     world.end(2);
+    assert!(!world.knows());
+    assert_eq!(world.place_large(), Ok(0));
+}
+
+#[test]
+fn a_block_of_which_something_is_lent_is_not_cleared_in_vain() {
+    let mut world = World::new(&[4, 8, 12]);
+    let span = world.store(2);
+    let loan = span.lend().expect("little is lent");
+    drop(span);
+    assert_eq!(world.place_large(), Err(AdmitError::Full));
+    assert!(world.knows());
+    assert_eq!(world.log.evictions(), 0, "nothing went for nothing");
+    drop(loan);
     assert!(!world.knows());
     assert_eq!(world.place_large(), Ok(0));
 }
