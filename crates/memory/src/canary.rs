@@ -126,6 +126,18 @@ canaries! {
     UnlookedLives,
     /// Giving up a batch that hardly comes while others wait for what it holds.
     SlowGivenUp,
+    /// The fence behind bytes in the ring of a stream by shared memory.
+    StreamBytesFence,
+    /// The check of what a peer by shared memory says that it consumed.
+    StreamCounter,
+    /// Keeping what was named to a peer until it consumed that.
+    StreamKept,
+    /// The look whether what was named is withdrawn, after it was copied.
+    StreamWithdrawn,
+    /// The ring of a doorbell.
+    StreamRing,
+    /// The invalidation before a look whether a peer sleeps.
+    StreamSleepInvalidate,
 }
 
 #[cfg(feature = "canary")]

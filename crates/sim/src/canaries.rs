@@ -34,6 +34,11 @@ pub const QUICK: &[Canary] = &[
     Canary::SessionSecret,
     Canary::FrameChecksum,
     Canary::WatchedSilence,
+    Canary::StreamBytesFence,
+    Canary::StreamKept,
+    Canary::StreamWithdrawn,
+    Canary::StreamRing,
+    Canary::StreamSleepInvalidate,
 ];
 
 /// The first of so many seeds that notices.

@@ -12,8 +12,8 @@
 //! Reading order: [`mod@run`] (one seed), [`plan`] (what a seed does), [`world`] (the loop, its faults and its
 //! end), [`host`] and [`candidate_host`] (brokers and candidates, and their memory), [`network`], [`actor`] (the
 //! clients), then what finds the bugs: [`oracle`] (what is known) and [`check`] (the invariants). [`canaries`]
-//! breaks rules on purpose, to see that they do. [`protocol`] is a second, smaller world: the protocol of ordering
-//! alone.
+//! breaks rules on purpose, to see that they do. Two smaller worlds are beside it: [`protocol`], the protocol of ordering
+//! alone, and [`streams`], streams by shared memory.
 #![forbid(unsafe_code)]
 
 pub mod actor;
@@ -33,6 +33,7 @@ pub mod random;
 pub mod report;
 pub mod run;
 pub mod search;
+pub mod streams;
 pub mod trace;
 pub mod violation;
 pub mod world;

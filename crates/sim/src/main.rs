@@ -19,7 +19,7 @@ use progress::Progress;
 /// Seeds to run.
 const SEEDS: u64 = 100;
 
-/// Simulates a whole cluster, and its protocol alone, from seeds; every run is repeatable.
+/// Simulates a whole cluster, its protocol alone, and streams by shared memory, from seeds; every run is repeatable.
 #[derive(Parser)]
 #[command(name = "embar-sim", bin_name = "cargo xtask sim", version)]
 struct Arguments {
@@ -55,6 +55,8 @@ enum Only {
     Cluster,
     /// The protocol of ordering
     Protocol,
+    /// Streams by shared memory
+    Streams,
 }
 
 impl Arguments {
@@ -63,6 +65,7 @@ impl Arguments {
             None => &Part::ALL,
             Some(Only::Cluster) => &[Part::Cluster],
             Some(Only::Protocol) => &[Part::Protocol],
+            Some(Only::Streams) => &[Part::Streams],
         }
     }
 

@@ -1,8 +1,8 @@
-//! What to run: a seed, and in which of its two worlds.
+//! What to run: a seed, and in which of its worlds.
 
 use embar_memory::canary::Canary;
 
-/// Which of the two worlds of a seed.
+/// Which of the worlds of a seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// The whole cluster, with its clients.
@@ -10,17 +10,20 @@ pub enum Part {
     Cluster,
     /// The protocol of ordering alone.
     Protocol,
+    /// Streams by shared memory alone.
+    Streams,
 }
 
 impl Part {
-    /// All that a seed is run in; the quick one first.
-    pub const ALL: [Self; 2] = [Self::Protocol, Self::Cluster];
+    /// All that a seed is run in; the quick ones first.
+    pub const ALL: [Self; 3] = [Self::Streams, Self::Protocol, Self::Cluster];
 
     /// As the command line calls it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
             Self::Protocol => "protocol",
+            Self::Streams => "streams",
         }
     }
 }

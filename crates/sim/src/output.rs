@@ -63,7 +63,7 @@ pub fn sums(out: &mut impl Write, sums: &Sums) -> io::Result<()> {
     for (part, counts) in [
         ("cluster", counted),
         damaged,
-        ("protocol", list(&sums.seen)),
+        ("protocol, streams", list(&sums.seen)),
     ] {
         if !counts.is_empty() {
             writeln!(out, "{part}")?;

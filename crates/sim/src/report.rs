@@ -12,7 +12,7 @@ pub struct Report {
     pub hash: u64,
     /// What the run of a cluster went through.
     pub figures: Figures,
-    /// What the run of a protocol went through.
+    /// What the run of a smaller world went through.
     pub seen: BTreeMap<&'static str, u64>,
     /// What memory of a cluster was damaged.
     pub damaged: Damaged,

@@ -6,13 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::options::{Options, Part};
 use crate::report::Report;
 use crate::violation::Violation;
-use crate::{protocol, world};
+use crate::{protocol, streams, world};
 
 /// Runs a seed.
 pub fn run(options: Options) -> Report {
     match options.part {
         Part::Cluster => cluster(options),
         Part::Protocol => protocol::run(options),
+        Part::Streams => streams::run(options),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::options::{Options, Part};
 use crate::protocol;
 use crate::report::Report;
 use crate::run::run;
+use crate::streams;
 use crate::violation::Violation;
 
 /// Turns happen in the middle of turns.
@@ -62,7 +63,7 @@ pub struct Sums {
     pub figures: Figures,
     /// What memory of clusters was damaged.
     pub damaged: Damaged,
-    /// In protocols.
+    /// In the smaller worlds.
     pub seen: BTreeMap<&'static str, u64>,
 }
 
@@ -142,9 +143,15 @@ impl Search {
             let never = |it: &&str| !sums.damaged.contains_key(it);
             missing.extend(tables.map(|table| table.name()).filter(never));
         }
-        if self.parts.contains(&Part::Protocol) {
-            let never = |what: &&&str| !sums.seen.contains_key(**what);
-            missing.extend(protocol::EXPECTED.iter().filter(never));
+        let expected = [
+            (Part::Protocol, protocol::EXPECTED),
+            (Part::Streams, streams::EXPECTED),
+        ];
+        for (part, expected) in expected {
+            if self.parts.contains(&part) {
+                let never = |what: &&&str| !sums.seen.contains_key(**what);
+                missing.extend(expected.iter().filter(never));
+            }
         }
         missing
     }

@@ -1,7 +1,7 @@
 //! A short run of seeds, and proof that they get into the states that matter.
 
 use embar_sim::search::{Search, Sums};
-use embar_sim::{Part, protocol};
+use embar_sim::{Part, protocol, streams};
 
 const STEPS: u64 = 2000;
 
@@ -42,11 +42,17 @@ fn no_rule_is_broken_in_a_cluster() {
 
 #[test]
 fn there_is_one_order_whoever_sequences() {
-    let seen = sweep(&[Part::Protocol], 120).seen;
-    for what in protocol::EXPECTED {
-        assert!(
-            seen.get(what).is_some_and(|count| *count > 0),
-            "{what}: {seen:?}"
-        );
+    all_happened(&sweep(&[Part::Protocol], 120), protocol::EXPECTED);
+}
+
+#[test]
+fn streams_by_shared_memory_bring_what_was_sent_whoever_leaves_or_lies() {
+    all_happened(&sweep(&[Part::Streams], 300), streams::EXPECTED);
+}
+
+fn all_happened(sums: &Sums, expected: &[&str]) {
+    for what in expected {
+        let count = sums.seen.get(what).copied().unwrap_or_default();
+        assert!(count > 0, "{what}: {:?}", sums.seen);
     }
 }

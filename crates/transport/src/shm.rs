@@ -34,5 +34,13 @@ pub use layout::MEMORIES_MAX;
 pub use sender::{WINDOW_BYTES, WINDOW_REFERENCES};
 pub use stream::{Shm, ShmOptions};
 
+/// The cores of both sides, on any memory: for who simulates them.
+pub mod cores {
+    pub use super::layout::Sizes;
+    pub use super::nap::{Nap, settle};
+    pub use super::receiver::{Receiver, Taken};
+    pub use super::sender::Sender;
+}
+
 pub(crate) use nap::settle;
 pub(crate) use stream::HEAR_BYTES;

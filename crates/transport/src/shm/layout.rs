@@ -36,7 +36,7 @@ pub const MEMORIES_MAX: usize = 4;
 
 /// How much an outbox holds. The limits keep a stranger's numbers harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     /// Records, a power of two.
     pub records: u32,
     /// Bytes of the ring of bytes, a power of two.

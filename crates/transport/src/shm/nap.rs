@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use super::layout::{ASLEEP_AT, LINE_BYTES, WANTED_AT};
 use super::sync::{Ordering, fence};
@@ -19,13 +20,14 @@ pub(crate) const ROOM: u64 = 2;
 const NAP_SHIFT: u32 = 2;
 
 /// This side's right to say that it sleeps.
-pub(crate) struct Nap<O: Memory> {
+pub struct Nap<O: Memory> {
     own: Arc<O>,
     naps: u64,
     asleep: bool,
 }
 
 impl<O: Memory> Nap<O> {
+    /// Of an outbox whose side is awake.
     pub fn new(own: Arc<O>) -> Self {
         Self {
             own,
@@ -64,7 +66,7 @@ impl<O: Memory> Nap<O> {
 
 /// Between saying that one sleeps, in however many outboxes, and looking once more. Partner: the fence in
 /// [`Bell::must_ring`].
-pub(crate) fn settle() {
+pub fn settle() {
     fence(Ordering::SeqCst);
 }
 
@@ -82,7 +84,9 @@ impl Bell {
     pub fn must_ring(&mut self, peer: &impl Memory, reason: u64, number: u64) -> bool {
         // Partner: `settle`.
         fence(Ordering::SeqCst);
-        peer.invalidate(ASLEEP_AT, LINE_BYTES);
+        if !injected(Canary::StreamSleepInvalidate) {
+            peer.invalidate(ASLEEP_AT, LINE_BYTES);
+        }
         let word = peer.load(ASLEEP_AT);
         if word & reason == 0 || word >> NAP_SHIFT == self.rung {
             return false;
@@ -91,6 +95,6 @@ impl Bell {
             return false;
         }
         self.rung = word >> NAP_SHIFT;
-        true
+        !injected(Canary::StreamRing)
     }
 }
