@@ -4,6 +4,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use embar_broker::{BrokerConfig, Cluster, ReceivePath};
 use embar_wire::control::StartAt;
@@ -160,8 +161,14 @@ fn a_gap_of_order_5_throws_nothing_away_when_it_closes() {
 
 #[test]
 fn announced_batches_evict_nothing_and_hold_nobody_back() {
+    // However slow this machine is, nobody is refused for coming slowly.
+    let patience = Duration::from_secs(300);
     let cluster = small()
-        .config(BrokerConfig::default())
+        .config(BrokerConfig {
+            frame_timeout: patience,
+            backpressure_timeout: patience,
+            ..BrokerConfig::default()
+        })
         .start()
         .expect("a small cluster starts");
     create_topic(&cluster, "t", 0);
