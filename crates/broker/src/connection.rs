@@ -1,10 +1,14 @@
 //! The state of one connection of a network thread, and what it sends.
 
 mod ack_queue;
+mod check;
+
+use std::sync::Arc;
 
 pub(crate) use ack_queue::AckQueue;
+pub(crate) use check::SharedCheck;
 
-use embar_frame::{CHECKSUM_BYTES, Crc, FRAME_HEADER_BYTES, Now};
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
 use embar_memory::Memory;
 use embar_session::{CloseReason, SendError, SessionCore};
 use embar_transport::{Body, Peer as Origin, Token};
@@ -44,7 +48,7 @@ pub(crate) struct IncomingBatch {
     pub looked: Now,
     /// ...and how many of its bytes were there then.
     pub had: usize,
-    /// Bytes of the batch that are there, counted from its start. The connection's `crc` covers them.
+    /// Bytes of the batch that are there, counted from its start. The connection's `check` has seen them.
     pub checked: usize,
     /// The reactor was asked to give its buffer back.
     pub recalled: bool,
@@ -173,7 +177,7 @@ pub(crate) struct Connection<M: Memory> {
     pub core: SessionCore<LogProtocol, M>,
     pub input: Input,
     /// Of the payload that is being received.
-    pub crc: Crc,
+    pub check: Arc<SharedCheck>,
     /// Acknowledgements of its batches.
     pub acks: AckQueue,
     /// This round sends its acknowledgements.
@@ -207,7 +211,7 @@ impl<M: Memory> Connection<M> {
             peer: Peer::Client,
             core,
             input: Input::Frames,
-            crc: Crc::new(),
+            check: Arc::default(),
             acks: AckQueue::default(),
             is_ack_due: false,
             pending: None,

@@ -65,6 +65,70 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies `turns` times 64 bytes to `to`, past the caches, and to `also`, through them. Each byte of `from` is read once, so
+/// both get the same bytes, whoever writes `from` meanwhile. A store fence must follow before others learn of `to`.
+///
+/// # Safety
+///
+/// As [`copy`], for both `to` and `also`, which are private and do not overlap; `to` is a multiple of 16.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, also: *mut u8, turns: usize) {
+    use std::arch::asm;
+
+    if turns == 0 {
+        return;
+    }
+    // SAFETY: the caller vouches for all three ranges and for the alignment that streaming stores need. Every x86-64
+    // processor has these instructions.
+    unsafe {
+        asm!(
+            "2:",
+            "movdqu {a}, [{from}]",
+            "movdqu {b}, [{from} + 16]",
+            "movdqu {c}, [{from} + 32]",
+            "movdqu {d}, [{from} + 48]",
+            "movntdq [{to}], {a}",
+            "movntdq [{to} + 16], {b}",
+            "movntdq [{to} + 32], {c}",
+            "movntdq [{to} + 48], {d}",
+            "movdqu [{also}], {a}",
+            "movdqu [{also} + 16], {b}",
+            "movdqu [{also} + 32], {c}",
+            "movdqu [{also} + 48], {d}",
+            "add {from}, 64",
+            "add {to}, 64",
+            "add {also}, 64",
+            "dec {turns}",
+            "jnz 2b",
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            also = inout(reg) also => _,
+            turns = inout(reg) turns => _,
+            options(nostack),
+        );
+    }
+}
+
+/// As on x86-64, through the caches.
+///
+/// # Safety
+///
+/// As on x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, also: *mut u8, turns: usize) {
+    // SAFETY: the caller vouches for the ranges. Only the first copy reads what others write.
+    unsafe {
+        copy(from, also, turns * 64);
+        to.copy_from_nonoverlapping(also, turns * 64);
+    }
+}
+
 /// As on x86-64.
 ///
 /// # Safety

@@ -11,6 +11,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::copy::copy;
 use crate::memory::{check_range, check_word};
+use crate::streaming::copy_shared_seen;
 
 /// Bytes of a page: the unit in which files are sized and mapped.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -109,6 +110,14 @@ impl Mapping {
         // SAFETY: in bounds by the check; `into` is borrowed exclusively, and is no part of a mapping that only opaque
         // copies reach.
         unsafe { copy(self.pointer(at), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// As [`Mapping::copy_out`], past the caches; `see` is shown what was copied, part by part.
+    #[inline]
+    pub fn copy_out_seen(&self, at: u64, into: &mut [u8], see: &mut dyn FnMut(&[u8])) {
+        check_range(at, into.len() as u64, self.len);
+        // SAFETY: as in `copy_out`.
+        unsafe { copy_shared_seen(self.pointer(at), into, see) }
     }
 
     /// Copies bytes in while others may be reading them. The mapping is writable.

@@ -4,6 +4,9 @@
 use crate::damage::Damage;
 use crate::file_id::FileId;
 
+/// Bytes that are copied before they are shown: they fit into a first-level cache.
+const SEEN_BYTES: usize = 8 << 10;
+
 /// One host's view of one shared file of bytes.
 ///
 /// Offsets count bytes from the start of the file. Words are 64 bits, little-endian, 8-aligned.
@@ -39,6 +42,15 @@ pub trait Memory: Send + Sync + 'static {
     ///
     /// `at` is 8-aligned; the length may be any.
     fn read(&self, at: u64, into: &mut [u8]);
+
+    /// As [`Memory::read`], for bytes that this processor does not read soon again: `see` is shown all that was copied, in
+    /// parts, one after the other, while they are in its cache. What it is shown is what is in `into`, whatever others write.
+    fn read_seen(&self, at: u64, into: &mut [u8], see: &mut dyn FnMut(&[u8])) {
+        for (at, part) in (at..).step_by(SEEN_BYTES).zip(into.chunks_mut(SEEN_BYTES)) {
+            self.read(at, part);
+            see(part);
+        }
+    }
 
     /// Copies bytes in, word by word and unordered.
     ///

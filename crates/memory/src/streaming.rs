@@ -7,6 +7,8 @@
 
 use std::mem::MaybeUninit;
 
+use crate::copy::{copy, copy_past_caches};
+
 /// Bytes of one part: with what is copied, it fits into a first-level cache.
 const PART_BYTES: usize = 8 << 10;
 /// Bytes that one turn of the loop moves.
@@ -59,6 +61,46 @@ pub fn copy_seen(from: &[u8], into: &mut [u8], mut see: impl FnMut(&[u8])) {
             stream::<true>(from.as_ptr(), into.as_mut_ptr(), seen, from.len());
             std::slice::from_raw_parts(seen, from.len())
         };
+        see(copied);
+    }
+}
+
+/// As [`copy_seen`], of bytes that others may write meanwhile: what `see` is shown is what is in `into`, whatever that is.
+///
+/// # Safety
+///
+/// As many bytes as `into` has can be read at `from`. None of them is in `into`, or reached in another way than by atomics, by
+/// copies of this kind, or by other mappings.
+pub(crate) unsafe fn copy_shared_seen(
+    from: *const u8,
+    into: &mut [u8],
+    see: &mut dyn FnMut(&[u8]),
+) {
+    let _finish = Finish;
+    let lead = into.as_ptr().align_offset(STORE_BYTES).min(into.len());
+    let (first, rest) = into.split_at_mut(lead);
+    if lead > 0 {
+        // SAFETY: the caller vouches for `from`; `first` is exclusive.
+        unsafe { copy(from, first.as_mut_ptr(), lead) };
+        see(first);
+    }
+    let mut part = Part(MaybeUninit::uninit());
+    let seen = part.0.as_mut_ptr().cast::<u8>();
+    for (at, into) in (lead..)
+        .step_by(PART_BYTES)
+        .zip(rest.chunks_mut(PART_BYTES))
+    {
+        let turns = into.len() / TURN_BYTES;
+        let done = turns * TURN_BYTES;
+        // SAFETY: the caller vouches for `from`, of which this is the part for `into`. That is exclusive and aligned, because
+        // the first bytes were cut off so. A part has room for as many. After both copies it is initialised as far as `into` is long.
+        let copied = unsafe {
+            let from = from.add(at);
+            copy_past_caches(from, into.as_mut_ptr(), seen, turns);
+            copy(from.add(done), seen.add(done), into.len() - done);
+            std::slice::from_raw_parts(seen, into.len())
+        };
+        into[done..].copy_from_slice(&copied[done..]);
         see(copied);
     }
 }
@@ -197,6 +239,16 @@ mod tests {
                     seen.extend_from_slice(part);
                 });
                 assert_eq!((&again, &seen[..]), (&into, &from[3..]));
+                let (mut shared, mut seen) = (vec![0; place + len + 8], Vec::new());
+                // SAFETY: `from` is private, and has so many bytes behind its third.
+                unsafe {
+                    copy_shared_seen(
+                        from[3..].as_ptr(),
+                        &mut shared[place..place + len],
+                        &mut |part| seen.extend_from_slice(part),
+                    );
+                }
+                assert_eq!((&shared, &seen[..]), (&into, &from[3..]));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use embar_memory::{Memory, Sealed, SealedError, SealedView};
 use rustix::fs::{
@@ -186,4 +187,39 @@ fn a_copy_beside_a_writer_has_nothing_but_what_was_stored() {
             assert!(into.iter().all(|it| matches!(it, 0 | 0xAA | 0x55)));
         }
     });
+}
+
+#[test]
+fn what_is_seen_of_bytes_that_change_is_what_was_copied() {
+    let owner = Sealed::new(16 * BYTES).unwrap();
+    let fd = std::os::fd::AsFd::as_fd(&owner.handle()).try_clone_to_owned();
+    let view = SealedView::map(fd.unwrap(), 16 * BYTES).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut value = 0;
+            while !done.load(Ordering::Relaxed) {
+                for at in (0..16 * BYTES).step_by(8) {
+                    owner.store(at, value);
+                    value += 1;
+                }
+            }
+        });
+        // Also when this panics: the other thread would go on for ever.
+        let _done = OnDrop(|| done.store(true, Ordering::Relaxed));
+        for round in 0..200 {
+            let (at, len) = (round % 70, 100_000 + round as usize);
+            let (mut into, mut seen) = (vec![0; len], Vec::new());
+            view.read_seen(at, &mut into, &mut |part| seen.extend_from_slice(part));
+            assert!(into == seen, "round {round}");
+        }
+    });
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
 }

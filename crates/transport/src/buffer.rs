@@ -25,6 +25,12 @@ pub enum Store<M: Memory = Mapped> {
     Ring(RecvSpace),
 }
 
+/// Sees bytes as they are received, in their order, while they are in a cache.
+pub trait Witness: Send + Sync {
+    /// The next bytes came.
+    fn see(&self, bytes: &[u8]);
+}
+
 /// A range of memory to receive into, and how much of it is filled. It may have a second part,
 /// [`RecvBuf::then`], for what arrives with the last bytes of the first.
 ///
@@ -37,6 +43,8 @@ pub struct RecvBuf<M: Memory = Mapped> {
     then: Option<RecvSpace>,
     overflow: usize,
     wanted: usize,
+    witness: Option<Arc<dyn Witness>>,
+    seen: usize,
 }
 
 impl<M: Memory> RecvBuf<M> {
@@ -85,6 +93,28 @@ impl<M: Memory> RecvBuf<M> {
         self.wanted.min(self.remaining())
     }
 
+    /// Lets a reactor that copies by itself show `witness` what it copies into the range, and copy that past the caches. Others
+    /// take no notice. Who submits the buffer again shows the witness what it [has not seen](Self::seen) before.
+    pub fn witnessed(mut self, witness: Arc<dyn Witness>) -> Self {
+        self.witness = Some(witness);
+        self
+    }
+
+    /// As far into the store the witness has seen all that this reactor filled; the start of the range if it saw nothing.
+    pub fn seen(&self) -> usize {
+        self.seen
+    }
+
+    /// Who is to see what is filled.
+    pub(crate) fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.witness.clone()
+    }
+
+    /// The witness saw all that is filled by now.
+    pub(crate) fn has_been_seen(&mut self) {
+        self.seen = self.cursor;
+    }
+
     fn new(store: Store<M>, len: usize, range: Range<usize>) -> Self {
         assert!(
             range.start <= range.end && range.end <= len,
@@ -98,6 +128,8 @@ impl<M: Memory> RecvBuf<M> {
             then: None,
             overflow: 0,
             wanted: 0,
+            witness: None,
+            seen: range.start,
         }
     }
 

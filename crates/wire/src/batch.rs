@@ -221,6 +221,12 @@ impl BatchHeader {
         }
     }
 
+    /// Gives the header the checksum of its payload, as who copied that found it. The header's own is renewed.
+    pub fn sum(&mut self, payload_crc: u32) {
+        self.payload_crc = payload_crc.into();
+        self.header_crc = self.compute_crc().into();
+    }
+
     /// What the broker adds when it appends the batch: the offset of its first message and the
     /// time. The header's checksum is renewed.
     pub fn stamp(&mut self, base_offset: u64, append_time: WallNs) {

@@ -33,7 +33,7 @@ impl Lengths {
     }
 
     #[inline]
-    fn parse(bytes: &[u8; MESSAGE_HEADER_BYTES]) -> Self {
+    pub(crate) fn parse(bytes: &[u8; MESSAGE_HEADER_BYTES]) -> Self {
         let word = u64::from_le_bytes(*bytes);
         let key = (word >> 32) as u16;
         Self {
@@ -45,12 +45,15 @@ impl Lengths {
 
     /// Bytes of the record with its padding; 64 bits, because the fields alone may exceed 32.
     #[inline]
-    fn padded(self) -> u64 {
-        let bytes = MESSAGE_HEADER_BYTES as u64
-            + u64::from(self.headers)
-            + u64::from(self.key.unwrap_or(0))
-            + u64::from(self.value);
+    pub(crate) fn padded(self) -> u64 {
+        let bytes = MESSAGE_HEADER_BYTES as u64 + self.content();
         bytes.next_multiple_of(MESSAGE_ALIGN_BYTES as u64)
+    }
+
+    /// Bytes of headers, key and value.
+    #[inline]
+    pub(crate) fn content(self) -> u64 {
+        u64::from(self.headers) + u64::from(self.key.unwrap_or(0)) + u64::from(self.value)
     }
 }
 

@@ -1,21 +1,22 @@
 //! Batches from publishers: header, space, payload, check, append, acknowledgement.
 
 use std::io;
+use std::sync::Arc;
 
-use embar_frame::Crc;
 use embar_memory::Memory;
-use embar_transport::{RecvBuf, Store};
+use embar_transport::{RecvBuf, Store, Witness};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::error::DecodeError;
 use embar_wire::limits::BATCH_HEADER_BYTES;
-use embar_wire::message::Messages;
 
 use super::refusals::{LEAVES, batch_refused};
 use super::state::ShardState;
 use super::{Action, RECV_RING_BYTES, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Connection, Destination, IncomingBatch, Input, Peer, Session};
+use crate::connection::{
+    Connection, Destination, IncomingBatch, Input, Peer, Session, SharedCheck,
+};
 use crate::log::{AdmitError, Admitted, BatchSpace, Submitter};
 use crate::profile::{Counter, Stage};
 use crate::receive_path::ReceivePath;
@@ -120,7 +121,7 @@ impl<M: Memory> ShardState<M> {
         };
         connection.input = Input::Frames;
         let start = self.meter.start();
-        let store = take_early(connection, store);
+        let store = take_early(connection, &header, store);
         self.meter.stop(Stage::VerifyPayload as usize, start);
         connection.core.set_read_ahead(read_ahead(&batch));
         if batch.is_whole() {
@@ -129,7 +130,10 @@ impl<M: Memory> ShardState<M> {
         let wanted = if unseen { WANTED_BYTES } else { 0 };
         let buf = match store {
             Store::Reserved(reservation) => {
-                RecvBuf::reserved(reservation, came..len as usize).wanting(wanted)
+                // A reactor that copies by itself does so past the caches, and nobody reads this again soon.
+                RecvBuf::reserved(reservation, came..len as usize)
+                    .wanting(wanted)
+                    .witnessed(Arc::<SharedCheck>::clone(&connection.check))
             }
             Store::Heap(bytes) => {
                 let all = bytes.len();
@@ -181,8 +185,8 @@ impl<M: Memory> ShardState<M> {
         }
         let filled = buf.filled().end;
         let start = self.meter.start();
-        let crc = &mut connection.crc;
-        buf.with_filled(batch.checked..filled, |bytes| crc.update(bytes));
+        let unseen = batch.checked.max(buf.seen());
+        buf.with_filled(unseen..filled, |bytes| connection.check.see(bytes));
         self.meter.stop(Stage::VerifyPayload as usize, start);
         core.body_received(filled - batch.checked, at.now);
         batch.checked = filled;
@@ -226,11 +230,12 @@ impl<M: Memory> ShardState<M> {
     ) {
         let start = self.meter.start();
         let checked = match &store {
-            Store::Reserved(reservation) => {
-                let all = BATCH_HEADER_BYTES..reservation.len();
-                reservation.with_bytes(all, |bytes| check(connection, &batch.header, bytes))
-            }
-            Store::Heap(bytes) => check(connection, &batch.header, &bytes[BATCH_HEADER_BYTES..]),
+            Store::Reserved(reservation) => check(connection, &batch.header, |see| {
+                reservation.with_bytes(BATCH_HEADER_BYTES..reservation.len(), see);
+            }),
+            Store::Heap(bytes) => check(connection, &batch.header, |see| {
+                see(&bytes[BATCH_HEADER_BYTES..]);
+            }),
             Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
         };
         self.meter.stop(Stage::VerifyPayload as usize, start);
@@ -364,11 +369,15 @@ fn read_ahead(batch: &IncomingBatch) -> usize {
 }
 
 /// Puts what came with a batch's header where its payload goes, and adds it to the checksum while it is in the cache.
-fn take_early<M: Memory>(connection: &mut Connection<M>, mut store: Store<M>) -> Store<M> {
-    connection.crc = Crc::new();
+fn take_early<M: Memory>(
+    connection: &mut Connection<M>,
+    header: &BatchHeader,
+    mut store: Store<M>,
+) -> Store<M> {
+    connection.check.begin(header);
     let mut at = BATCH_HEADER_BYTES;
     for part in connection.core.early().chunks(COPIED_AT_ONCE_BYTES) {
-        connection.crc.update(part);
+        connection.check.see(part);
         let end = at + part.len();
         match &mut store {
             Store::Reserved(reservation) => reservation.write(at, part),
@@ -381,35 +390,28 @@ fn take_early<M: Memory>(connection: &mut Connection<M>, mut store: Store<M>) ->
 }
 
 /// Checks a batch's checksum, the length of each message, and the topic's limit, so that the log holds nothing
-/// that a subscriber cannot read.
+/// that a subscriber cannot read. `payload` shows what came once more, if that is needed.
 fn check<M: Memory>(
     connection: &Connection<M>,
     header: &BatchHeader,
-    payload: &[u8],
+    payload: impl FnOnce(&mut dyn FnMut(&[u8])),
 ) -> Result<(), ErrorReply> {
-    let damaged = |error: DecodeError| {
+    let longest = connection.check.end(header, payload).map_err(|error| {
         let (sequence, producer) = (header.sequence(), header.producer());
         let what = format!("batch {sequence} of producer {producer:#x} is damaged: {error}");
         ErrorReply::new(error.code(), what)
-    };
-    let crc = connection.crc.value();
-    header
-        .check_payload_crc(crc)
-        .map_err(|e| damaged(e.into()))?;
+    })?;
     let limit = match connection.peer {
         Peer::Publisher {
             max_message_bytes, ..
         } => max_message_bytes as usize,
         _ => 0,
     };
-    for message in Messages::new(payload, header.message_count()) {
-        let bytes = message.map_err(|e| damaged(e.into()))?.content_len();
-        if bytes > limit {
-            let what = format!(
-                "a message of {bytes} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size"
-            );
-            return Err(ErrorReply::new(ErrorCode::TooLarge, what));
-        }
+    if longest > limit {
+        let what = format!(
+            "a message of {longest} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size"
+        );
+        return Err(ErrorReply::new(ErrorCode::TooLarge, what));
     }
     Ok(())
 }

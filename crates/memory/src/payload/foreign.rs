@@ -79,6 +79,30 @@ impl<M: Memory> Foreign<M> {
             self.memory.read(at + lead.len() as u64, rest);
         }
     }
+
+    /// As [`Foreign::copy_to`]; `see` is shown what was copied: see [`Memory::read_seen`].
+    ///
+    /// # Panics
+    /// As [`Foreign::copy_to`].
+    pub fn copy_seen(&self, from: usize, into: &mut [u8], see: &mut dyn FnMut(&[u8])) {
+        let at = self.at + from as u64;
+        let lead = (at.next_multiple_of(8) - at) as usize;
+        let (lead, rest) = into.split_at_mut(lead.min(into.len()));
+        self.copy_to(from, lead);
+        if !lead.is_empty() {
+            see(lead);
+        }
+        let from = from + lead.len();
+        assert!(
+            rest.len() <= self.len - from,
+            "bytes {from}+{} of a range of {}",
+            rest.len(),
+            self.len
+        );
+        if !rest.is_empty() {
+            self.memory.read_seen(at + lead.len() as u64, rest, see);
+        }
+    }
 }
 
 impl Foreign<Mapped> {

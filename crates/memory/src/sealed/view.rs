@@ -212,6 +212,11 @@ impl Memory for SealedView {
         self.mapping.copy_out(at, into);
     }
 
+    #[inline]
+    fn read_seen(&self, at: u64, into: &mut [u8], see: &mut dyn FnMut(&[u8])) {
+        self.mapping.copy_out_seen(at, into, see);
+    }
+
     fn write(&self, _at: u64, _from: &[u8]) {
         panic!("only its owner writes sealed memory");
     }

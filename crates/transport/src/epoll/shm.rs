@@ -27,8 +27,9 @@ impl Connection {
         };
         let pending = self.recv.as_mut()?;
         let before = ticks();
+        let witness = pending.buf.witness();
         let (first, second) = pending.buf.spaces();
-        let result = shm.try_recv(first, second);
+        let result = shm.try_recv(first, second, witness.as_deref());
         if matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock) {
             return None;
         }
@@ -37,6 +38,9 @@ impl Connection {
         if let Ok(count) = result {
             counters.recv_bytes += count as u64;
             pending.buf.advance(count);
+            if witness.is_some() {
+                pending.buf.has_been_seen();
+            }
         }
         Some(self.recv.take()?.received(token, result))
     }

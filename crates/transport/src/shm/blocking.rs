@@ -36,7 +36,7 @@ impl Shm {
             };
         }
         self.repeat(true, self.socket().read_timeout()?, || {
-            self.try_recv(first, second)
+            self.try_recv(first, second, None)
         })
     }
 

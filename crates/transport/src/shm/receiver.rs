@@ -16,6 +16,7 @@ use super::layout::{
 };
 use super::nap::{Bell, ROOM};
 use super::sync::{Ordering, fence};
+use crate::buffer::Witness;
 
 /// What looking for bytes found.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,6 +96,18 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
     /// `InvalidData` if the peer broke a rule. `ConnectionAborted` if it withdrew what it had referred to. What was copied is
     /// to be thrown away then, and the connection to be closed.
     pub fn take(&mut self, into: &mut [u8]) -> io::Result<Taken> {
+        self.take_seen(into, None)
+    }
+
+    /// As [`Receiver::take`]; a witness sees what is copied, in parts, while it is in the cache, and the copy goes past that.
+    ///
+    /// # Errors
+    /// As [`Receiver::take`].
+    pub fn take_seen(
+        &mut self,
+        into: &mut [u8],
+        witness: Option<&dyn Witness>,
+    ) -> io::Result<Taken> {
         let mut filled = 0;
         while filled < into.len() && !self.ended {
             let Some((record, taken)) = self.front()? else {
@@ -107,7 +120,8 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
                 break;
             }
             let count = (record.len() - taken).min(into.len() - filled);
-            self.copy(&record, taken, &mut into[filled..filled + count])?;
+            let into = &mut into[filled..filled + count];
+            self.copy(&record, taken, into, witness)?;
             filled += count;
             if taken + count == record.len() {
                 self.front = None;
@@ -157,22 +171,36 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
     }
 
     /// Copies bytes of a record that was checked, behind the first `taken`.
-    fn copy(&mut self, record: &Record, taken: usize, into: &mut [u8]) -> io::Result<()> {
+    fn copy(
+        &mut self,
+        record: &Record,
+        taken: usize,
+        into: &mut [u8],
+        witness: Option<&dyn Witness>,
+    ) -> io::Result<()> {
         let behind = taken as u64;
         match *record {
             Record::Inline { bytes, .. } => {
                 into.copy_from_slice(&bytes[taken..taken + into.len()]);
+                if let Some(witness) = witness {
+                    witness.see(into);
+                }
             }
             Record::Bytes { at, .. } => {
                 let at = self.sizes.bytes_at() + u64::from(at) + behind;
-                copy_out(&self.peer, at, into)?;
+                copy_out(&self.peer, at, into, witness)?;
             }
             Record::Reference { memory, at, .. } => match self.lent_as(memory) {
                 Some(lent) => {
-                    copy_out(lent, at + behind, into)?;
+                    copy_out(lent, at + behind, into, witness)?;
                     self.borrowed = true;
                 }
-                None => copy_out(&self.memories[usize::from(memory)], at + behind, into)?,
+                None => copy_out(
+                    &self.memories[usize::from(memory)],
+                    at + behind,
+                    into,
+                    witness,
+                )?,
             },
             Record::End => {}
         }
@@ -211,10 +239,18 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
 }
 
 /// Copies bytes that may change meanwhile.
-fn copy_out<M: Memory>(memory: &Arc<M>, at: u64, into: &mut [u8]) -> io::Result<()> {
+fn copy_out<M: Memory>(
+    memory: &Arc<M>,
+    at: u64,
+    into: &mut [u8],
+    witness: Option<&dyn Witness>,
+) -> io::Result<()> {
     let bytes = Foreign::over(memory, at, into.len());
     let bytes = bytes.ok_or_else(|| violation("bytes are not where a record says"))?;
     bytes.invalidate();
-    bytes.copy_to(0, into);
+    match witness {
+        Some(witness) => bytes.copy_seen(0, into, &mut |part| witness.see(part)),
+        None => bytes.copy_to(0, into),
+    }
     Ok(())
 }

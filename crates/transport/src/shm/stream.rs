@@ -18,7 +18,7 @@ use super::nap::{Nap, settle};
 use super::receiver::{Receiver, Taken};
 use super::sender::{Sender, WINDOW_BYTES, WINDOW_REFERENCES};
 use crate::SendBuf;
-use crate::buffer::{Named, Step};
+use crate::buffer::{Named, Step, Witness};
 
 mod greeting;
 
@@ -188,13 +188,18 @@ impl Shm {
         self.link.get().is_some()
     }
 
-    /// Receives into `first`, then `second`, what is there: 0 at the end of the stream.
+    /// Receives into `first`, then `second`, what is there: 0 at the end of the stream. What it copies into `first` `witness` sees.
     ///
     /// # Errors
     /// `WouldBlock` if nothing is there. `InvalidData` if the peer broke a rule, `ConnectionAborted` if it withdrew what it had
     /// named, or left before what it lends was copied: then what is in the buffers is to be thrown away. `ConnectionReset` once if the peer left without having
     /// consumed everything.
-    pub(crate) fn try_recv(&self, first: &mut [u8], second: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn try_recv(
+        &self,
+        first: &mut [u8],
+        second: &mut [u8],
+        witness: Option<&dyn Witness>,
+    ) -> io::Result<usize> {
         // Before the look into memory: what it published before it left is seen then.
         let gone = self.is_gone();
         if !self.greet()? {
@@ -208,11 +213,11 @@ impl Shm {
         };
         let mut receiver = lock(&link.receiver);
         let most = first.len().min(RECV_BYTES_MAX);
-        let mut taken = self.take(&mut receiver, &mut first[..most])?;
+        let mut taken = self.take(&mut receiver, &mut first[..most], witness)?;
         if let Taken::Bytes(count) = taken
             && count == first.len()
             && !second.is_empty()
-            && let Taken::Bytes(more) = self.take(&mut receiver, second)?
+            && let Taken::Bytes(more) = self.take(&mut receiver, second, None)?
         {
             taken = Taken::Bytes(count + more);
         }
@@ -262,11 +267,16 @@ impl Shm {
     }
 
     /// Takes what is there and fits. The peer learns step by step what it may use again, and goes on meanwhile.
-    fn take(&self, receiver: &mut Incoming, into: &mut [u8]) -> io::Result<Taken> {
+    fn take(
+        &self,
+        receiver: &mut Incoming,
+        into: &mut [u8],
+        witness: Option<&dyn Witness>,
+    ) -> io::Result<Taken> {
         let mut filled = 0;
         loop {
             let end = into.len().min(filled + RECV_STEP_BYTES);
-            let taken = receiver.take(&mut into[filled..end])?;
+            let taken = receiver.take_seen(&mut into[filled..end], witness)?;
             if receiver.tell() {
                 self.ring();
             }

@@ -25,6 +25,7 @@ mod hostile;
 mod named;
 mod processes;
 mod sleeping;
+mod witnessed;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
