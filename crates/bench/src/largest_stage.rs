@@ -10,7 +10,7 @@ const MEANING: [(&str, &str); 15] = [
     ("ReserveBLogSpace", "finding room in the log"),
     (
         "DrainPayloadToBuffer",
-        "copying payload from connections into the log",
+        "copying payload from connections into the log, and, by shared memory, checking it",
     ),
     ("VerifyPayload", "checking the checksums of payload"),
     ("GetCXLBuffer", "finding room in the log for staged batches"),

@@ -228,6 +228,11 @@ impl<M: Memory> Connection<M> {
         self.core.is_over() && !matches!(self.input, Input::Payload(_))
     }
 
+    /// Whether the peer and this process read each other's memory.
+    pub fn shares_memory(&self) -> bool {
+        matches!(self.origin, Origin::Shm)
+    }
+
     /// Ends the session of a peer that said goodbye, once it has all answers.
     pub fn finish_if_done(&mut self, now: Now) {
         if self.said_goodbye && self.acks.is_empty() && self.pending.is_none() {

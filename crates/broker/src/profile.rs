@@ -12,9 +12,9 @@ pub enum Stage {
     /// Finding room in the log for the payload.
     ReserveBLogSpace,
     /// The kernel copying payload from the socket into the log, and the header of the batch that
-    /// follows, if it is there.
+    /// follows, if it is there. By shared memory this broker copies, and checks the payload in the same pass.
     DrainPayloadToBuffer,
-    /// Checking the payload's CRC-32C.
+    /// Checking the payload's CRC-32C and its messages' lengths, unless that was done as it was copied.
     VerifyPayload,
     /// Finding room in the log for a whole batch of staging memory.
     GetCxlBuffer,

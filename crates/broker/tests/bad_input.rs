@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_frame::{FrameHeader, write_checksum};
+use embar_wire::batch::{BatchFlags, SealFields};
+use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, CreateTopic, DescribeTopic, ErrorCode, ListTopics, Metadata};
 use embar_wire::frame::{FrameId, LogProtocol};
 use support::{Frame, Future, Peer, batch, create_topic, data, eventually, hello_of, start};
@@ -185,6 +187,25 @@ fn damaged_batches_are_refused_and_cost_no_offset() {
             other => panic!("byte {at}: {other:?}"),
         }
     }
+    witness.check();
+}
+
+#[test]
+fn a_batch_without_a_checksum_is_refused_on_a_socket() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let (mut peer, topic) = publisher(&cluster);
+    let mut builder = BatchBuilder::new(Vec::new(), 4096);
+    builder.try_push(None, &[], b"value").expect("fits");
+    let frame = builder.seal(SealFields {
+        topic,
+        flags: BatchFlags::UNSUMMED,
+        ..SealFields::default()
+    });
+    peer.send_bytes(&frame);
+    let error = peer.expect_refusal();
+    assert_eq!(error.code, ErrorCode::BadFrame);
+    assert!(error.message.contains("without a checksum"), "{error:?}");
     witness.check();
 }
 

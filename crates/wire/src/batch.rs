@@ -36,7 +36,11 @@ impl BatchFlags {
     /// The batch was sent again after a failure that left its fate open.
     pub const POSSIBLE_DUPLICATE: Self = Self(1 << 8);
 
-    const KNOWN: u16 = Self::POSSIBLE_DUPLICATE.0;
+    /// The publisher gave the payload no checksum: the broker computes it while it copies the payload out of memory that both
+    /// share. Only there may a batch have this flag, and no batch in a log has it.
+    pub const UNSUMMED: Self = Self(1 << 9);
+
+    const KNOWN: u16 = Self::POSSIBLE_DUPLICATE.0 | Self::UNSUMMED.0;
 
     /// Whether all flags of `other` are set.
     #[must_use]
@@ -119,12 +123,16 @@ impl BatchHeader {
     /// The header for a payload of `payload` padded bytes with `message_count` messages.
     pub(crate) fn new(fields: &SealFields, message_count: u32, payload: &[u8]) -> Self {
         let length = (BATCH_HEADER_BYTES - FRAME_HEADER_BYTES + payload.len()) as u32;
+        let payload_crc = match fields.flags.contains(BatchFlags::UNSUMMED) {
+            true => 0,
+            false => crc32c(payload),
+        };
         let mut header = Self {
             length: length.into(),
             id: (FrameId::Batch as u16).into(),
             frame_flags: U16::ZERO,
             header_crc: U32::ZERO,
-            payload_crc: crc32c(payload).into(),
+            payload_crc: payload_crc.into(),
             producer: fields.producer.into(),
             sequence: fields.sequence.into(),
             base_offset: U64::ZERO,
@@ -211,19 +219,26 @@ impl BatchHeader {
     /// As [`BatchHeader::check_payload`], for a checksum that was computed as the bytes arrived.
     ///
     /// # Errors
-    /// [`BatchError::PayloadChecksum`] if it is another.
+    /// [`BatchError::PayloadChecksum`] if it is another, or the batch [has none](BatchFlags::UNSUMMED).
     pub fn check_payload_crc(&self, computed: u32) -> Result<(), BatchError> {
         let found = self.payload_crc.get();
-        if found == computed {
+        if found == computed && self.is_summed() {
             Ok(())
         } else {
             Err(BatchError::PayloadChecksum { found, computed })
         }
     }
 
-    /// Gives the header the checksum of its payload, as who copied that found it. The header's own is renewed.
+    /// Whether it has the checksum of its payload.
+    #[must_use]
+    pub fn is_summed(&self) -> bool {
+        !self.flags().contains(BatchFlags::UNSUMMED)
+    }
+
+    /// Gives the header the checksum of its payload. Its own is renewed.
     pub fn sum(&mut self, payload_crc: u32) {
         self.payload_crc = payload_crc.into();
+        self.batch_flags = (self.flags().bits() & !BatchFlags::UNSUMMED.bits()).into();
         self.header_crc = self.compute_crc().into();
     }
 

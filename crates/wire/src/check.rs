@@ -7,6 +7,15 @@ use crate::error::DecodeError;
 use crate::limits::{LINE_BYTES, MESSAGE_HEADER_BYTES};
 use crate::message::{Lengths, MessageError, Messages};
 
+/// What was found of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// Its CRC-32C.
+    pub crc: u32,
+    /// Bytes of the longest message: headers, key and value.
+    pub longest: usize,
+}
+
 /// The checksum of a payload, and the lengths of its messages, as far as it has come.
 ///
 /// Each byte is looked at once, while whoever received it has it in a cache. Only headers of messages are not: they may
@@ -104,8 +113,8 @@ impl PayloadCheck {
     }
 
     /// Says whether the payload, all of which came, is what its publisher sealed, and that it holds the messages that its batch
-    /// says. Returns the length of the longest: headers, key and value. `payload` shows it once more to the closure that it is
-    /// given, if that is needed.
+    /// says. `payload` shows it once more to the closure that it is given, if that is needed. A batch without a checksum
+    /// [is not compared](BatchHeader::is_summed): whoever accepts such a one gives it what was found.
     ///
     /// # Errors
     /// What is wrong with it. [`BatchError::Truncated`] if less or more came than the batch says.
@@ -113,16 +122,20 @@ impl PayloadCheck {
         &self,
         header: &BatchHeader,
         payload: impl FnOnce(&mut dyn FnMut(&[u8])),
-    ) -> Result<usize, DecodeError> {
+    ) -> Result<Checked, DecodeError> {
         if !self.is_whole() {
             let (have, need) = (self.seen, self.len);
             return Err(BatchError::Truncated { have, need }.into());
         }
-        header.check_payload_crc(self.crc.value())?;
+        let crc = self.crc.value();
+        if header.is_summed() {
+            header.check_payload_crc(crc)?;
+        }
         if self.has_headers {
             let mut longest = Ok(0);
             payload(&mut |bytes| longest = longest_of(bytes, header.message_count()));
-            return Ok(longest?);
+            let longest = longest?;
+            return Ok(Checked { crc, longest });
         }
         if let Some(error) = self.error {
             return Err(error.into());
@@ -133,7 +146,8 @@ impl PayloadCheck {
             return Err(MessageError::Truncated { index, need, have }.into());
         }
         // A payload without a byte behind its last message showed no padding, and has none.
-        Ok(self.longest)
+        let longest = self.longest;
+        Ok(Checked { crc, longest })
     }
 }
 
@@ -148,7 +162,7 @@ fn longest_of(payload: &[u8], count: u32) -> Result<usize, MessageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::SealFields;
+    use crate::batch::{BatchFlags, SealFields};
     use crate::builder::BatchBuilder;
     use crate::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
     use crate::message::Header;
@@ -175,7 +189,9 @@ mod tests {
         let mut check = PayloadCheck::default();
         check.begin(header);
         payload.chunks(part).for_each(|part| check.see(part));
-        check.end(header, |see| see(payload))
+        let checked = check.end(header, |see| see(payload))?;
+        assert_eq!(checked.crc, embar_frame::crc32c(payload));
+        Ok(checked.longest)
     }
 
     /// What the whole payload says at once.
@@ -229,5 +245,28 @@ mod tests {
             DecodeError::Batch(BatchError::PayloadChecksum { .. })
         ));
         assert_eq!(checked(&header, payload, 9).unwrap(), 150);
+    }
+
+    #[test]
+    fn a_batch_without_a_checksum_is_looked_at_and_gets_one() {
+        let mut builder = BatchBuilder::new(Vec::new(), 1 << 20);
+        builder.try_push(None, &[], &[3; 100]).expect("fits");
+        let frame = builder.seal(SealFields {
+            flags: BatchFlags::UNSUMMED,
+            ..SealFields::default()
+        });
+        let mut header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("sealed");
+        let payload = &frame[BATCH_HEADER_BYTES..];
+        let crc = embar_frame::crc32c(payload);
+        for (found, computed) in [(0, 0), (0, crc)] {
+            let error = header.check_payload_crc(computed).unwrap_err();
+            assert_eq!(error, BatchError::PayloadChecksum { found, computed });
+        }
+        assert_eq!(checked(&header, payload, 64).unwrap(), 100);
+        header.sum(crc);
+        assert!(header.is_summed());
+        header.check_payload(payload).expect("it has one now");
+        let parsed = BatchHeader::parse(header.as_bytes(), MAX_BATCH_BYTES);
+        assert_eq!(parsed.expect("its own is good"), header);
     }
 }

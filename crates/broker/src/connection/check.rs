@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use embar_transport::Witness;
 use embar_wire::batch::BatchHeader;
-use embar_wire::check::PayloadCheck;
+use embar_wire::check::{Checked, PayloadCheck};
 use embar_wire::error::DecodeError;
 
 /// The check of one payload at a time. Reactor and shard are one thread, so nobody waits for it.
@@ -27,7 +27,7 @@ impl SharedCheck {
         &self,
         header: &BatchHeader,
         payload: impl FnOnce(&mut dyn FnMut(&[u8])),
-    ) -> Result<usize, DecodeError> {
+    ) -> Result<Checked, DecodeError> {
         self.lock().end(header, payload)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use embar_memory::Memory;
 use embar_transport::{RecvBuf, Store, Witness};
 use embar_wire::batch::BatchHeader;
+use embar_wire::check::Checked;
 use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::error::DecodeError;
 use embar_wire::limits::BATCH_HEADER_BYTES;
@@ -44,6 +45,12 @@ impl<M: Memory> ShardState<M> {
         let checked = header
             .map_err(|error| ErrorReply::new(error.code(), error.to_string()))
             .and_then(|header| match connection.peer {
+                Peer::Publisher { .. } if !header.is_summed() && !connection.shares_memory() => {
+                    Err(ErrorReply::new(
+                        ErrorCode::BadFrame,
+                        "a batch without a checksum came by a socket: only shared memory carries such batches".into(),
+                    ))
+                }
                 Peer::Publisher { topic, session, .. } if header.topic() == topic => {
                     of_session(session, &header).map(|()| header)
                 }
@@ -224,7 +231,7 @@ impl<M: Memory> ShardState<M> {
     fn complete(
         &mut self,
         connection: &mut Connection<M>,
-        batch: IncomingBatch,
+        mut batch: IncomingBatch,
         store: Store<M>,
         at: Timestamp,
     ) {
@@ -239,10 +246,13 @@ impl<M: Memory> ShardState<M> {
             Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
         };
         self.meter.stop(Stage::VerifyPayload as usize, start);
-        if let Err(error) = checked {
-            self.discard(connection, &batch, store);
-            self.refuse_batch(connection, error, at);
-            return;
+        match checked {
+            Ok(checked) => batch.header.sum(checked.crc),
+            Err(error) => {
+                self.discard(connection, &batch, store);
+                self.refuse_batch(connection, error, at);
+                return;
+            }
         }
         match (store, batch.destination) {
             (Store::Reserved(reservation), Destination::Log(location)) => {
@@ -395,8 +405,8 @@ fn check<M: Memory>(
     connection: &Connection<M>,
     header: &BatchHeader,
     payload: impl FnOnce(&mut dyn FnMut(&[u8])),
-) -> Result<(), ErrorReply> {
-    let longest = connection.check.end(header, payload).map_err(|error| {
+) -> Result<Checked, ErrorReply> {
+    let checked = connection.check.end(header, payload).map_err(|error| {
         let (sequence, producer) = (header.sequence(), header.producer());
         let what = format!("batch {sequence} of producer {producer:#x} is damaged: {error}");
         ErrorReply::new(error.code(), what)
@@ -407,13 +417,14 @@ fn check<M: Memory>(
         } => max_message_bytes as usize,
         _ => 0,
     };
+    let longest = checked.longest;
     if longest > limit {
         let what = format!(
             "a message of {longest} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size"
         );
         return Err(ErrorReply::new(ErrorCode::TooLarge, what));
     }
-    Ok(())
+    Ok(checked)
 }
 
 /// Checks that a batch is its publisher's: on an ordered topic a connection has the batches of one producer.

@@ -92,6 +92,8 @@ pub(super) struct PublishChannel {
     closing_session: bool,
     /// The broker refused it by an Error frame.
     by_error: bool,
+    /// While its connection stands: whether that goes by shared memory.
+    shares_memory: Option<bool>,
 }
 
 impl PublishChannel {
@@ -112,7 +114,19 @@ impl PublishChannel {
             renewing: None,
             closing_session: false,
             by_error: false,
+            shares_memory: None,
         }
+    }
+
+    /// Its connection stands, and goes by shared memory or not: there the broker computes the checksums.
+    pub(super) fn connected(&mut self, shares_memory: bool, now: Now) {
+        self.shares_memory = Some(shares_memory);
+        self.peer.connected(now);
+    }
+
+    /// Whether its batches need the publisher's checksums, as far as is known.
+    pub(super) fn needs_sums(&self) -> bool {
+        self.shares_memory == Some(false)
     }
 
     /// Bytes in flight and assigned, if the channel can take a batch now.
@@ -189,7 +203,12 @@ impl PublishChannel {
         if self.may_send() && !self.assigned.is_empty() {
             self.assigned_bytes = 0;
             let batches = self.assigned.drain(..);
-            let frames = batches.map(|batch| self.in_flight.send(batch, now));
+            let frames = batches.map(|mut batch| {
+                if self.shares_memory != Some(true) {
+                    batch.sum();
+                }
+                self.in_flight.send(batch, now)
+            });
             self.peer.connection.send_batches(frames);
         }
     }
@@ -382,6 +401,7 @@ impl PublishChannel {
     ) -> LostConnection {
         self.draining = false;
         self.renewing = None;
+        self.shares_memory = None;
         LostConnection {
             refusal: self.peer.disconnected(cause, random, now),
             carried: self.in_flight.lost(out),

@@ -132,11 +132,17 @@ impl PublisherCore {
         may && self.config.acks != Acks::None
     }
 
-    /// The driver connected `channel`.
-    pub fn connected(&mut self, channel: ChannelId, now: Now) {
+    /// Whether publishers compute checksums themselves: some connection goes by a socket. One that comes late to that sums what was
+    /// sealed without.
+    pub fn needs_sums(&self) -> bool {
+        self.channels.iter().any(PublishChannel::needs_sums)
+    }
+
+    /// The driver connected `channel`, by shared memory or by a socket.
+    pub fn connected(&mut self, channel: ChannelId, shares_memory: bool, now: Now) {
         match self.channel(channel) {
             None => self.directory.connected(now),
-            Some(channel) => channel.peer.connected(now),
+            Some(channel) => channel.connected(shares_memory, now),
         }
     }
 

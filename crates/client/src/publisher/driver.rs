@@ -276,10 +276,12 @@ impl ChannelDriver {
                 Ok(()) => {
                     self.count_connection();
                     let direct = self.reactor.direct(token);
+                    let shares_memory = self.socket.way() == Some(Way::Shm);
                     self.with_state(|state, now| {
                         state.open_outlet(channel, direct);
-                        state.core.connected(channel, now);
+                        state.core.connected(channel, shares_memory, now);
                     });
+                    self.shared.find_who_sums();
                 }
                 Err(error) => self.socket.end(error.into(), &mut self.reactor),
             },
@@ -323,6 +325,7 @@ impl ChannelDriver {
         }
         if let Some(cause) = self.socket.take_end() {
             self.with_core(|core, now| core.disconnected(channel, cause, now));
+            self.shared.find_who_sums();
         }
     }
 

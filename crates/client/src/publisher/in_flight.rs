@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use embar_frame::Now;
+use embar_frame::{Now, crc32c};
 use embar_memory::Buffer;
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::{BatchFlags, BatchHeader};
@@ -45,6 +45,14 @@ impl Batch {
     pub(super) fn place(&mut self, sequence: Sequence) {
         self.sequence = Some(sequence);
         self.change_header(|header| header.renumber(sequence.number, sequence.epoch));
+    }
+
+    /// Gives it the checksum of its payload, if it has none.
+    pub(super) fn sum(&mut self) {
+        if !self.header().is_summed() {
+            let crc = crc32c(&self.bytes[BATCH_HEADER_BYTES..]);
+            self.change_header(|header| header.sum(crc));
+        }
     }
 
     pub(super) fn flag_as_possible_duplicate(&mut self) {

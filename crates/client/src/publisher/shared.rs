@@ -133,6 +133,8 @@ pub(super) struct Shared {
     sleep_until: AtomicU64,
     sizes: BufferSizes,
     batch_memory: OnceLock<Option<BatchMemory>>,
+    /// Batches are sealed with checksums, because some connection goes by a socket.
+    sums: AtomicBool,
     pub(super) on_ack: Option<OnAck>,
     on_ack_panicked: AtomicBool,
     ticks: Ticks,
@@ -170,6 +172,7 @@ impl Shared {
             sleep_until: AtomicU64::new(u64::MAX),
             sizes: settings.sizes,
             batch_memory: OnceLock::new(),
+            sums: AtomicBool::new(true),
             on_ack: settings.on_ack,
             on_ack_panicked: AtomicBool::new(false),
             ticks: Ticks::of_this_machine(),
@@ -188,6 +191,17 @@ impl Shared {
             BatchMemory::new(self.sizes.batch_bytes, buffers)
         };
         self.batch_memory.get_or_init(make).as_ref()
+    }
+
+    /// Some connection has begun or ended.
+    pub(super) fn find_who_sums(&self) {
+        let sums = lock(&self.state).core.needs_sums();
+        self.sums.store(sums, Ordering::Relaxed);
+    }
+
+    /// Whether batches are sealed with checksums. What was sealed without, and goes by a socket after all, gets one then.
+    pub(super) fn sums(&self) -> bool {
+        self.sums.load(Ordering::Relaxed)
     }
 
     /// The buffers of that memory, if there is one.

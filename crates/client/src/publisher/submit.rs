@@ -28,7 +28,10 @@ impl Shared {
             topic: ready.topic_id,
             epoch: 0,
             append_time: wall(),
-            flags: BatchFlags::NONE,
+            flags: match self.sums() {
+                true => BatchFlags::NONE,
+                false => BatchFlags::UNSUMMED,
+            },
         };
         if let Some(sealed) = current.seal(fields) {
             self.submit(sealed, &current.recorder);

@@ -11,6 +11,7 @@ mod ordered_model;
 mod replaced;
 mod runs;
 pub(super) mod script;
+mod sums;
 mod wait;
 
 use std::time::Duration;

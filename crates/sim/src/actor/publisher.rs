@@ -312,7 +312,7 @@ fn core(
 
 impl Actor for PublisherActor {
     fn connected(&mut self, channel: ChannelId, now: Now) {
-        self.core.connected(channel, now);
+        self.core.connected(channel, false, now);
     }
 
     fn received(&mut self, channel: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {

@@ -52,6 +52,8 @@ pub(super) struct Script {
     /// Batches with the reactor.
     pub(super) batches: HashMap<ChannelId, SendBuf>,
     pub(super) events: Vec<Event>,
+    /// Channels whose connections go by shared memory.
+    pub(super) share_memory: Vec<ChannelId>,
 }
 
 impl Script {
@@ -62,6 +64,7 @@ impl Script {
             sockets: Sockets::default(),
             batches: HashMap::new(),
             events: Vec::new(),
+            share_memory: Vec::new(),
         };
         script.core.start(script.now);
         script.drain();
@@ -113,11 +116,12 @@ impl Script {
     }
 
     pub(super) fn connect(&mut self, channel: ChannelId) {
+        let shares_memory = self.share_memory.contains(&channel);
         assert!(
             self.sockets.channel(channel).connecting.take().is_some(),
             "{channel:?} does not connect"
         );
-        self.core.connected(channel, self.now);
+        self.core.connected(channel, shares_memory, self.now);
         self.drain();
     }
 
