@@ -28,27 +28,28 @@ impl PrivateCluster {
         metering: bool,
         context: &Context,
     ) -> Result<Self> {
-        Self::with_topics(prefix, plan, None, metering, context)
+        Self::start_with(prefix, plan, context, |cluster| {
+            cluster.config.metering = metering;
+        })
     }
 
-    /// Starts it with room for so many topics; without a number, for as many as go with the size.
-    pub fn with_topics(
+    /// As [`start`](Self::start), with metering; `change` sees the plan of the cluster before it starts.
+    pub fn start_with(
         prefix: &str,
         plan: &BenchPlan,
-        topics: Option<u16>,
-        metering: bool,
         context: &Context,
+        change: impl FnOnce(&mut ClusterPlan),
     ) -> Result<Self> {
         let logs = logs::temporary()?;
         let receive = plan.receive;
-        let plan = ClusterPlan {
+        let mut plan = ClusterPlan {
             program: context.program.clone(),
             brokers: plan.brokers,
             spares: 0,
             standbys: 0,
             region: regions::temporary(prefix),
             region_bytes: plan.region_bytes,
-            topics,
+            topics: None,
             fresh: true,
             temporary: true,
             log_dir: logs.path().to_owned(),
@@ -57,10 +58,10 @@ impl PrivateCluster {
                 network_threads: plan.network_threads,
                 receive: plan.receive,
                 max_batch_bytes: plan.batch_bytes.max(2 << 20),
-                metering,
                 ..BrokerConfig::default()
             },
         };
+        change(&mut plan);
         let cluster = Cluster::start(plan, context)?;
         if let Some(other) = cluster.brokers().find(|broker| broker.receive != receive) {
             bail!(

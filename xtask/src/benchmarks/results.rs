@@ -337,6 +337,7 @@ pub struct TimeBesideWall {
     pub path: String,
     pub order: u8,
     pub wall: String,
+    pub spins: bool,
     pub wall_p50_ns: f64,
     pub wall_p99_ns: f64,
     /// `null` where only the wall was measured, as the other of ours and their interval.

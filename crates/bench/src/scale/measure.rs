@@ -45,7 +45,9 @@ fn trials(
     allow_files(&load)?;
     let cluster = plan.cluster(&load);
     let topics = u16::try_from(load.topics + SPARE_TOPICS)?;
-    let mut private = PrivateCluster::with_topics("bench-", &cluster, Some(topics), true, context)?;
+    let mut private = PrivateCluster::start_with("bench-", &cluster, context, |cluster| {
+        cluster.topics = Some(topics);
+    })?;
     let job = LoadJob {
         load,
         order: plan.order,

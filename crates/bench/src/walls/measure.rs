@@ -1,6 +1,7 @@
 //! Runs all trials: path by path and size by size, and within each the walls and the log by turns.
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use embar_console::context::Context;
@@ -9,10 +10,13 @@ use embar_meter::experiment::{Better, Experiment, ExperimentError, Outcome, Samp
 use embar_supervise::work::Abort;
 
 use super::ours::Ours;
-use super::plan::{Carrier, Case, Path, SHM_BATCH_BYTES, WallsPlan};
+use super::plan::{
+    Carrier, Case, Path, SHM_BATCH_BYTES, SPIN, SPINNING_BROKERS, SPINNING_REGION_BYTES, WallsPlan,
+};
 use super::report::{WallRow, WallsReport};
 use super::rows::{Config, configs, rows};
 use super::times::TimeRow;
+use crate::plan::BenchPlan;
 use crate::private_cluster::PrivateCluster;
 use crate::wall::drive::Receivers;
 use crate::wall::shm::drive::SharedMemory;
@@ -20,15 +24,16 @@ use crate::wall::shm::ping::{self, RoundTrips};
 
 /// Starts a cluster, unless only walls are measured; measures; ends it.
 pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
-    let rounds = |ours| Rounds {
+    let rounds = |ours, spinning| Rounds {
         plan: plan.clone(),
         ours,
+        spinning,
         done_bytes: Cell::new(0),
         bar: context.bar("walls", bytes_of(plan)),
         context: context.clone(),
     };
     if plan.walls_only {
-        let rounds = rounds(None);
+        let rounds = rounds(None, None);
         return rounds.run(&Abort::default());
     }
     let largest = plan.batch_bytes.iter().max().copied().unwrap_or(0);
@@ -39,12 +44,36 @@ pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
     };
     let cluster_plan = plan.ours(any, 0, "walls");
     let mut private = PrivateCluster::start("bench-", &cluster_plan, true, context)?;
-    let rounds = rounds(Some(Ours::new(plan, &private, context)));
+    let spinning = match plan.paths.iter().any(|path| path.is_timed()) {
+        true => Some(start_spinning(&cluster_plan, context)?),
+        false => None,
+    };
+    let ours = Ours::new(plan, &private, Duration::ZERO, context);
+    let that_spin = spinning.as_ref();
+    let that_spin = that_spin.map(|private| Ours::new(plan, private, SPIN, context));
+    let rounds = rounds(Some(ours), that_spin);
     let report = private
         .cluster
         .run("bench-walls", move |abort| rounds.run(abort))?;
     private.stop();
+    if let Some(spinning) = spinning {
+        spinning.stop();
+    }
     Ok(report)
+}
+
+/// A cluster of which the brokers spin before they sleep. While nobody uses it, it costs the others nothing.
+fn start_spinning(plan: &BenchPlan, context: &Context) -> Result<PrivateCluster> {
+    let plan = BenchPlan {
+        brokers: SPINNING_BROKERS,
+        region_bytes: plan.region_bytes.min(SPINNING_REGION_BYTES),
+        ..plan.clone()
+    };
+    PrivateCluster::start_with("bench-", &plan, context, |cluster| {
+        cluster.config.spin = SPIN;
+        // Beside the region of the other cluster.
+        cluster.region.set_extension("spinning");
+    })
 }
 
 /// Bytes of all trials together.
@@ -58,6 +87,8 @@ fn bytes_of(plan: &WallsPlan) -> u64 {
 struct Rounds {
     plan: WallsPlan,
     ours: Option<Ours>,
+    /// As `ours`, of those that spin.
+    spinning: Option<Ours>,
     done_bytes: Cell<u64>,
     bar: Box<dyn Bar>,
     context: Context,
@@ -212,23 +243,28 @@ impl Group<'_> {
             (Config::Shm(wall), Walls::Shm(memory), _) => {
                 memory.run(wall, &plan.shm_wall(self.case))
             }
-            (Config::Ours { order, verified }, _, Some(ours)) => {
-                ours.trial(self.case, order, verified, self.abort)
-            }
+            (
+                Config::Ours {
+                    order, verified, ..
+                },
+                _,
+                Some(ours),
+            ) => ours.trial(self.case, order, verified, self.abort),
             (other, ..) => Err(anyhow!("{other:?} has nothing to run on")),
         }
     }
 
     fn round_trips(&self, config: Config) -> Result<RoundTrips> {
-        let Rounds { plan, ours, .. } = self.rounds;
-        match (config, ours) {
-            (Config::Ping(ping), _) => {
-                ping::measure(ping, plan.round_trips(), &self.rounds.context.interrupt)
+        let Rounds { plan, context, .. } = self.rounds;
+        let (order, ours) = match config {
+            Config::Ping(ping) => {
+                return ping::measure(ping, plan.round_trips(), &context.interrupt);
             }
-            (Config::Ours { order, .. }, Some(ours)) => {
-                ours.round_trips(self.case, order, self.abort)
-            }
-            (other, _) => Err(anyhow!("{other:?} has no round trips")),
-        }
+            Config::Ours { order, spins, .. } if spins => (order, &self.rounds.spinning),
+            Config::Ours { order, .. } => (order, &self.rounds.ours),
+            other => return Err(anyhow!("{other:?} has no round trips")),
+        };
+        let ours = ours.as_ref().context("no cluster for it")?;
+        ours.round_trips(self.case, order, self.abort)
     }
 }

@@ -34,6 +34,7 @@ pub struct Ours {
     connector: Connector,
     pids: Vec<u32>,
     data_brokers: Vec<u32>,
+    spin: Duration,
 }
 
 /// The run has one bar for all trials.
@@ -44,13 +45,19 @@ impl Bar for NoBar {
 }
 
 impl Ours {
-    /// Trials on this cluster.
-    pub fn new(plan: &WallsPlan, private: &PrivateCluster, context: &Context) -> Self {
+    /// Trials on this cluster. Clients whose times are measured look for so long before they sleep.
+    pub fn new(
+        plan: &WallsPlan,
+        private: &PrivateCluster,
+        spin: Duration,
+        context: &Context,
+    ) -> Self {
         Self {
             plan: plan.clone(),
             connector: Connector::to(private.cluster.head(), context.progress.clone()),
             pids: private.pids(),
             data_brokers: private.data_brokers(),
+            spin,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What `bench walls` measures: paths, orders, sizes of batches, rounds.
 
+use std::time::Duration;
+
 use embar_broker::ReceivePath;
 use embar_console::setting::BadSetting;
 use embar_console::size::Size;
@@ -20,6 +22,13 @@ const BYTES_PER_ROUND_TRIP: u64 = 64 << 10;
 
 /// Bytes of a batch in shared memory: as much as is handed over at once at most.
 pub const SHM_BATCH_BYTES: u32 = 256 << 10;
+/// How long brokers and clients look before they sleep, where times are measured of those that spin: longer than any message
+/// takes that meets no other work.
+pub const SPIN: Duration = Duration::from_millis(1);
+/// Brokers where they spin: a head, which does not, and one that takes data, so that it and one client have a core each of two.
+pub const SPINNING_BROKERS: u16 = 2;
+/// Bytes of shared memory there.
+pub const SPINNING_REGION_BYTES: u64 = 512 << 20;
 /// In shared memory messages of this size are measured, too: there a message costs more than its bytes do.
 pub const SMALL_MESSAGE_BYTES: u32 = 64;
 

@@ -273,6 +273,7 @@ mod tests {
         let row = Row {
             wall: "bare",
             order: 0,
+            spins: false,
             baseline: 0,
             changed: Some(1),
             aim: Aim {

@@ -24,6 +24,8 @@ pub enum Config {
         order: u32,
         /// Whether the bench verifies each message that it reads, beside the subscriber, which checks each batch.
         verified: bool,
+        /// Whether broker and clients spin before they sleep, on a cluster of one data broker.
+        spins: bool,
     },
 }
 
@@ -34,6 +36,8 @@ pub struct Row {
     pub wall: &'static str,
     /// Order level of ours.
     pub order: u32,
+    /// Whether ours spins before it sleeps.
+    pub spins: bool,
     /// Place of the wall among the configurations.
     pub baseline: usize,
     /// Place of ours among them; `None` where only walls are measured.
@@ -64,16 +68,18 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
     if walls_only {
         return configs;
     }
+    let ours = |order, verified, spins| Config::Ours {
+        order,
+        verified,
+        spins,
+    };
     for &order in orders {
-        configs.push(Config::Ours {
-            order,
-            verified: true,
-        });
+        configs.push(ours(order, true, false));
         if path.direction() == Direction::Read {
-            configs.push(Config::Ours {
-                order,
-                verified: false,
-            });
+            configs.push(ours(order, false, false));
+        }
+        if path.is_timed() {
+            configs.push(ours(order, true, true));
         }
     }
     configs
@@ -111,46 +117,67 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
             .iter()
             .enumerate()
             .filter_map(|(place, other)| match other {
-                Config::Ours { order, verified } => {
-                    (*verified == counts_verified(*config)).then_some((place, *order))
-                }
+                Config::Ours {
+                    order,
+                    verified,
+                    spins,
+                } => (*verified == counts_verified(*config)).then_some((place, *order, *spins)),
                 _ => None,
             });
-        let row = |changed, order| Row {
+        let row = |changed, order, spins| Row {
             wall: name(*config),
             order,
+            spins,
             baseline,
             changed,
-            aim: aim(*config, case, order),
+            aim: match case.path.is_timed() && !spins {
+                // The aims are of those that spin.
+                true => Aim::default(),
+                false => aim(*config, case, order),
+            },
         };
         let before = rows.len();
-        rows.extend(ours.map(|(place, order)| row(Some(place), order)));
+        rows.extend(ours.map(|(place, order, spins)| row(Some(place), order, spins)));
         if rows.len() == before {
-            rows.push(row(None, 0));
+            rows.push(row(None, 0, false));
         }
     }
     rows.sort_by_key(|row| row.order);
-    let ours = |order, verified| Config::Ours { order, verified };
-    for order in [0, 1, 2, 5] {
-        let verified = place(ours(order, true));
-        if let Some(baseline) = place(ours(order, false)) {
+    let ours = |order, verified, spins| Config::Ours {
+        order,
+        verified,
+        spins,
+    };
+    for (order, spins) in [0, 1, 2, 5]
+        .into_iter()
+        .flat_map(|order| [(order, false), (order, true)])
+    {
+        let verified = place(ours(order, true, spins));
+        if let Some(baseline) = place(ours(order, false, spins)) {
             rows.push(Row {
                 wall: WITHOUT_CHECK,
                 order,
+                spins,
                 baseline,
                 changed: verified,
                 aim: Aim::default(),
             });
         }
-        if let (Some(baseline), Some(_), true) = (place(ours(0, true)), verified, order > 0) {
-            let ratio = if case.path.is_timed() { 2.0 } else { 0.95 };
+        let order_0 = place(ours(0, true, spins));
+        if let (Some(baseline), Some(_), true) = (order_0, verified, order > 0) {
+            let ratio = match (case.path.is_timed(), spins) {
+                (false, _) => Some(0.95),
+                (true, true) => Some(2.0),
+                (true, false) => None,
+            };
             rows.push(Row {
                 wall: ORDER_0,
                 order,
+                spins,
                 baseline,
                 changed: verified,
                 aim: Aim {
-                    ratio: (order == 5).then_some(ratio),
+                    ratio: ratio.filter(|_| order == 5),
                     ours: None,
                 },
             });
@@ -319,6 +346,7 @@ mod tests {
         let ours = |order| Config::Ours {
             order,
             verified: true,
+            spins: false,
         };
         let configs = [Config::Shm(ShmWall::PublishBare), ours(0), ours(5)];
         let aims = |message_bytes| -> Vec<Aim> {
@@ -341,17 +369,27 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_order_5_may_be_twice_that_of_order_0() {
-        let ours = |order| Config::Ours {
-            order,
-            verified: true,
-        };
-        let configs = [Config::Ping(Ping::HandOver), ours(0), ours(5)];
+    fn aims_of_times_are_of_those_that_spin() {
+        let configs = configs(Path::AckShm, &[0, 5], false);
         let rows = rows(case(Path::AckShm, 256 << 10), &configs);
-        let [alone, _, orders] = rows.as_slice() else {
-            panic!("{rows:?}");
-        };
-        assert_eq!((alone.aim.ratio, alone.aim.ours), (None, Some(3000.0)));
-        assert_eq!((orders.wall, orders.aim.ratio), (ORDER_0, Some(2.0)));
+        let all: Vec<_> = rows
+            .iter()
+            .map(|row| (row.wall, row.order, row.spins, row.aim.ratio, row.aim.ours))
+            .collect();
+        assert_eq!(
+            all,
+            [
+                ("hand-over", 0, false, None, None),
+                ("hand-over", 0, true, None, Some(3000.0)),
+                ("hand-over", 5, false, None, None),
+                ("hand-over", 5, true, None, None),
+                (ORDER_0, 5, false, None, None),
+                (ORDER_0, 5, true, Some(2.0), None),
+            ]
+        );
+        for row in rows {
+            let ours = configs[row.changed.expect("measured")];
+            assert!(matches!(ours, Config::Ours { spins, .. } if spins == row.spins));
+        }
     }
 }

@@ -20,6 +20,8 @@ pub struct TimeRow {
     pub path: Path,
     /// Order level of the topic; 0 where only the wall was measured.
     pub order: u32,
+    /// Whether broker and clients of ours looked for the next message before they slept.
+    pub spins: bool,
     /// Bytes of a message of ours.
     pub message_bytes: u32,
     /// What ours is compared with.
@@ -65,6 +67,7 @@ impl TimeRow {
         Ok(Self {
             path: case.path,
             order: row.order,
+            spins: row.spins,
             message_bytes: case.message_bytes,
             wall: row.wall,
             wall_p50_ns: wall.median(),
@@ -83,7 +86,16 @@ impl TimeRow {
         })
     }
 
-    fn cells(&self) -> [String; 9] {
+    /// How ours waits.
+    fn waits(&self) -> &'static str {
+        match (self.ours_p50_ns, self.spins) {
+            (None, _) => "",
+            (_, true) => "spinning",
+            (_, false) => "sleeping",
+        }
+    }
+
+    fn cells(&self) -> [String; 10] {
         let ns = |time: f64| format!("{time:.0}");
         let ours = |time: Option<f64>| time.map(ns).unwrap_or_default();
         let aims = [
@@ -93,6 +105,7 @@ impl TimeRow {
         [
             self.path.name().to_owned(),
             self.order.to_string(),
+            self.waits().to_owned(),
             self.wall.to_owned(),
             ns(self.wall_p50_ns),
             ns(self.wall_p99_ns),
@@ -106,13 +119,24 @@ impl TimeRow {
 
 impl fmt::Display for TimeRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [path, order, wall, wall_p50, wall_p99, p50, p99, ratio, _] = self.cells();
+        let [
+            path,
+            order,
+            waits,
+            wall,
+            wall_p50,
+            wall_p99,
+            p50,
+            p99,
+            ratio,
+            _,
+        ] = self.cells();
         write!(f, "{path}, {wall} p50 {wall_p50} ns, p99 {wall_p99} ns")?;
         if self.ratio.is_some() {
             let message = Size(self.message_bytes.into());
             write!(
                 f,
-                "; order {order}, messages of {message}: p50 {p50} ns, p99 {p99} ns: {ratio}"
+                "; order {order}, {waits}, messages of {message}: p50 {p50} ns, p99 {p99} ns: {ratio}"
             )?;
         }
         Ok(())
@@ -124,6 +148,7 @@ pub fn table(rows: &[TimeRow]) -> Table {
     let mut table = Table::new([
         "path",
         "order",
+        "ours waits",
         "beside",
         "p50 ns",
         "p99 ns",
@@ -155,6 +180,7 @@ mod tests {
         Row {
             wall: "hand-over",
             order: 0,
+            spins: true,
             baseline: 0,
             changed,
             aim: Aim {

@@ -45,6 +45,7 @@ fn in_time(rows: &[TimeBesideWall]) -> Table {
     let mut table = Table::new(&[
         "path",
         ">order",
+        "ours waits",
         "beside",
         ">p50, ns",
         ">p99, ns",
@@ -61,6 +62,7 @@ fn in_time(rows: &[TimeBesideWall]) -> Table {
         table.row(&[
             code(&row.path),
             row.order.to_string(),
+            if row.spins { "spinning" } else { "sleeping" }.to_owned(),
             row.wall.clone(),
             ns(row.wall_p50_ns),
             ns(row.wall_p99_ns),
@@ -167,7 +169,7 @@ mod tests {
             of(1024, 5, 0.83),
             of(64, 5, 0.74),
         ];
-        let times = r#"{"path": "ack_shm", "order": 0, "wall": "hand-over", "wall_p50_ns": 151.2, "wall_p99_ns": 300.0,
+        let times = r#"{"path": "ack_shm", "order": 0, "spins": true, "wall": "hand-over", "wall_p50_ns": 151.2, "wall_p99_ns": 300.0,
             "ours_p50_ns": null, "ours_p99_ns": null, "interval": null, "target_ns": 3000.0}"#;
         let rows = rows.join(",");
         let recorded = Recorded::for_test(&format!(r#"{{"rows": [{rows}], "times": [{times}]}}"#));
@@ -175,7 +177,7 @@ mod tests {
         let line = "| 64 B | bare | 0.72 [0.40, 0.90] | 0.74 [0.40, 0.90] | 0.70, 3.84 GB/s |\n";
         assert!(short.contains(line), "{short}");
         let text = all(&recorded);
-        let line = "| `ack_shm` | 0 | hand-over | 151 | 300 | | | | 3000 ns |\n";
+        let line = "| `ack_shm` | 0 | spinning | hand-over | 151 | 300 | | | | 3000 ns |\n";
         assert!(text.contains(line), "{text}");
     }
 }

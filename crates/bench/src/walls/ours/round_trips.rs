@@ -33,12 +33,18 @@ impl Ours {
         clock::warm_up();
         let admin = self.connector.admin()?;
         create_topic(&admin, &plan)?;
+        // Who spins is who waits for the result. Others would only take its processor.
+        let spin = match case.path.direction() {
+            Direction::Ack => self.spin,
+            _ => Duration::ZERO,
+        };
         let publisher = Publisher::builder(self.connector.bootstrap())
             .transport(plan.transport)
             .topic(&plan.topic)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
             .linger(Duration::ZERO)
+            .spin(spin)
             .auto_create(false)
             .open()?;
         let times = match case.path.direction() {
@@ -61,6 +67,7 @@ impl Ours {
             .transport(plan.transport)
             .topic(&plan.topic)
             .from(Start::Earliest)
+            .spin(self.spin)
             .open()?;
         let round_trips = self.plan.round_trips();
         let (delivered, next) = sync_channel(1);

@@ -49,6 +49,12 @@ of 64 bytes are measured, too.
   ping                a cache line there and back between two processors, time of the round trip;
                       ours: from publishing a message until another thread has it
 
+Rows whose figures are times are there twice: with brokers and clients that sleep when they have
+nothing to do, on the cluster of all others, and with brokers and clients that spin for a
+millisecond before they sleep, on a cluster of a head and one data broker. Who waits for the result
+spins, so two threads do: the broker's, and the one that waits for the acknowledgement, or receives
+for the subscriber. The aims are of those that spin.
+
 Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
 the bench's own check of each message costs.
 
@@ -58,7 +64,7 @@ Trials alternate within each path and size. GB are 10^9 bytes of message values.
 JSON, one object: config; rows[] with path, order, batch_bytes, message_bytes, wall, wall_gb_per_s,
 ours_gb_per_s, ratio, interval {point, low, high, level}, rounds, target (the least ratio that we
 aim at, or null), target_gb_per_s (the least rate of ours, or null), reached; times[] with path,
-order, message_bytes, wall, wall_p50_ns, wall_p99_ns, ours_p50_ns, ours_p99_ns, ratio and interval
+order, spins, message_bytes, wall, wall_p50_ns, wall_p99_ns, ours_p50_ns, ours_p99_ns, ratio and interval
 of p50, rounds, target (the greatest ratio, or null), target_ns (the longest p50 of ours, or null),
 reached; where only the wall was measured, the others are null")]
 pub struct WallsArgs {
