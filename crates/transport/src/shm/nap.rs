@@ -65,7 +65,7 @@ impl<O: Memory> Nap<O> {
 }
 
 /// Between saying that one sleeps, in however many outboxes, and looking once more. Partner: the fence in
-/// [`Bell::must_ring`].
+/// `Bell::must_ring`.
 pub fn settle() {
     fence(Ordering::SeqCst);
 }
