@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use embar_client::Transport;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
 use embar_meter::experiment::{Better, Experiment, ExperimentError, Outcome, Sample};
@@ -250,6 +251,13 @@ impl Group<'_> {
                 _,
                 Some(ours),
             ) => ours.trial(self.case, order, verified, self.abort),
+            (Config::Beside { order, local }, _, Some(ours)) => {
+                let other = match local {
+                    true => Transport::Shm,
+                    false => Transport::Tcp,
+                };
+                ours.beside(self.case, order, other, self.abort)
+            }
             (other, ..) => Err(anyhow!("{other:?} has nothing to run on")),
         }
     }

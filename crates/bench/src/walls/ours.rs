@@ -1,5 +1,6 @@
 //! Trials of the log beside the walls: all of them on one cluster, with a topic for each order level.
 
+mod beside;
 mod round_trips;
 
 use std::fs;
@@ -125,8 +126,8 @@ impl Ours {
                 self.delete(&plan.topic)?;
                 Ok(rate)
             }
-            Direction::Ack | Direction::Delivery => {
-                bail!("{} has times, and no rate", case.path.name())
+            Direction::Ack | Direction::Delivery | Direction::Beside => {
+                bail!("{} has no rate of one client alone", case.path.name())
             }
         }
     }

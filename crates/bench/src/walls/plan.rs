@@ -59,6 +59,8 @@ pub enum Path {
     AckShm,
     /// The time from a message to its delivery, through shared memory.
     DeliveryShm,
+    /// From a publisher into the log, over TCP, while another client publishes, too.
+    BesideTcp,
 }
 
 /// What carries the bytes of a [`Path`].
@@ -83,6 +85,8 @@ pub enum Direction {
     Ack,
     /// One message through it.
     Delivery,
+    /// Into the log, beside a neighbour.
+    Beside,
 }
 
 /// What is measured in one go: trials of it alternate.
@@ -98,7 +102,7 @@ pub struct Case {
 
 impl Path {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PublishTcp,
         Self::ReadTcp,
         Self::E2eTcp,
@@ -110,6 +114,7 @@ impl Path {
         Self::E2eShm,
         Self::AckShm,
         Self::DeliveryShm,
+        Self::BesideTcp,
     ];
 
     /// As it is written in reports and options.
@@ -126,6 +131,7 @@ impl Path {
             Self::E2eShm => "e2e_shm",
             Self::AckShm => "ack_shm",
             Self::DeliveryShm => "delivery_shm",
+            Self::BesideTcp => "beside_tcp",
         }
     }
 
@@ -137,6 +143,7 @@ impl Path {
             Self::E2eTcp | Self::E2eUnix | Self::E2eShm => Direction::E2e,
             Self::AckShm => Direction::Ack,
             Self::DeliveryShm => Direction::Delivery,
+            Self::BesideTcp => Direction::Beside,
         }
     }
 
@@ -162,7 +169,9 @@ impl Path {
     /// What carries its bytes.
     pub fn carrier(self) -> Carrier {
         match self {
-            Self::PublishTcp | Self::ReadTcp | Self::E2eTcp => Carrier::Sockets(Transport::Tcp),
+            Self::PublishTcp | Self::ReadTcp | Self::E2eTcp | Self::BesideTcp => {
+                Carrier::Sockets(Transport::Tcp)
+            }
             Self::PublishUnix | Self::ReadUnix | Self::E2eUnix => Carrier::Sockets(Transport::Unix),
             Self::PublishShm | Self::ReadShm | Self::E2eShm | Self::AckShm | Self::DeliveryShm => {
                 Carrier::Shm
@@ -280,7 +289,11 @@ impl WallsPlan {
             };
             all
         };
-        self.paths.iter().flat_map(|path| of(*path)).collect()
+        // A neighbour is one of the log.
+        let paths = self.paths.iter().copied();
+        let paths =
+            paths.filter(|path| !(self.walls_only && path.direction() == Direction::Beside));
+        paths.flat_map(of).collect()
     }
 
     /// Round trips of a trial that is timed.

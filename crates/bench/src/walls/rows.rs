@@ -27,6 +27,13 @@ pub enum Config {
         /// Whether broker and clients spin before they sleep, on a cluster of one data broker.
         spins: bool,
     },
+    /// A publisher by TCP beside another client.
+    Beside {
+        /// Order level of both topics.
+        order: u32,
+        /// Whether the other one goes through shared memory, and not by TCP.
+        local: bool,
+    },
 }
 
 /// A row of the report: `changed` divided by `baseline`.
@@ -58,7 +65,7 @@ pub struct Aim {
 impl Config {
     /// Whether it is not the log.
     fn is_wall(self) -> bool {
-        !matches!(self, Self::Ours { .. })
+        !matches!(self, Self::Ours { .. } | Self::Beside { .. })
     }
 }
 
@@ -74,6 +81,10 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
         spins,
     };
     for &order in orders {
+        if path.direction() == Direction::Beside {
+            configs.extend([false, true].map(|local| Config::Beside { order, local }));
+            continue;
+        }
         configs.push(ours(order, true, false));
         if path.direction() == Direction::Read {
             configs.push(ours(order, false, false));
@@ -105,6 +116,7 @@ fn walls(path: Path) -> Vec<Config> {
         (Direction::E2e, Carrier::Shm) => shm(&[ShmWall::PublishFollowed]),
         (Direction::Ack, _) => vec![Config::Ping(Ping::HandOver)],
         (Direction::Delivery, _) => vec![Config::Ping(Ping::Line)],
+        (Direction::Beside, _) => Vec::new(),
     }
 }
 
@@ -183,9 +195,27 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
             });
         }
     }
+    for order in [0, 1, 2, 5] {
+        let beside = |local| place(Config::Beside { order, local });
+        if let (Some(baseline), Some(changed)) = (beside(false), beside(true)) {
+            rows.push(Row {
+                wall: BESIDE_TCP,
+                order,
+                spins: false,
+                baseline,
+                changed: Some(changed),
+                aim: Aim {
+                    ratio: Some(1.0),
+                    ours: None,
+                },
+            });
+        }
+    }
     rows
 }
 
+/// A row with this wall compares a client beside one through shared memory with the same beside one by TCP.
+pub const BESIDE_TCP: &str = "beside TCP";
 /// A row with this wall compares order levels.
 pub const ORDER_0: &str = "order 0";
 /// A row with this wall says what the bench's own check of each message costs.
@@ -209,7 +239,7 @@ fn name(wall: Config) -> &'static str {
         },
         Config::Ping(Ping::Line) => "ping",
         Config::Ping(Ping::HandOver) => "hand-over",
-        Config::Ours { .. } => "ours",
+        Config::Ours { .. } | Config::Beside { .. } => "ours",
     }
 }
 
@@ -252,9 +282,9 @@ fn aim(wall: Config, case: Case, order: u32) -> Aim {
             ratio: None,
             ours: Some(3000.0),
         },
-        Config::Shm(ShmWall::PublishStreamed | ShmWall::PublishFollowed) | Config::Ours { .. } => {
-            Aim::default()
-        }
+        Config::Shm(ShmWall::PublishStreamed | ShmWall::PublishFollowed)
+        | Config::Ours { .. }
+        | Config::Beside { .. } => Aim::default(),
     }
 }
 
@@ -332,6 +362,23 @@ mod tests {
             let rows = rows(case(path, LARGE_BATCH_BYTES), &configs);
             assert_eq!(rows.len(), configs.len());
             assert!(rows.iter().all(|row| row.changed.is_none()));
+        }
+    }
+
+    #[test]
+    fn a_client_beside_a_local_one_is_compared_with_one_beside_a_remote_one() {
+        let configs = configs(Path::BesideTcp, &[0, 5], false);
+        let rows = rows(case(Path::BesideTcp, LARGE_BATCH_BYTES), &configs);
+        let kinds: Vec<_> = rows.iter().map(|row| (row.wall, row.order)).collect();
+        assert_eq!(kinds, [(BESIDE_TCP, 0), (BESIDE_TCP, 5)]);
+        for row in rows {
+            let order = row.order;
+            let local = |local| Config::Beside { order, local };
+            let changed = row.changed.expect("measured");
+            assert_eq!(
+                (configs[row.baseline], configs[changed]),
+                (local(false), local(true))
+            );
         }
     }
 

@@ -55,8 +55,9 @@ millisecond before they sleep, on a cluster of a head and one data broker. Who w
 spins, so two threads do: the broker's, and the one that waits for the acknowledgement, or receives
 for the subscriber. The aims are of those that spin.
 
-Two rows are no walls: `order 0` compares another order with it, and `ours unverified` says what
-the bench's own check of each message costs.
+Three rows are no walls: `order 0` compares another order with it, `ours unverified` says what the
+bench's own check of each message costs, and `beside TCP` compares a publisher over TCP beside a
+neighbour that publishes through shared memory with the same beside a neighbour over TCP.
 
 Trials alternate within each path and size. GB are 10^9 bytes of message values. Brackets are
 95 % intervals of the paired ratios; they need 6 trials.
