@@ -369,6 +369,7 @@ fn bench_walls_has_each_path_beside_its_walls() {
             row("read_shm", "ours unverified"),
             row("e2e_shm", "bare, followed"),
             row("e2e_shm", "bare, followed"),
+            row("beside_tcp", "beside TCP"),
         ]
     );
 }
@@ -412,13 +413,18 @@ fn bench_walls_measures_shared_memory_in_two_sizes_of_messages_and_how_long_an_a
     // Each beside its wall at two orders, and both orders side by side.
     assert_eq!(sizes(&report["rows"]), [1000, 1000, 1000, 64, 64, 64]);
     let times = report["times"].as_array().expect("times");
-    let walls: Vec<_> = times
+    // Those that sleep, and those that spin.
+    let mut expected = Vec::new();
+    for (path, wall) in [("ack_shm", "hand-over"), ("delivery_shm", "ping")] {
+        for wall in [wall, wall, "order 0"] {
+            expected.extend([false, true].map(|spins| serde_json::json!([path, wall, spins])));
+        }
+    }
+    let walls: Vec<Value> = times
         .iter()
-        .map(|row| [&row["path"], &row["wall"]])
+        .map(|row| serde_json::json!([row["path"], row["wall"], row["spins"]]))
         .collect();
-    let expected = [("ack_shm", "hand-over"), ("delivery_shm", "ping")];
-    let expected = expected.map(|(path, wall)| [[path, wall], [path, wall], [path, "order 0"]]);
-    assert_eq!(walls, expected.concat());
+    assert_eq!(walls, expected);
     for row in times {
         assert!(is_positive(&row["wall_p50_ns"]), "{row}");
         assert!(
@@ -431,6 +437,27 @@ fn bench_walls_measures_shared_memory_in_two_sizes_of_messages_and_how_long_an_a
             "{row}"
         );
     }
+}
+
+#[test]
+fn bench_walls_measures_a_remote_client_beside_a_local_one() {
+    let report = walls(&["--path", "beside_tcp", "--batch-size", "16KiB"]);
+    let rows = report["rows"].as_array().expect("rows");
+    let walls: Vec<_> = rows
+        .iter()
+        .map(|row| serde_json::json!([row["wall"], row["order"]]))
+        .collect();
+    assert_eq!(
+        walls,
+        [
+            serde_json::json!(["beside TCP", 0]),
+            serde_json::json!(["beside TCP", 5])
+        ]
+    );
+    assert!(
+        rows.iter().all(|row| is_positive(&row["ratio"])),
+        "{rows:?}"
+    );
 }
 
 #[test]

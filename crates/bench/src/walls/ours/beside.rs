@@ -26,7 +26,8 @@ impl Ours {
             transport: other,
             ..plan.clone()
         };
-        publish::create_topic(&self.connector.admin()?, &beside)?;
+        let admin = self.connector.admin()?;
+        publish::create_topic(&admin, &beside)?;
         let (neighbour, reporter) = publish::open(&beside, &self.connector_of(&beside), true)?;
         let done = AtomicBool::new(false);
         let (begun, begins) = sync_channel(1);
