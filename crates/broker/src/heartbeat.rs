@@ -79,6 +79,7 @@ impl<M: Memory> Heartbeat<M> {
             tracing::warn!("memory had lost this broker's incarnation: it is stored again");
         }
         node.restore();
+        node.release_held();
         node.watch_sequencer(at.now);
         node.refresh_topics();
         if node.is_overtaken() {

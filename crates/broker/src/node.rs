@@ -195,6 +195,14 @@ impl<M: Memory> Node<M> {
         }
     }
 
+    /// Frees memory that an earlier incarnation of this broker had lent to readers that are gone by now. To be called every so
+    /// often: nobody tells.
+    pub fn release_held(&self) {
+        if self.takes_data() {
+            self.log().release_held();
+        }
+    }
+
     fn row(&self) -> MutexGuard<'_, BrokerRowPublisher<M>> {
         self.row.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,12 +2,17 @@
 
 mod common;
 
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{PATIENCE, Space, embar, end_of, eventually, signal};
+use common::{PATIENCE, Space, Up, embar, end_of, eventually, is_running, signal};
 use embar_broker::Cluster;
 use embar_client::{Admin, OnEvicted, Order, Publisher, Start, Subscriber, TopicSpec, Transport};
+
+use embar_memory::file_lock;
 
 /// Bytes of a value: a batch each, too large to come with others.
 const VALUE_BYTES: usize = 200_000;
@@ -127,4 +132,88 @@ fn a_process_that_is_stopped_or_killed_while_it_reads_keeps_nothing_for_good() {
     eventually("nothing is lent any more", || lent(&cluster) == 0);
     publish(&publisher, 1_000..1_500);
     publisher.close().expect("in good order");
+}
+
+/// Where openings of a payload file by other processes keep bytes of it locked.
+fn locked(payload: &File) -> Vec<Range<u64>> {
+    let mut locked = Vec::new();
+    let mut from = 0;
+    while let Some(bytes) = file_lock::locked_by_others(payload, from..u64::MAX).expect("asked") {
+        from = bytes.end;
+        locked.push(bytes);
+    }
+    locked
+}
+
+fn bytes_of(payload: &File, ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
+    let read = |range: &Range<u64>| {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        payload
+            .read_exact_at(&mut bytes, range.start)
+            .expect("it is as long");
+        bytes
+    };
+    ranges.iter().map(read).collect()
+}
+
+#[test]
+fn what_a_stopped_process_was_lent_stands_still_although_its_broker_died() {
+    let space = Space::new();
+    let mut up = Up::start(&space, &["--brokers", "2"]);
+    up.ok(&["topic", "create", "t", "--order", "0"]);
+    let first = publisher(up.bootstrap(), "t");
+    publish(&first, 0..100);
+    first.close().expect("in good order");
+    let bootstrap = up.bootstrap().to_owned();
+    let consume = [
+        "consume",
+        "t",
+        "--bootstrap",
+        &bootstrap,
+        "--transport",
+        "shm",
+    ];
+    // Nobody reads what it prints, so it takes no more than fits in a pipe.
+    let mut reader = embar(&consume)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("embar starts");
+    let payload = File::open(space.region().join("payload-1")).expect("a broker's payload");
+    eventually("it is lent what it does not take", || {
+        !locked(&payload).is_empty()
+    });
+    signal(reader.id(), "STOP");
+    let pids = up.pids();
+    // The parent first, so that it restarts nothing.
+    signal(up.child.id(), "STOP");
+    pids.iter().for_each(|pid| signal(*pid, "KILL"));
+    up.child.kill().expect("our own child");
+    end_of(&mut up.child);
+    eventually("the brokers are gone", || {
+        pids.iter().all(|pid| !is_running(*pid))
+    });
+    let lent = locked(&payload);
+    assert!(!lent.is_empty(), "the reader keeps the locks");
+    let before = bytes_of(&payload, &lent);
+    // The next broker goes on without it, also when its log was filled more than once.
+    let up = Up::start(&space, &["--brokers", "2"]);
+    let second = publisher(up.bootstrap(), "t");
+    publish(&second, 100..1_500);
+    second.close().expect("in good order");
+    assert!(
+        bytes_of(&payload, &lent) == before,
+        "bytes changed under a reader"
+    );
+    signal(reader.id(), "KILL");
+    end_of(&mut reader);
+    eventually("nobody keeps it locked", || locked(&payload).is_empty());
+    let log = space.dir.join("logs/broker-1.log");
+    eventually("the broker has it back", || {
+        let said = std::fs::read_to_string(&log).expect("its log");
+        said.contains("readers still have what this broker lent") && said.contains("are gone")
+    });
+    let third = publisher(up.bootstrap(), "t");
+    publish(&third, 1_500..2_000);
+    third.close().expect("in good order");
+    up.stop();
 }

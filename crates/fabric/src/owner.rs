@@ -2,17 +2,15 @@
 //!
 //! The owner holds a lock on the file `owner-<row>` for as long as it lives; the kernel drops it
 //! when the process dies, however it dies, so no reused process id is ever mistaken for the owner.
-//! The locks are those of open file descriptions (`F_OFD_SETLK`): like `flock` they end with the
-//! descriptor, and unlike it they can be asked for without being taken, so that a look at a region
-//! never gets in the way of a claim. A forked child holds its parent's locks too, until it becomes
-//! another program (the descriptors close on exec) or ends.
+//! The locks are those of open file descriptions ([`file_lock`]): a look at a region never gets in the way of a claim. A forked
+//! child holds its parent's locks too, until it becomes another program (the descriptors close on exec) or ends.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use embar_memory::FileId;
+use embar_memory::file_lock::{self, Access, WHOLE};
+use embar_memory::{FileId, LentFile};
 
 /// The right to write what belongs to one row, for one incarnation of its owner.
 ///
@@ -23,6 +21,8 @@ pub struct Claim {
     incarnation: u32,
     /// The lock, and the control file of the region it belongs to; none for tests and simulations.
     lock: Option<(Arc<File>, FileId)>,
+    /// By which its payload is lent, if it takes data.
+    lends: Option<LentFile>,
 }
 
 impl Claim {
@@ -32,15 +32,29 @@ impl Claim {
             row,
             incarnation,
             lock: None,
+            lends: None,
         }
     }
 
-    pub(crate) fn locked(row: u16, incarnation: u32, lock: File, control: FileId) -> Self {
-        Self {
+    pub(crate) fn locked(
+        row: u16,
+        incarnation: u32,
+        lock: File,
+        control: FileId,
+        lends: Option<File>,
+    ) -> io::Result<Self> {
+        let lends = lends.map(|file| LentFile::new(file, incarnation));
+        Ok(Self {
             row,
             incarnation,
             lock: Some((Arc::new(lock), control)),
-        }
+            lends: lends.transpose()?,
+        })
+    }
+
+    /// The row's payload file, opened for reading by this incarnation: for processes of this user to whom it is lent.
+    pub fn lends(&self) -> Option<&LentFile> {
+        self.lends.as_ref()
     }
 
     /// The row claimed.
@@ -63,40 +77,17 @@ impl Claim {
 
 /// Takes the exclusive lock of an owner file, unless another descriptor holds it.
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
-    match lock_call(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
-        Ok(_) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        // POSIX lets a kernel say EACCES for "held by another".
-        Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(false),
-        Err(e) => Err(e),
-    }
+    file_lock::try_lock(file, Access::Exclusive, WHOLE)
 }
 
 /// Whether another descriptor holds the lock.
 pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
-    let found = lock_call(file, libc::F_OFD_GETLK, libc::F_WRLCK)?;
-    Ok(found != libc::F_UNLCK)
+    file_lock::locked_by_others(file, WHOLE).map(|found| found.is_some())
 }
 
-/// Gives the lock back. Needed for a file that is mapped: the mapping keeps the description, and
-/// with it the lock, after the descriptor is closed.
+/// Gives the lock back, also of a file that is mapped.
 pub(crate) fn unlock(file: &File) -> io::Result<()> {
-    lock_call(file, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)
-}
-
-/// Asks for, or about, a lock on the whole file; returns the type that was filled in.
-fn lock_call(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::c_int> {
-    // SAFETY: `flock` is plain integers, for which zeros are valid.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    // SAFETY: the descriptor is open for the borrow's life, and both commands take a pointer to a
-    // `flock`, which outlives the call.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(libc::c_int::from(lock.l_type))
+    file_lock::unlock(file, WHOLE)
 }
 
 /// Leaves our process id in the owner file, for messages to people.

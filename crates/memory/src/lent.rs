@@ -3,9 +3,14 @@
 //! Such a file has a name in a directory of its user, and nobody can seal it. So who maps it trusts its owner: not to
 //! shorten it, and to keep what it lends as it is until the loan ends ([`Loan`](crate::Loan)). Whether a process may be
 //! trusted is found out where its descriptor comes from.
+//!
+//! An owner that dies ends no loan. So it locks the blocks of which it lends something, by the very opening of the file that its readers map
+//! ([`file_lock`]). Their mappings keep the opening, and with it the locks, whatever becomes of the owner. Who owns the
+//! file next finds those locks, and uses these blocks for nothing new until the readers are gone.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,29 +18,76 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::mm::ProtFlags;
 
 use crate::file_id::FileId;
+use crate::file_lock::{self, Access};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
 
-/// The descriptor of a payload file, for handing it to readers. It was opened for reading only.
+/// The descriptor of a payload file, for handing it to readers. It was opened for reading only, by one owner for all its
+/// life.
 #[derive(Debug, Clone)]
 pub struct LentFile {
     file: Arc<File>,
     id: FileId,
     len: u64,
+    opening: u32,
 }
 
 impl LentFile {
-    /// Of a file that was opened for reading, whose length is a multiple of 4096 and will not shrink.
+    /// Of a file that was opened for reading, whose length is a multiple of 4096 and will not shrink. `opening` is another number
+    /// for each opening of the same file: readers map each of them once.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn new(file: File) -> io::Result<Self> {
+    pub fn new(file: File, opening: u32) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self {
             id: FileId::of(&metadata),
             len: metadata.len() / PAGE_BYTES * PAGE_BYTES,
             file: Arc::new(file),
+            opening,
         })
+    }
+
+    /// Which of the openings of the file it is.
+    pub fn opening(&self) -> u32 {
+        self.opening
+    }
+
+    /// Tells owners to come that readers may be reading these bytes. False if the kernel has no more locks.
+    pub(crate) fn lock(&self, bytes: Range<u64>) -> bool {
+        file_lock::try_lock(&self.file, Access::Shared, bytes).unwrap_or(false)
+    }
+
+    /// Nobody reads these bytes any more.
+    pub(crate) fn unlock(&self, bytes: Range<u64>) {
+        // A lock that stays costs an owner to come some memory while these readers live.
+        let _ = file_lock::unlock(&self.file, bytes);
+    }
+
+    /// What other openings of the file keep locked, rounded outwards to multiples of `unit`.
+    pub(crate) fn locked_by_others(&self, unit: u64) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        // The kernel tells one of the locks, and not the lowest one: there may be more on both sides of it.
+        #[expect(
+            clippy::single_range_in_vec_init,
+            reason = "the first range to be asked for"
+        )]
+        let mut unknown = vec![0..self.len];
+        while let Some(bytes) = unknown.pop() {
+            if bytes.is_empty() {
+                continue;
+            }
+            // Where the kernel has no such locks nothing was ever lent.
+            let Ok(Some(locked)) = file_lock::locked_by_others(&self.file, bytes.clone()) else {
+                continue;
+            };
+            let start = (locked.start / unit * unit).clamp(bytes.start, bytes.end);
+            let end = locked.end.min(bytes.end).next_multiple_of(unit);
+            unknown.push(bytes.start..start);
+            unknown.push(end..bytes.end);
+            found.push(start..end);
+        }
+        found
     }
 
     /// Which file it is.
@@ -54,10 +106,10 @@ impl LentFile {
     }
 }
 
-/// Of the same file.
+/// Of the same opening of the same file.
 impl PartialEq for LentFile {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        (self.id, self.opening) == (other.id, other.opening)
     }
 }
 
@@ -69,22 +121,23 @@ impl AsFd for LentFile {
     }
 }
 
-/// A payload file as its readers have it. A process maps each file once, whoever uses it.
+/// A payload file as its readers have it. A process maps each opening of a file once, whoever uses it.
 ///
 /// As a [`Memory`] it panics where it would be written.
 #[derive(Debug)]
 pub struct LentView {
     mapping: Mapping,
     file: FileId,
+    opening: u32,
 }
 
 impl LentView {
-    /// Maps `len` bytes of a file for reading, none of which is present at first. The process that gave the descriptor is
+    /// Maps `len` bytes of an opening of a file for reading, none of which is present at first. The process that gave the descriptor is
     /// trusted: if the file is shortened, reads beyond its end end this process by `SIGBUS`.
     ///
     /// # Errors
     /// `InvalidData` if the file is shorter than that, or `len` is no positive multiple of 4096; what the kernel says.
-    pub fn map(fd: OwnedFd, len: u64) -> io::Result<Arc<Self>> {
+    pub fn map(fd: OwnedFd, len: u64, opening: u32) -> io::Result<Arc<Self>> {
         static VIEWS: Mutex<Vec<Weak<LentView>>> = Mutex::new(Vec::new());
         let file = File::from(fd);
         let metadata = file.metadata()?;
@@ -99,11 +152,16 @@ impl LentView {
         views.retain(|view| view.strong_count() > 0);
         // The number is this file's as long as a mapping keeps it.
         let mut found = views.iter().filter_map(Weak::upgrade);
-        if let Some(view) = found.find(|view| view.file == id && view.len() >= len) {
+        let is_it = |view: &Arc<Self>| (view.file, view.opening) == (id, opening);
+        if let Some(view) = found.find(|view| is_it(view) && view.len() >= len) {
             return Ok(view);
         }
         let mapping = Mapping::new(&file, len, ProtFlags::READ)?;
-        let view = Arc::new(Self { mapping, file: id });
+        let view = Arc::new(Self {
+            mapping,
+            file: id,
+            opening,
+        });
         views.push(Arc::downgrade(&view));
         Ok(view)
     }
@@ -183,24 +241,26 @@ mod tests {
     }
 
     #[test]
-    fn a_process_maps_each_file_once() {
-        let lent = LentFile::new(file(8192)).expect("metadata");
+    fn a_process_maps_each_opening_of_a_file_once() {
+        let lent = LentFile::new(file(8192), 1).expect("metadata");
         let fd = || lent.as_fd().try_clone_to_owned().expect("a descriptor");
-        let view = LentView::map(fd(), lent.len()).expect("mapped");
-        let again = LentView::map(fd(), lent.len()).expect("mapped");
+        let view = LentView::map(fd(), lent.len(), 1).expect("mapped");
+        let again = LentView::map(fd(), lent.len(), 1).expect("mapped");
         assert!(Arc::ptr_eq(&view, &again));
         assert_eq!(view.file(), Some(lent.id()));
         let mut into = [0; 7];
         again.read(4096, &mut into);
         assert_eq!(&into, b"payload");
-        let other = LentView::map(file(8192).into(), 4096).expect("mapped");
+        let other = LentView::map(file(8192).into(), 4096, 1).expect("mapped");
         assert_ne!(other.file(), view.file());
+        let later = LentView::map(fd(), lent.len(), 2).expect("mapped");
+        assert!(!Arc::ptr_eq(&view, &later), "another owner's");
     }
 
     #[test]
     fn what_is_not_there_is_not_mapped() {
         for len in [0, 4095, 8193, 12288, u64::MAX] {
-            let error = LentView::map(file(8192).into(), len).expect_err("refused");
+            let error = LentView::map(file(8192).into(), len, 1).expect_err("refused");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{len}");
         }
     }

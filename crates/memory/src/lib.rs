@@ -36,6 +36,7 @@ pub mod canary;
 mod copy;
 mod damage;
 mod file_id;
+pub mod file_lock;
 mod lent;
 mod mapped;
 mod mapping;

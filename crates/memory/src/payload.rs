@@ -54,7 +54,8 @@
 //!
 //! *Loans.* A [`Loan`] is a span that another process reads by a mapping of its own
 //! ([`LentView`](crate::LentView)), which is other memory. The loan keeps the block, so these bytes stand still
-//! for that process, too, until the loan ends.
+//! for that process, too, until the loan ends. If the owner dies before that, its lock on the block lives on with the reader's mapping, and the
+//! next owner [holds](PayloadFile::lending) what is locked.
 //!
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
 //! caller holds the [`Exclusive`] meanwhile.
@@ -79,7 +80,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::lent::LentFile;
 use crate::mapped::{Coherence, Mapped};
@@ -115,7 +116,8 @@ impl PayloadFile<Mapped> {
         let memory = Arc::new(memory);
         // SAFETY: only readers are given the file, who map it for reading.
         let payload = unsafe { Self::over(Exclusive::take(&memory), bytes, None) };
-        Ok((payload, LentFile::new(file)?))
+        let file = LentFile::new(file, 1)?;
+        Ok((payload.lending(file.clone()), file))
     }
 }
 
@@ -144,13 +146,59 @@ impl<M: Memory> PayloadFile<M> {
             memory,
             buddy: Mutex::new(Buddy::new(bytes)),
             idle: Mutex::new(Idle::default()),
+            lends: OnceLock::new(),
+            lending: Mutex::new(()),
             lent: AtomicU64::new(0),
+            lent_max: bytes / UNIT_BYTES * UNIT_BYTES / LENT_PART,
+            held: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             _lock: lock,
         };
         Self {
             store: Arc::new(store),
         }
+    }
+
+    /// The same, of which readers map this file. What openings of the file by owners before keep locked is **held**: it goes to no
+    /// block but those that [`PayloadFile::allocate_at`] finds, and those take nothing more.
+    ///
+    /// # Panics
+    /// When it was called before.
+    pub fn lending(self, file: LentFile) -> Self {
+        let locked = file.locked_by_others(UNIT_BYTES);
+        let mut buddy = self.store.buddy();
+        for bytes in locked {
+            buddy.hold(units_of(&bytes));
+        }
+        let held = buddy.held_bytes();
+        drop(buddy);
+        self.store.held.store(held, Ordering::Relaxed);
+        let again = self.store.lends.set(file);
+        assert!(again.is_ok(), "a payload file is lent as one file");
+        self
+    }
+
+    /// Finds out whether what is held for readers of owners before is still read, and frees what is not.
+    pub fn release_held(&self) {
+        let store = &self.store;
+        let lends = store.lends.get();
+        let Some(lends) = lends.filter(|_| store.held.load(Ordering::Relaxed) > 0) else {
+            return;
+        };
+        let locked = lends.locked_by_others(UNIT_BYTES);
+        let locked: Vec<Range<u64>> = locked.iter().map(units_of).collect();
+        let mut buddy = store.buddy();
+        buddy.hold_only(&locked);
+        let held = buddy.held_bytes();
+        drop(buddy);
+        if store.held.swap(held, Ordering::Relaxed) != held {
+            store.returned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that are held for readers of owners before.
+    pub fn held_bytes(&self) -> u64 {
+        self.store.held.load(Ordering::Relaxed)
     }
 
     /// A free block of at least `bytes`, at least 64 KiB, rounded up to a power of two.
@@ -166,10 +214,8 @@ impl<M: Memory> PayloadFile<M> {
     ///
     /// `None` when there is no such block, or some of it is not free.
     pub fn allocate_at(&self, at: u64, order: u8) -> Option<Extent<M>> {
-        self.store
-            .buddy()
-            .allocate_at(at, order)
-            .then(|| self.extent(at, order))
+        let taken = self.store.buddy().allocate_at(at, order);
+        taken.then(|| Extent::found(Block::new(&self.store, at, order)))
     }
 
     /// Recovery: the block of `order` that holds `len` bytes at `at`, as its start and the end of
@@ -204,10 +250,10 @@ impl<M: Memory> PayloadFile<M> {
         self.store.buddy().freed()
     }
 
-    /// Bytes of the blocks of which something is [lent](Span::lend): at most an [eighth](LENT_PART) of all, and one block
-    /// for each thread that lends at the same time.
+    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Self::lending): at most an
+    /// [eighth](LENT_PART) of all.
     pub fn lent_bytes(&self) -> u64 {
-        self.store.lent.load(Ordering::Relaxed)
+        self.store.lent.load(Ordering::Relaxed) + self.held_bytes()
     }
 
     /// How often the last loan on a block ended so far: another number when there may be a block that nobody reads any more.
@@ -235,14 +281,27 @@ impl<M: Memory> fmt::Debug for PayloadFile<M> {
     }
 }
 
+/// The units that these bytes touch.
+fn units_of(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / UNIT_BYTES..bytes.end.div_ceil(UNIT_BYTES)
+}
+
 /// What all handles on one payload file share.
 struct Store<M: Memory> {
     memory: Exclusive<M>,
     buddy: Mutex<Buddy>,
     /// Memory for the handles on blocks to come.
     idle: Mutex<Idle<M>>,
+    /// What readers map, if it is lent to other processes.
+    lends: OnceLock<LentFile>,
+    /// Whose turn it is to make the first loan on a block, or to end the last one.
+    lending: Mutex<()>,
     /// Bytes of blocks on which there are loans.
     lent: AtomicU64,
+    /// How much may be lent or held.
+    lent_max: u64,
+    /// Bytes that are held for readers of owners before.
+    held: AtomicU64,
     /// How often a block was lent no more.
     returned: AtomicU64,
     /// The owner's lock: no other process takes the memory over while a handle lives.
@@ -255,8 +314,8 @@ impl<M: Memory> Store<M> {
         self.buddy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lent_max(&self) -> u64 {
-        self.buddy().total_bytes() / LENT_PART
+    fn lending(&self) -> MutexGuard<'_, ()> {
+        self.lending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle<M>> {

@@ -231,14 +231,15 @@ fn what_a_closed_connection_had_lent_is_not_taken() {
 }
 
 #[test]
-fn what_an_owner_had_lent_that_died_since_is_not_taken() {
+fn what_an_owner_had_lent_that_died_since_is_taken() {
     let mut pair = Pair::new(16 * MIB, true);
     let span = committed(&pair.payload, MIB, 1);
-    pair.send(SendBuf::new(b"head".to_vec(), Body::Span(span)));
-    // As the kernel does for a process that was killed, which withdraws nothing.
+    let buf = SendBuf::new(b"head".to_vec(), Body::Span(span.clone()));
+    pair.send(buf);
+    // As the kernel does for a process that was killed, which withdraws nothing. Its locks keep these bytes from being used again.
     shutdown(&pair.socket, Shutdown::Both).expect("connected");
-    let error = pair.receive(MIB).expect_err("another may use it by now");
-    assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+    let got = pair.receive_exactly(4 + MIB);
+    assert!(got.starts_with(b"head") && got.ends_with(span.as_slice()));
 }
 
 #[test]

@@ -77,6 +77,13 @@ impl<M: Memory> Log<M> {
     ) -> Self {
         let payload_file = region.payload_file(claim);
         let total_bytes = payload_file.total_bytes();
+        let held = payload_file.held_bytes();
+        if held > 0 {
+            tracing::info!(
+                bytes = held,
+                "readers still have what this broker lent before it died: nothing new is put there until they are gone"
+            );
+        }
         let geometry = region.geometry();
         let places = geometry.index_pages.min(geometry.lane_slots);
         Self {

@@ -4,7 +4,7 @@ use embar_memory::Memory;
 
 use super::Log;
 
-/// How the bytes of a log are used. All but the last three fields add up to [`LogUsage::total_bytes`].
+/// How the bytes of a log are used. All but the last four fields add up to [`LogUsage::total_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogUsage {
     /// All of the log.
@@ -26,9 +26,28 @@ pub struct LogUsage {
     pub staged_bytes: u64,
     /// Not among these: of blocks that are lent to readers of this machine, whether they are still in the log or not.
     pub lent_bytes: u64,
+    /// Among the ones that are lent: by earlier incarnations of this broker, which died before they were read.
+    pub held_bytes: u64,
 }
 
 impl<M: Memory> Log<M> {
+    /// Frees what was held for readers that are gone.
+    pub fn release_held(&self) {
+        let before = self.payload_file.held_bytes();
+        if before == 0 {
+            return;
+        }
+        self.payload_file.release_held();
+        let held = self.payload_file.held_bytes();
+        if held < before {
+            tracing::info!(
+                bytes = before - held,
+                held,
+                "readers of what this broker lent before it died are gone"
+            );
+        }
+    }
+
     /// How the bytes of this log are used. A pass over all topics.
     pub fn usage(&self) -> LogUsage {
         let local = self.local.values().map(|it| (it.bytes, &it.extents));
@@ -38,6 +57,7 @@ impl<M: Memory> Log<M> {
             receiving_bytes: self.admission.receiving_bytes(),
             staged_bytes: self.admission.staged_bytes(),
             lent_bytes: self.payload_file.lent_bytes(),
+            held_bytes: self.payload_file.held_bytes(),
             ..LogUsage::default()
         };
         let mut occupied = 0;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use embar_fabric::Claim;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
 use embar_transport::socket::{self, MAX_UNIX_PATH_BYTES, SocketError, SocketOptions};
@@ -36,14 +37,14 @@ impl LocalSockets {
     /// Listens on the files of a row, which this process has claimed, as far as it may and can.
     pub fn open(
         region: &Region<Mapped>,
-        row: u16,
+        claim: &Claim,
         config: &BrokerConfig,
         options: &SocketOptions,
     ) -> Self {
         if !config.unix_socket {
             return Self::default();
         }
-        let opened = Self::listen(region, row, config, options);
+        let opened = Self::listen(region, claim, config, options);
         opened.unwrap_or_else(|why| {
             tracing::warn!(
                 "no Unix socket for clients on this machine, who come by TCP instead: {why}"
@@ -54,10 +55,11 @@ impl LocalSockets {
 
     fn listen(
         region: &Region<Mapped>,
-        row: u16,
+        claim: &Claim,
         config: &BrokerConfig,
         options: &SocketOptions,
     ) -> Result<Self, String> {
+        let row = claim.row();
         let machine = socket::machine_id().ok_or("this machine tells no boot id")?;
         let Some(dir) = region.make_socket_dir().map_err(|e| e.to_string())? else {
             return Ok(Self::default());
@@ -68,7 +70,8 @@ impl LocalSockets {
         let can = matches!(config.receive, ReceivePath::Direct | ReceivePath::Staging);
         if config.shared_memory && can && region.geometry().takes_data(row) {
             let path = checked(dir.join(format!("{row}.shm")));
-            let options = lending(region, row, options);
+            let mut options = options.clone();
+            options.shm.lends = claim.lends().cloned();
             match path.and_then(|path| listen(&Address::Shm(path), &options)) {
                 Ok(listener) => listeners.push(listener),
                 Err(why) => tracing::warn!(
@@ -81,18 +84,6 @@ impl LocalSockets {
             machine: Some(machine),
         })
     }
-}
-
-/// Options of a listener that lends the row's payload file to subscribers. Without the file it copies for them.
-fn lending(region: &Region<Mapped>, row: u16, options: &SocketOptions) -> SocketOptions {
-    let mut options = options.clone();
-    options.shm.lends = region.lent_payload_file(row).unwrap_or_else(|error| {
-        tracing::warn!(
-            "payload is copied for subscribers on this machine, because it cannot be lent to them: {error}"
-        );
-        None
-    });
-    options
 }
 
 /// The path of a socket file, if it can be one. Clients get it as text.

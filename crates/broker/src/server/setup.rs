@@ -75,7 +75,7 @@ pub(super) fn join(
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     let claim = Arc::new(claim);
-    let local = LocalSockets::open(&region, claim.row(), &config, &socket_options(&config));
+    let local = LocalSockets::open(&region, &claim, &config, &socket_options(&config));
     let mut described = describe(&config, address, clock);
     described.socket_machine = local.machine.map_or(0, NonZeroU64::get);
     let (row, heartbeat) = announce(&region, &claim, described, clock);

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use embar_memory::{Coherence, FileId, LentFile, Mapped, Memory};
+use embar_memory::{Coherence, FileId, Mapped, Memory};
 
 use super::{Home, Region, invalid};
 use crate::error::RegionError;
@@ -303,13 +303,15 @@ impl Region<Mapped> {
         if geometry.is_spare(row) {
             spare::make_payload_file(dir, row, geometry.payload_bytes, &space::reserve)?;
         }
+        // An opening of its own: what the owner before lent stays locked by that one's.
+        let payload = dir.join(payload_name(row));
+        let lends = geometry.takes_data(row).then(|| File::open(&payload));
+        let lends = lends
+            .transpose()
+            .map_err(|e| RegionError::io("opening", &payload, e))?;
         self.take_as_own(row);
-        Ok(Claim::locked(
-            row,
-            self.raise_incarnation(row),
-            file,
-            control,
-        ))
+        let claim = Claim::locked(row, self.raise_incarnation(row), file, control, lends);
+        claim.map_err(|e| RegionError::io("looking at", payload, e))
     }
 
     /// Makes sure that the directory of the brokers' socket files is there, and that only this user may
@@ -327,19 +329,6 @@ impl Region<Mapped> {
             Ok(()) => Ok(Some(path)),
             Err(e) => Err(RegionError::io("making", path, e)),
         }
-    }
-
-    /// The payload file of a data row, opened for reading: for processes of this user that its owner lends it to. `None` for a
-    /// region without a directory.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn lent_payload_file(&self, row: u16) -> io::Result<Option<LentFile>> {
-        let Some(dir) = self.dir() else {
-            return Ok(None);
-        };
-        let file = File::open(dir.join(payload_name(row)))?;
-        LentFile::new(file).map(Some)
     }
 
     /// Whether a live process holds the row. False for a region without a directory, and, at the

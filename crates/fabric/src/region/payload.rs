@@ -63,8 +63,8 @@ pub(super) fn are_apart<'a, M: Memory>(memories: impl Iterator<Item = &'a M>) ->
 }
 
 impl<M: Memory> Region<M> {
-    /// The payload memory of the claimed row, all of it free. Keeps the claim's lock until what
-    /// this returns and everything allocated from it are dropped.
+    /// The payload memory of the claimed row, all of it free, but for what readers still have of what an owner before lent. Keeps
+    /// the claim's lock until what this returns and everything allocated from it are dropped.
     ///
     /// # Panics
     ///
@@ -90,7 +90,11 @@ impl<M: Memory> Region<M> {
         // SAFETY: the memory shows copies, or is a mapping that only this region has. Of the latter, this
         // region value shows nothing as foreign, as of now; whatever else it does to the payload takes
         // the `Exclusive`; and the claim's lock keeps other processes away.
-        unsafe { PayloadFile::over(memory, bytes, lock.cloned()) }
+        let payload_file = unsafe { PayloadFile::over(memory, bytes, lock.cloned()) };
+        match claim.lends() {
+            Some(file) => payload_file.lending(file.clone()),
+            None => payload_file,
+        }
     }
 
     /// Maps the payload file of another row, unless it is mapped, which it stays: that of a spare was

@@ -3,6 +3,7 @@
 //! What the handles of a block share is kept for the blocks to come: a log that is full takes a block for each that it
 //! gives back, and asks for no memory meanwhile.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -95,30 +96,63 @@ impl<M: Memory> Block<M> {
     /// Counts one more loan on the block, which [`Block::end_loan`] takes back. False if too much would be lent: then none
     /// was counted. (The counters order nothing: what is lent is kept by handles.)
     pub fn lend(&self) -> bool {
-        if self.shared.loans.fetch_add(1, Ordering::AcqRel) > 0 {
+        let loans = &self.shared.loans;
+        if change(loans, |count| (count > 0).then(|| count + 1)) {
             return true;
         }
         let (store, len) = (self.store(), u64::from(self.len()));
-        let fits = store.lent.fetch_add(len, Ordering::Relaxed) + len <= store.lent_max();
-        if !fits {
-            self.end_loan();
+        // Before this thread lends, too, the lock on the file is there.
+        let _turn = store.lending();
+        if loans.load(Ordering::Acquire) == 0 {
+            let lent = store.lent.load(Ordering::Relaxed) + store.held.load(Ordering::Relaxed);
+            let lends = store.lends.get();
+            if lent + len > store.lent_max || lends.is_some_and(|file| !file.lock(self.bytes())) {
+                return false;
+            }
+            store.lent.fetch_add(len, Ordering::Relaxed);
         }
-        fits
+        loans.fetch_add(1, Ordering::AcqRel);
+        true
     }
 
     /// Ends a loan.
     pub fn end_loan(&self) {
-        if self.shared.loans.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let (store, len) = (self.store(), u64::from(self.len()));
+        let loans = &self.shared.loans;
+        if change(loans, |count| (count > 1).then(|| count - 1)) {
+            return;
+        }
+        let (store, len) = (self.store(), u64::from(self.len()));
+        let _turn = store.lending();
+        if loans.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if let Some(file) = store.lends.get() {
+                file.unlock(self.bytes());
+            }
             store.lent.fetch_sub(len, Ordering::Relaxed);
             store.returned.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether something of the block is lent.
-    pub fn is_lent(&self) -> bool {
-        self.shared.loans.load(Ordering::Relaxed) > 0
+    /// Where the block lies in the file.
+    fn bytes(&self) -> Range<u64> {
+        self.at()..self.at() + u64::from(self.len())
     }
+
+    /// Whether something of the block is lent, or held for readers of an owner before.
+    pub fn is_lent(&self) -> bool {
+        self.shared.loans.load(Ordering::Relaxed) > 0 || self.is_held()
+    }
+
+    /// Whether some of the block is held for readers of an owner before.
+    pub fn is_held(&self) -> bool {
+        let store = self.store();
+        store.held.load(Ordering::Relaxed) > 0 && store.buddy().holds_of(self.at(), self.order())
+    }
+}
+
+/// Changes a count as `next` says; false if that says nothing.
+fn change(count: &AtomicUsize, next: impl Fn(usize) -> Option<usize>) -> bool {
+    let order = (Ordering::AcqRel, Ordering::Acquire);
+    count.fetch_update(order.0, order.1, next).is_ok()
 }
 
 impl<M: Memory> Clone for Block<M> {

@@ -22,6 +22,10 @@ pub(super) struct Buddy {
     units: u64,
     /// How many times a block was given back.
     freed: u64,
+    /// Units that are held: not free, whether or not a block has them.
+    held: BTreeSet<u64>,
+    /// Those of them that no block has.
+    held_idle: BTreeSet<u64>,
 }
 
 impl Buddy {
@@ -33,6 +37,8 @@ impl Buddy {
             free_units: units,
             units,
             freed: 0,
+            held: BTreeSet::new(),
+            held_idle: BTreeSet::new(),
         };
         let mut at = 0;
         while at < units {
@@ -66,12 +72,69 @@ impl Buddy {
         Some(unit * UNIT_BYTES)
     }
 
-    /// Takes the block of `order` at byte `at`, if there is such a block and all of it is free.
+    /// Takes the block of `order` at byte `at`, if there is such a block and all of it is free, or held and in no block.
     pub(super) fn allocate_at(&mut self, at: u64, order: u8) -> bool {
         if order > ORDER_MAX || !at.is_multiple_of(UNIT_BYTES << order) {
             return false;
         }
         let unit = at / UNIT_BYTES;
+        let idle: Vec<u64> = self
+            .held_idle
+            .range(unit..unit + (1 << order))
+            .copied()
+            .collect();
+        for unit in &idle {
+            self.held_idle.remove(unit);
+            self.put(*unit, 0);
+        }
+        let taken = self.take_at(unit, order);
+        if !taken {
+            for unit in idle {
+                self.take_at(unit, 0);
+                self.held_idle.insert(unit);
+            }
+        }
+        taken
+    }
+
+    /// Holds these units, of which no block has any.
+    pub(super) fn hold(&mut self, units: Range<u64>) {
+        for unit in units.start..units.end.min(self.units) {
+            if self.take_at(unit, 0) {
+                self.held.insert(unit);
+                self.held_idle.insert(unit);
+            }
+        }
+    }
+
+    /// Holds no more than those of these units that it holds already.
+    pub(super) fn hold_only(&mut self, units: &[Range<u64>]) {
+        let mut over = std::mem::take(&mut self.held);
+        self.held = over
+            .extract_if(.., |it| units.iter().any(|units| units.contains(it)))
+            .collect();
+        for unit in over {
+            if self.held_idle.remove(&unit) {
+                self.freed += 1;
+                self.put(unit, 0);
+            }
+        }
+    }
+
+    /// Whether some of a block is held.
+    pub(super) fn holds_of(&self, at: u64, order: u8) -> bool {
+        let unit = at / UNIT_BYTES;
+        let mut held = self.held.range(unit..unit + (1 << order));
+        held.next().is_some()
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held.len() as u64 * UNIT_BYTES
+    }
+
+    /// Takes a block that is free.
+    fn take_at(&mut self, unit: u64, order: u8) -> bool {
         let around = (order..=ORDER_MAX).find_map(|from| {
             let start = unit & !((1 << from) - 1);
             self.free[usize::from(from)]
@@ -100,17 +163,29 @@ impl Buddy {
         self.free_units -= 1 << order;
     }
 
-    /// Gives a block back and joins it with its buddy for as long as that is free too.
-    pub(super) fn free(&mut self, at: u64, mut order: u8) {
+    /// Gives a block back, but for what is held of it. Joins it with its buddy for as long as that is free too.
+    pub(super) fn free(&mut self, at: u64, order: u8) {
         self.freed += 1;
+        let unit = at / UNIT_BYTES;
+        if !self.holds_of(at, order) {
+            return self.put(unit, order);
+        }
+        for unit in unit..unit + (1 << order) {
+            match self.held.contains(&unit) {
+                true => drop(self.held_idle.insert(unit)),
+                false => self.put(unit, 0),
+            }
+        }
+    }
+
+    fn put(&mut self, mut unit: u64, mut order: u8) {
         self.free_units += 1 << order;
-        let mut unit = at / UNIT_BYTES;
         while order < ORDER_MAX && self.free[usize::from(order)].remove(&(unit ^ (1 << order))) {
             unit &= !(1 << order);
             order += 1;
         }
         let fresh = self.free[usize::from(order)].insert(unit);
-        assert!(fresh, "block at {at} was freed twice");
+        assert!(fresh, "the block of unit {unit} was freed twice");
     }
 
     /// Bytes of the free blocks that lie in these places.

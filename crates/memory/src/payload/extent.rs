@@ -16,6 +16,8 @@ pub struct Extent<M: Memory> {
     cursor: u32,
     /// Bytes at the start that the owner before had committed; nothing is ever reserved there.
     recovered: u32,
+    /// Nothing is to be reserved in it: readers of the owner before may read where nothing was recovered.
+    closed: bool,
 }
 
 impl<M: Memory> Extent<M> {
@@ -24,6 +26,16 @@ impl<M: Memory> Extent<M> {
             block,
             cursor: 0,
             recovered: 0,
+            closed: false,
+        }
+    }
+
+    /// The same, found at recovery.
+    pub(super) fn found(block: Block<M>) -> Self {
+        let closed = block.is_held();
+        Self {
+            closed,
+            ..Self::new(block)
         }
     }
 
@@ -54,7 +66,10 @@ impl<M: Memory> Extent<M> {
 
     /// Bytes that may still be reserved.
     pub fn remaining(&self) -> u32 {
-        self.len() - self.cursor
+        match self.closed {
+            true => 0,
+            false => self.len() - self.cursor,
+        }
     }
 
     /// Live reservations and spans on this block.

@@ -46,8 +46,6 @@ pub struct Receiver<O: Memory, I: Memory, L: Memory = I> {
     /// The record at the front, once it was copied, and how many of its bytes were taken.
     front: Option<(Record, usize)>,
     ended: bool,
-    /// Something was copied of what the peer lends.
-    borrowed: bool,
     bell: Bell,
 }
 
@@ -74,7 +72,6 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             told: 0,
             front: None,
             ended: false,
-            borrowed: false,
             bell: Bell::default(),
         }
     }
@@ -191,10 +188,7 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
                 copy_out(&self.peer, at, into, witness)?;
             }
             Record::Reference { memory, at, .. } => match self.lent_as(memory) {
-                Some(lent) => {
-                    copy_out(lent, at + behind, into, witness)?;
-                    self.borrowed = true;
-                }
+                Some(lent) => copy_out(lent, at + behind, into, witness)?,
                 None => copy_out(
                     &self.memories[usize::from(memory)],
                     at + behind,
@@ -216,12 +210,6 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             }
         }
         Ok(())
-    }
-
-    /// Whether something of what the peer lends was copied since the last call. Its process must have lived for that long:
-    /// who follows it may use that memory again.
-    pub fn has_borrowed(&mut self) -> bool {
-        std::mem::take(&mut self.borrowed)
     }
 
     /// Tells the peer what it may use again. True: it sleeps, and is to be woken for that.

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use embar_memory::{
     Buffer, FileId, LentFile, LentView, Loan, Mapped, Sealed, SealedFile, SealedView,
 };
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -192,7 +191,7 @@ impl Shm {
     ///
     /// # Errors
     /// `WouldBlock` if nothing is there. `InvalidData` if the peer broke a rule, `ConnectionAborted` if it withdrew what it had
-    /// named, or left before what it lends was copied: then what is in the buffers is to be thrown away. `ConnectionReset` once if the peer left without having
+    /// named: then what is in the buffers is to be thrown away. `ConnectionReset` once if the peer left without having
     /// consumed everything.
     pub(crate) fn try_recv(
         &self,
@@ -221,13 +220,7 @@ impl Shm {
         {
             taken = Taken::Bytes(count + more);
         }
-        let borrowed = receiver.has_borrowed();
         drop(receiver);
-        // After the copy.
-        if borrowed && self.has_hung_up() {
-            let text = "the peer left before what it lent was read";
-            return Err(io::Error::new(ErrorKind::ConnectionAborted, text));
-        }
         match taken {
             Taken::Bytes(count) => {
                 // Who hears that something arrived may use it again, so it must not be kept any more.
@@ -244,17 +237,6 @@ impl Shm {
                 Err(ErrorKind::WouldBlock.into())
             }
         }
-    }
-
-    /// Whether the other end of the socket is closed, also while there is something to hear.
-    fn has_hung_up(&self) -> bool {
-        let mut ends = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // Without an answer nobody knows that it lives.
-        !matches!(rustix::event::poll(&mut ends, Some(&now)), Ok(0))
     }
 
     /// Lets go of what was named and is consumed by now.

@@ -104,7 +104,7 @@ pub fn a_listener_that_never_says_hello_keeps_a_connect_waiting<K: Kind>() {
 
 pub fn a_connect_ends_with_a_listener_that_leaves<K: Kind>() {
     let (_directory, listener, address) = plain_listener();
-    for said in [&b""[..], b"embarshm", &[7; 64], &[7; 200]] {
+    for said in [&b""[..], b"embarshm", &[7; 72], &[7; 200]] {
         let mut driver = driver::<K>();
         let token = driver.reactor.connect(&address).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
@@ -113,7 +113,7 @@ pub fn a_connect_ends_with_a_listener_that_leaves<K: Kind>() {
         driver.reactor.send(token, SendBuf::heap(b"x".to_vec()));
         let error = driver.connected(token).unwrap_err();
         let expected = match said.len() {
-            64.. => ErrorKind::InvalidData,
+            72.. => ErrorKind::InvalidData,
             _ => ErrorKind::ConnectionReset,
         };
         assert_eq!(error.kind(), expected, "{error}");
@@ -137,15 +137,15 @@ pub fn a_stranger_on_the_socket_is_refused<K: Kind>() {
     let listener = socket::listen(Address::Shm(path.clone()), &options()).unwrap();
     let listener = driver.reactor.listen(listener).unwrap();
     // As a hello says that nothing but an outbox is handed over, and what comes instead of it.
-    let mut hello = [0; 64];
+    let mut hello = [0; 72];
     hello[..8].copy_from_slice(b"embarshm");
-    for (at, number) in [(8, 1_u32), (12, 256), (16, 4096)] {
+    for (at, number) in [(8, 2_u32), (12, 256), (16, 4096)] {
         hello[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
     let mut large = hello;
     large[20] = 1;
     large[24..32].copy_from_slice(&(1_u64 << 40).to_le_bytes());
-    let zeros = [0; 64];
+    let zeros = [0; 72];
     let cases: [(&[u8], usize, &str); 6] = [
         (&hello, 0, "0 descriptors"),
         (&hello, 2, "2 descriptors"),

@@ -78,7 +78,9 @@ impl Shm {
         let lends = self.lends_to(hello.lent)?;
         let (own, sizes) = match greeting.said.take() {
             Some(said) => said,
-            None => self.say_hello(Lent::Bytes(lends.map_or(0, LentFile::len)))?,
+            None => self.say_hello(
+                lends.map_or(Lent::Bytes(0, 0), |it| Lent::Bytes(it.len(), it.opening())),
+            )?,
         };
         let sender = Sender::new(Arc::clone(&own), Arc::clone(&peer), sizes);
         let receiver = Receiver::new(Arc::clone(&own), peer, hello.sizes, memories, lent);
@@ -121,7 +123,11 @@ impl Shm {
                 let text = "memory is lent by a process that is neither of this user nor of root";
                 return Err(io::Error::new(ErrorKind::PermissionDenied, text));
             }
-            Some(lent) => Some(LentView::map(lent, hello.lent.bytes())?),
+            Some(lent) => Some(LentView::map(
+                lent,
+                hello.lent.bytes(),
+                hello.lent.opening(),
+            )?),
         };
         Ok((Arc::new(peer), memories, lent))
     }
