@@ -108,10 +108,34 @@ pub struct Sample {
     pub at_once: Option<f64>,
 }
 
+/// By what a log and its clients are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The loopback interface.
+    Tcp,
+    /// Sockets of the machine.
+    Unix,
+    /// Memory that the processes share.
+    Shm,
+}
+
+impl Way {
+    /// By which of the ways ours is to be connected to be compared with this one.
+    pub fn like(self) -> Self {
+        match self {
+            Self::Shm => Self::Shm,
+            Self::Tcp | Self::Unix => Self::Tcp,
+        }
+    }
+}
+
 /// One way of using a log: several batch sizes of one log are several of these, and the best counts.
 pub struct Setup {
     /// Whose.
     pub log: Log,
+    /// How it is reached.
+    pub way: Way,
     /// What is set, for people. No other setup of this log has the same.
     pub settings: &'static str,
     measure: Measure,
@@ -120,7 +144,7 @@ pub struct Setup {
 type Measure = Box<dyn Fn(&Workload) -> anyhow::Result<Sample>>;
 
 impl Setup {
-    /// Measured by a function that starts it, and ends it.
+    /// Reached by TCP, and measured by a function that starts it, and ends it.
     pub fn new(
         log: Log,
         settings: &'static str,
@@ -128,9 +152,15 @@ impl Setup {
     ) -> Self {
         Self {
             log,
+            way: Way::Tcp,
             settings,
             measure: Box::new(measure),
         }
+    }
+
+    /// The same, reached in another way.
+    pub fn by(self, way: Way) -> Self {
+        Self { way, ..self }
     }
 
     /// Starts it with nothing in it, publishes, reads back, and ends it.

@@ -1,6 +1,6 @@
 //! What all rounds come to: medians, ratios within each round, and a table of them.
 
-use crate::logs::{Log, Sample, Setup, Workload};
+use crate::logs::{Log, Sample, Setup, Way, Workload};
 use crate::rounds::Measured;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub struct Comparison {
     messages: u64,
     rounds: usize,
     rows: Vec<Row>,
-    /// Each setup of ours, divided by the peer over TCP that was fastest in the same round.
+    /// Each setup of ours over TCP, divided by the peer over TCP that was fastest in the same round.
     of_best_peer: Vec<OfBestPeer>,
     /// What failed.
     pub problems: Vec<String>,
@@ -21,6 +21,7 @@ pub struct Comparison {
 #[derive(Serialize)]
 struct Row {
     log: Log,
+    way: Way,
     settings: &'static str,
     promises: &'static str,
     publish: Option<Figures>,
@@ -32,7 +33,7 @@ struct Row {
 struct Figures {
     per_s: Spread,
     mib_per_s: f64,
-    /// Our first setup divided by this one, in each round.
+    /// Our first setup that is reached in a like way, divided by this one, in each round.
     ours_to_it: Option<Spread>,
 }
 
@@ -104,10 +105,11 @@ impl Comparison {
         let rounds = samples.first().map_or(0, Vec::len);
         let all = || setups.iter().zip(&samples);
         let ours = || all().filter(|(setup, _)| setup.log == Log::Embar);
-        let figures = |own: &[Option<Sample>], of: Of| {
+        let figures = |way: Way, own: &[Option<Sample>], of: Of| {
             let own = rates(own, of);
             let per_s = Spread::of(own.iter().copied().flatten())?;
-            let first = ours().next().map(|(_, samples)| rates(samples, of));
+            let first = ours().find(|(ours, _)| ours.way == way.like());
+            let first = first.map(|(_, samples)| rates(samples, of));
             Some(Figures {
                 per_s,
                 mib_per_s: workload.mib(per_s.median),
@@ -116,11 +118,12 @@ impl Comparison {
         };
         let row = |(setup, own): (&Setup, &Vec<Option<Sample>>)| Row {
             log: setup.log,
+            way: setup.way,
             settings: setup.settings,
             promises: setup.log.promises(),
-            publish: figures(own, PUBLISH),
-            read: figures(own, READ),
-            at_once: figures(own, AT_ONCE),
+            publish: figures(setup.way, own, PUBLISH),
+            read: figures(setup.way, own, READ),
+            at_once: figures(setup.way, own, AT_ONCE),
         };
         let peers = all().filter(|(setup, _)| setup.log.is_peer());
         let peers: Vec<_> = peers.map(|(_, samples)| samples).collect();
@@ -137,7 +140,10 @@ impl Comparison {
             messages: workload.messages,
             rounds,
             rows: all().map(row).collect(),
-            of_best_peer: ours().map(of_best_peer).collect(),
+            of_best_peer: ours()
+                .filter(|(ours, _)| ours.way == Way::Tcp)
+                .map(of_best_peer)
+                .collect(),
             problems,
         }
     }
@@ -152,7 +158,7 @@ impl Comparison {
         } = self;
         let mut text = format!(
             "{messages} messages of {message_size} bytes, rounds: {rounds}. Medians in MiB/s; in brackets how many times as fast our \
-             first row was in the same round: the median, lowest to highest.\n\n\
+             first row of the same way (TCP, or shared memory) was in the same round: the median, lowest to highest.\n\n\
              | log | settings | publish | read | both at once |\n\
              | --- | --- | ---: | ---: | ---: |\n"
         );
@@ -207,7 +213,7 @@ fn ratio(spread: Option<Spread>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Comparison, Spread, ratio};
-    use crate::logs::{Log, Sample, Setup, Workload};
+    use crate::logs::{Log, Sample, Setup, Way, Workload};
     use crate::rounds::Measured;
 
     #[test]
@@ -226,14 +232,16 @@ mod tests {
             message_size: 1024,
         };
         let rows = [
-            (Log::Embar, [Some(20.0), Some(40.0), Some(90.0)]),
-            (Log::Kafka, [Some(2.0), Some(1.0), None]),
-            (Log::Kafka, [Some(1.0), Some(4.0), Some(3.0)]),
+            (Log::Embar, Way::Tcp, [Some(20.0), Some(40.0), Some(90.0)]),
+            (Log::Embar, Way::Shm, [Some(200.0), Some(50.0), Some(25.0)]),
+            (Log::Kafka, Way::Tcp, [Some(2.0), Some(1.0), None]),
+            (Log::Kafka, Way::Tcp, [Some(1.0), Some(4.0), Some(3.0)]),
             // Fast, but no peer.
-            (Log::AeronIpc, [Some(100.0), Some(100.0), Some(100.0)]),
+            (Log::AeronIpc, Way::Shm, [Some(100.0); 3]),
         ];
-        let setups = rows.map(|(log, _)| Setup::new(log, "", |_| Ok(Sample::default())));
-        let samples = rows.map(|(_, rates)| {
+        let setups =
+            rows.map(|(log, way, _)| Setup::new(log, "", |_| Ok(Sample::default())).by(way));
+        let samples = rows.map(|(_, _, rates)| {
             let sample = |publish: f64| Sample {
                 publish: Some(publish * 1024.0),
                 ..Sample::default()
@@ -249,7 +257,10 @@ mod tests {
         // 20 / 2, 40 / 4, 90 / 3.
         assert_eq!(ratio(best.publish), "10.00, 10.00 to 30.00");
         assert_eq!(best.read, None);
-        let kafka = comparison.rows[1].publish.as_ref().unwrap();
+        assert_eq!(comparison.of_best_peer.len(), 1, "peers come by TCP");
+        let aeron = comparison.rows[4].publish.as_ref().unwrap();
+        assert_eq!(ratio(aeron.ours_to_it), "0.50, 0.25 to 2.00");
+        let kafka = comparison.rows[2].publish.as_ref().unwrap();
         assert_eq!(
             (kafka.mib_per_s, ratio(kafka.ours_to_it).as_str()),
             (1.5, "25.00, 10.00 to 40.00")

@@ -115,9 +115,10 @@ pub fn all(results: &Results) -> Vec<Comparison> {
 /// The peers that are measured beside these know ours by this name.
 const OURS: &str = "embar";
 
-/// Ours with its first settings, beside this way of using a log.
+/// Ours with its first settings of the same way, beside this way of using a log.
 fn log_peer(peers: &LogPeers, peer: &LogPeer) -> Vec<Comparison> {
-    let Some(ours) = peers.rows.iter().find(|row| row.log == OURS) else {
+    let mut ours = peers.rows.iter().filter(|row| row.log == OURS);
+    let Some(ours) = ours.find(|row| row.way == peer.way) else {
         return Vec::new();
     };
     let done = [

@@ -425,6 +425,8 @@ pub struct LogPeers {
 #[derive(Serialize, Deserialize)]
 pub struct LogPeer {
     pub log: String,
+    /// By what it is reached: `tcp`, `unix` or `shm`.
+    pub way: String,
     pub settings: String,
     pub promises: String,
     pub publish: Option<LogFigures>,

@@ -1,7 +1,7 @@
 //! Aeron over IPC: one thread that publishes and one that reads at the same time, in its own samples, and in a program
 //! whose reader touches every byte, as a reader of a log does. In the samples it counts messages.
 
-use super::{Log, Sample, Setup, Workload};
+use super::{Log, Sample, Setup, Way, Workload};
 use crate::install::Installed;
 use crate::process::{self, data_directory};
 use anyhow::Context;
@@ -14,9 +14,8 @@ const WARM_UP: usize = 3;
 pub fn setups(installed: &Installed) -> Vec<Setup> {
     let setup = |sample: Vec<String>, settings| {
         let class_path = installed.class_path("aeron");
-        Setup::new(Log::AeronIpc, settings, move |workload| {
-            measure(&class_path, &sample, workload)
-        })
+        let measured = move |workload: &Workload| measure(&class_path, &sample, workload);
+        Setup::new(Log::AeronIpc, settings, measured).by(Way::Shm)
     };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let touched = installed.source("aeron", "TouchedIpcThroughput.java");

@@ -1,6 +1,6 @@
 //! Ours, by `embar bench`: a head and three data brokers.
 
-use super::{Log, Sample, Setup, Workload};
+use super::{Log, Sample, Setup, Way, Workload};
 use crate::process;
 use anyhow::Context;
 use std::path::Path;
@@ -10,19 +10,34 @@ use std::process::Command;
 const LONGER: u64 = 8;
 
 pub fn setups(program: &Path) -> Vec<Setup> {
-    let setup = |order: &'static str, settings| {
+    let setup = |way: Way, order: &'static str, settings| {
         let program = program.to_owned();
-        Setup::new(Log::Embar, settings, move |workload| {
-            measure(&program, order, workload)
-        })
+        let measured = move |workload: &Workload| measure(&program, way, order, workload);
+        Setup::new(Log::Embar, settings, measured).by(way)
     };
     vec![
-        setup("0", "order 0, acks 1, batches of 2 MiB, 3 data brokers"),
-        setup("5", "order 5, acks 1, batches of 2 MiB, 3 data brokers"),
+        setup(
+            Way::Tcp,
+            "0",
+            "order 0, acks 1, batches of 2 MiB, 3 data brokers",
+        ),
+        setup(
+            Way::Tcp,
+            "5",
+            "order 5, acks 1, batches of 2 MiB, 3 data brokers",
+        ),
+        setup(Way::Unix, "0", "order 0, the same by Unix sockets"),
+        setup(Way::Shm, "0", "order 0, the same by shared memory"),
+        setup(Way::Shm, "5", "order 5, the same by shared memory"),
     ]
 }
 
-fn measure(program: &Path, order: &str, workload: &Workload) -> anyhow::Result<Sample> {
+fn measure(program: &Path, way: Way, order: &str, workload: &Workload) -> anyhow::Result<Sample> {
+    let transport = match way {
+        Way::Tcp => "tcp",
+        Way::Unix => "unix",
+        Way::Shm => "shm",
+    };
     // Each trial has a cluster of its own, which nothing has warmed up. So what is over in a tenth of a second goes on for
     // longer; what is read has to be retained.
     let rate = |what: &str, times: u64| {
@@ -30,6 +45,7 @@ fn measure(program: &Path, order: &str, workload: &Workload) -> anyhow::Result<S
         let mut bench = Command::new(program);
         bench.args(["bench", what, "--json", "--trials", "1", "--warmup", "1"]);
         bench.args(["--order", order, "--size", &bytes.to_string()]);
+        bench.args(["--transport", transport]);
         bench.args(["--message-size", &workload.message_size.to_string()]);
         rate(&process::output(&bench)?).map(Some)
     };

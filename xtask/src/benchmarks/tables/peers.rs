@@ -140,7 +140,7 @@ mod tests {
     fn ours_has_no_ratio_to_itself_and_each_log_promises_once() {
         let row = |log: &str, settings: &str| {
             format!(
-                r#"{{"log": "{log}", "settings": "{settings}", "promises": "of {log}",
+                r#"{{"log": "{log}", "way": "tcp", "settings": "{settings}", "promises": "of {log}",
                      "publish": {{"mib_per_s": 1234.5, "ours_to_it": {{"median": 2.0, "min": 1.0, "max": 3.0}}}},
                      "read": null, "at_once": null}}"#
             )
