@@ -207,18 +207,9 @@ fn a_killed_parent_leaves_no_broker_and_the_next_start_finds_the_data() {
 #[test]
 fn after_everything_was_killed_the_next_start_finds_the_data() {
     let space = Space::new();
-    let mut up = Up::start(&space, &[]);
+    let up = Up::start(&space, &[]);
     up.produce("numbers", 0..10_000);
-    let pids = up.pids();
-    // The parent first, so that it restarts nothing.
-    signal(up.child.id(), "STOP");
-    pids.iter().for_each(|pid| signal(*pid, "KILL"));
-    up.child.kill().expect("our own child");
-    end_of(&mut up.child);
-    // Their memory and locks are theirs until the kernel has put them away.
-    eventually("the brokers are gone", || {
-        pids.iter().all(|pid| !is_running(*pid))
-    });
+    up.kill_all();
     let up = Up::start(&space, &[]);
     assert_eq!(up.consume("numbers"), (0..10_000).collect::<Vec<_>>());
     up.stop();

@@ -5,10 +5,10 @@ mod common;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use common::{PATIENCE, Space, Up, embar, end_of, eventually, is_running, signal};
+use common::{PATIENCE, Space, Up, embar, end_of, eventually, signal};
 use embar_broker::Cluster;
 use embar_client::{Admin, OnEvicted, Order, Publisher, Start, Subscriber, TopicSpec, Transport};
 
@@ -103,6 +103,13 @@ fn a_reader_that_takes_nothing_holds_up_no_publisher_and_sees_no_changed_byte() 
     }
 }
 
+/// A process that subscribes by shared memory. Nobody reads what it prints, so it takes no more than fits in a pipe.
+fn reader_that_is_not_read(bootstrap: &str) -> Child {
+    let mut consume = embar(&["consume", "t", "--bootstrap", bootstrap]);
+    consume.args(["--transport", "shm"]).stdout(Stdio::piped());
+    consume.spawn().expect("embar starts")
+}
+
 #[test]
 fn a_process_that_is_stopped_or_killed_while_it_reads_keeps_nothing_for_good() {
     let space = Space::new();
@@ -110,18 +117,7 @@ fn a_process_that_is_stopped_or_killed_while_it_reads_keeps_nothing_for_good() {
     let bootstrap = create(&cluster, "t", Order::None);
     let publisher = publisher(&bootstrap, "t");
     publish(&publisher, 0..100);
-    // Nobody reads what it prints, so it takes no more than fits in a pipe.
-    let mut reader = embar(&[
-        "consume",
-        "t",
-        "--bootstrap",
-        &bootstrap,
-        "--transport",
-        "shm",
-    ])
-    .stdout(Stdio::piped())
-    .spawn()
-    .expect("embar starts");
+    let mut reader = reader_that_is_not_read(&bootstrap);
     eventually("it is lent what it does not take", || lent(&cluster) > 0);
     signal(reader.id(), "STOP");
     publish(&publisher, 100..1_000);
@@ -159,39 +155,18 @@ fn bytes_of(payload: &File, ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
 #[test]
 fn what_a_stopped_process_was_lent_stands_still_although_its_broker_died() {
     let space = Space::new();
-    let mut up = Up::start(&space, &["--brokers", "2"]);
+    let up = Up::start(&space, &["--brokers", "2"]);
     up.ok(&["topic", "create", "t", "--order", "0"]);
     let first = publisher(up.bootstrap(), "t");
     publish(&first, 0..100);
     first.close().expect("in good order");
-    let bootstrap = up.bootstrap().to_owned();
-    let consume = [
-        "consume",
-        "t",
-        "--bootstrap",
-        &bootstrap,
-        "--transport",
-        "shm",
-    ];
-    // Nobody reads what it prints, so it takes no more than fits in a pipe.
-    let mut reader = embar(&consume)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("embar starts");
+    let mut reader = reader_that_is_not_read(up.bootstrap());
     let payload = File::open(space.region().join("payload-1")).expect("a broker's payload");
     eventually("it is lent what it does not take", || {
         !locked(&payload).is_empty()
     });
     signal(reader.id(), "STOP");
-    let pids = up.pids();
-    // The parent first, so that it restarts nothing.
-    signal(up.child.id(), "STOP");
-    pids.iter().for_each(|pid| signal(*pid, "KILL"));
-    up.child.kill().expect("our own child");
-    end_of(&mut up.child);
-    eventually("the brokers are gone", || {
-        pids.iter().all(|pid| !is_running(*pid))
-    });
+    up.kill_all();
     let lent = locked(&payload);
     assert!(!lent.is_empty(), "the reader keeps the locks");
     let before = bytes_of(&payload, &lent);

@@ -276,6 +276,20 @@ impl Up {
         numbers
     }
 
+    /// Kills it and all of its brokers, and waits until they are gone.
+    pub fn kill_all(mut self) {
+        let pids = self.pids();
+        // The parent first, so that it restarts nothing.
+        signal(self.child.id(), "STOP");
+        pids.iter().for_each(|pid| signal(*pid, "KILL"));
+        self.child.kill().expect("our own child");
+        end_of(&mut self.child);
+        // Their memory and locks are theirs until the kernel has put them away.
+        eventually("the brokers are gone", || {
+            pids.iter().all(|pid| !is_running(*pid))
+        });
+    }
+
     /// Ends it by SIGTERM; the object it printed at the end.
     pub fn stop(mut self) -> Value {
         signal(self.child.id(), "TERM");
