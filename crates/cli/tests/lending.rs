@@ -97,10 +97,19 @@ fn a_reader_that_takes_nothing_holds_up_no_publisher_and_sees_no_changed_byte() 
             assert!(number >= next, "{number} after {next}");
             next = number + 1;
         }
+        let read_in_place = counted(&reader, "lent_bytes");
+        assert!(read_in_place > 0, "all was copied");
         drop(reader);
         eventually("nothing is lent any more", || lent(&cluster) == 0);
         publisher.close().expect("in good order");
     }
+}
+
+fn counted(reader: &Subscriber, counter: &str) -> u64 {
+    let profile = reader.profile();
+    let counters = profile.counters.iter();
+    let mut found = counters.filter(|it| it.0 == counter);
+    found.next().expect("it is counted").1
 }
 
 /// A process that subscribes by shared memory. Nobody reads what it prints, so it takes no more than fits in a pipe.
@@ -185,10 +194,35 @@ fn what_a_stopped_process_was_lent_stands_still_although_its_broker_died() {
     let log = space.dir.join("logs/broker-1.log");
     eventually("the broker has it back", || {
         let said = std::fs::read_to_string(&log).expect("its log");
-        said.contains("readers still have what this broker lent") && said.contains("are gone")
+        said.contains("readers still have what this broker lent")
+            && said.contains("readers are gone that")
     });
     let third = publisher(up.bootstrap(), "t");
     publish(&third, 1_500..2_000);
     third.close().expect("in good order");
     up.stop();
+}
+
+#[test]
+fn a_message_stands_still_although_broker_after_broker_dies_and_the_region_goes() {
+    let space = Space::new();
+    let mut up = Up::start(&space, &["--brokers", "2"]);
+    up.ok(&["topic", "create", "t", "--order", "0"]);
+    let first = publisher(up.bootstrap(), "t");
+    publish(&first, 0..100);
+    first.close().expect("in good order");
+    let mut reader = subscriber(up.bootstrap(), "t");
+    let message = reader.next().expect("open").expect("there are some");
+    let expected = number_of(message.value);
+    for round in 1..3 {
+        up.kill_all();
+        up = Up::start(&space, &["--brokers", "2"]);
+        let next = publisher(up.bootstrap(), "t");
+        publish(&next, round * 1_000..round * 1_000 + 900);
+        next.close().expect("in good order");
+        assert_eq!(number_of(message.value), expected);
+    }
+    up.kill_all();
+    std::fs::remove_dir_all(space.region()).expect("nobody needs it");
+    assert_eq!(number_of(message.value), expected);
 }

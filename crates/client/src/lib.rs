@@ -80,5 +80,6 @@ pub mod sim_api {
     pub use crate::publisher::receipt::{Failure, Outcome};
     pub use crate::subscriber::core::SubscriberCore;
     pub use crate::subscriber::model::{Delivered, Event as SubscriberEvent, SubscriberConfig};
+    pub use crate::subscriber::payload::Payload;
     pub use crate::transport::Ways;
 }

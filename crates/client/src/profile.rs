@@ -80,6 +80,7 @@ pub mod subscriber {
             "tcp_connections",
             "unix_connections",
             "shm_connections",
+            "lent_bytes",
         ],
     };
 
@@ -106,6 +107,8 @@ pub mod subscriber {
     pub const UNIX_CONNECTIONS: usize = 6;
     /// The same by shared memory.
     pub const SHM_CONNECTIONS: usize = 7;
+    /// Bytes of payloads that were read where a broker lends them; among the ones received.
+    pub const LENT_BYTES: usize = 8;
 }
 
 #[cfg(test)]
@@ -124,8 +127,8 @@ mod tests {
         );
         assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
         assert_eq!(
-            subscriber::SCHEMA.counters[subscriber::SHM_CONNECTIONS],
-            "shm_connections"
+            subscriber::SCHEMA.counters[subscriber::LENT_BYTES],
+            "lent_bytes"
         );
     }
 }

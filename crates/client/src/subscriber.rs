@@ -11,6 +11,7 @@ mod driver;
 mod io_threads;
 mod merge;
 pub(crate) mod model;
+pub mod payload;
 mod position;
 mod queue;
 mod reading;

@@ -43,7 +43,7 @@ impl Claim {
         control: FileId,
         lends: Option<File>,
     ) -> io::Result<Self> {
-        let lends = lends.map(|file| LentFile::new(file, incarnation));
+        let lends = lends.map(LentFile::new);
         Ok(Self {
             row,
             incarnation,

@@ -4,16 +4,18 @@
 //! shorten it, and to keep what it lends as it is until the loan ends ([`Loan`](crate::Loan)). Whether a process may be
 //! trusted is found out where its descriptor comes from.
 //!
-//! An owner that dies ends no loan. So it locks the blocks of which it lends something, by the very opening of the file that its readers map
-//! ([`file_lock`]). Their mappings keep the opening, and with it the locks, whatever becomes of the owner. Who owns the
-//! file next finds those locks, and uses these blocks for nothing new until the readers are gone.
+//! Neither an owner that dies nor a connection that ends asks a reader whether it is through. So each reader is given an opening of the file of its own
+//! ([`LentOpening`]), and by that the owner locks the blocks of which this reader is lent something ([`file_lock`]). The reader's mapping
+//! keeps the opening, and with it the locks, for as long as anything of it is read, whatever becomes of the owner. Who owns the
+//! file finds those locks, and uses these blocks for nothing new until the reader is gone.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::ProtFlags;
 
@@ -22,50 +24,48 @@ use crate::file_lock::{self, Access};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
 
-/// The descriptor of a payload file, for handing it to readers. It was opened for reading only, by one owner for all its
-/// life.
+/// A payload file that is lent to readers, by one owner, which opened it for reading only.
 #[derive(Debug, Clone)]
 pub struct LentFile {
     file: Arc<File>,
     id: FileId,
     len: u64,
-    opening: u32,
 }
 
 impl LentFile {
-    /// Of a file that was opened for reading, whose length is a multiple of 4096 and will not shrink. `opening` is another number
-    /// for each opening of the same file: readers map each of them once.
+    /// Of a file that was opened for reading, whose length is a multiple of 4096 and will not shrink.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn new(file: File, opening: u32) -> io::Result<Self> {
+    pub fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self {
             id: FileId::of(&metadata),
             len: metadata.len() / PAGE_BYTES * PAGE_BYTES,
             file: Arc::new(file),
-            opening,
         })
     }
 
-    /// Which of the openings of the file it is.
-    pub fn opening(&self) -> u32 {
-        self.opening
+    /// Opens the file once more, for one reader.
+    ///
+    /// # Errors
+    /// What the kernel says, for instance that this process has as many descriptors as it may; that there is no `/proc`.
+    pub fn open(&self) -> io::Result<LentOpening> {
+        // By the descriptor, because the name may be gone, or another file's.
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        if FileId::of(&file.metadata()?) != self.id {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(LentOpening {
+            file,
+            id: self.id,
+            len: self.len,
+            locked: Mutex::default(),
+        })
     }
 
-    /// Tells owners to come that readers may be reading these bytes. False if the kernel has no more locks.
-    pub(crate) fn lock(&self, bytes: Range<u64>) -> bool {
-        file_lock::try_lock(&self.file, Access::Shared, bytes).unwrap_or(false)
-    }
-
-    /// Nobody reads these bytes any more.
-    pub(crate) fn unlock(&self, bytes: Range<u64>) {
-        // A lock that stays costs an owner to come some memory while these readers live.
-        let _ = file_lock::unlock(&self.file, bytes);
-    }
-
-    /// What other openings of the file keep locked, rounded outwards to multiples of `unit`.
-    pub(crate) fn locked_by_others(&self, unit: u64) -> Vec<Range<u64>> {
+    /// What openings of the file keep locked, rounded outwards to multiples of `unit`.
+    pub(crate) fn locked(&self, unit: u64) -> Vec<Range<u64>> {
         let mut found = Vec::new();
         // The kernel tells one of the locks, and not the lowest one: there may be more on both sides of it.
         #[expect(
@@ -106,29 +106,91 @@ impl LentFile {
     }
 }
 
-/// Of the same opening of the same file.
+/// The same file.
 impl PartialEq for LentFile {
     fn eq(&self, other: &Self) -> bool {
-        (self.id, self.opening) == (other.id, other.opening)
+        self.id == other.id
     }
 }
 
 impl Eq for LentFile {}
 
-impl AsFd for LentFile {
+/// A payload file as its owner opened it for one reader, to whom it hands the descriptor over.
+///
+/// The owner drops this value when it lends the reader nothing more. What it did not [end](crate::Loan) of its loans is locked from then on until the
+/// reader has unmapped the file.
+#[derive(Debug)]
+pub struct LentOpening {
+    file: File,
+    id: FileId,
+    len: u64,
+    /// Loans on each block, by where it begins.
+    locked: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl LentOpening {
+    /// Which file it is.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Bytes that the reader maps.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Tells owners to come that the reader may be reading this block. False if the kernel has no more locks.
+    pub(crate) fn lock(&self, block: Range<u64>) -> bool {
+        let mut locked = self.locked();
+        let loans = locked.entry(block.start).or_default();
+        if *loans == 0
+            && !file_lock::try_lock(&self.file, Access::Shared, block.clone()).unwrap_or(false)
+        {
+            locked.remove(&block.start);
+            return false;
+        }
+        *loans += 1;
+        true
+    }
+
+    /// The reader is through with one of the loans on the block.
+    pub(crate) fn unlock(&self, block: Range<u64>) {
+        let mut locked = self.locked();
+        let Some(loans) = locked.get_mut(&block.start) else {
+            return;
+        };
+        *loans -= 1;
+        if *loans == 0 {
+            locked.remove(&block.start);
+            // A lock that stays keeps the block from being used again until this reader is gone.
+            let _ = file_lock::unlock(&self.file, block);
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        // No step leaves it half-done when it panics.
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for LentOpening {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-/// A payload file as its readers have it. A process maps each opening of a file once, whoever uses it.
+/// A payload file as one of its readers has it: an opening of its own, which this mapping keeps.
 ///
 /// As a [`Memory`] it panics where it would be written.
 #[derive(Debug)]
 pub struct LentView {
     mapping: Mapping,
     file: FileId,
-    opening: u32,
 }
 
 impl LentView {
@@ -137,8 +199,7 @@ impl LentView {
     ///
     /// # Errors
     /// `InvalidData` if the file is shorter than that, or `len` is no positive multiple of 4096; what the kernel says.
-    pub fn map(fd: OwnedFd, len: u64, opening: u32) -> io::Result<Arc<Self>> {
-        static VIEWS: Mutex<Vec<Weak<LentView>>> = Mutex::new(Vec::new());
+    pub fn map(fd: OwnedFd, len: u64) -> io::Result<Arc<Self>> {
         let file = File::from(fd);
         let metadata = file.metadata()?;
         let is = metadata.len();
@@ -146,24 +207,22 @@ impl LentView {
             let text = format!("{len} bytes of a file of {is} bytes are lent");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        let id = FileId::of(&metadata);
-        // A step that panics leaves the list as it was.
-        let mut views = VIEWS.lock().unwrap_or_else(PoisonError::into_inner);
-        views.retain(|view| view.strong_count() > 0);
-        // The number is this file's as long as a mapping keeps it.
-        let mut found = views.iter().filter_map(Weak::upgrade);
-        let is_it = |view: &Arc<Self>| (view.file, view.opening) == (id, opening);
-        if let Some(view) = found.find(|view| is_it(view) && view.len() >= len) {
-            return Ok(view);
-        }
-        let mapping = Mapping::new(&file, len, ProtFlags::READ)?;
-        let view = Arc::new(Self {
-            mapping,
-            file: id,
-            opening,
-        });
-        views.push(Arc::downgrade(&view));
-        Ok(view)
+        Ok(Arc::new(Self {
+            mapping: Mapping::new(&file, len, ProtFlags::READ)?,
+            file: FileId::of(&metadata),
+        }))
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Safety
+    /// They stand still while the slice lives: they are lent, the loan has not ended, and the owner keeps what it lends as it is.
+    ///
+    /// # Panics
+    /// If the range is not within the mapping.
+    pub unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
+        // SAFETY: our caller vouches that the bytes stand still; the range is checked there.
+        unsafe { self.mapping.slice(at, len) }
     }
 }
 
@@ -240,27 +299,48 @@ mod tests {
         made
     }
 
+    fn only(ranges: &[Range<u64>]) -> Range<u64> {
+        assert_eq!(ranges.len(), 1, "{ranges:?}");
+        ranges[0].clone()
+    }
+
     #[test]
-    fn a_process_maps_each_opening_of_a_file_once() {
-        let lent = LentFile::new(file(8192), 1).expect("metadata");
-        let fd = || lent.as_fd().try_clone_to_owned().expect("a descriptor");
-        let view = LentView::map(fd(), lent.len(), 1).expect("mapped");
-        let again = LentView::map(fd(), lent.len(), 1).expect("mapped");
-        assert!(Arc::ptr_eq(&view, &again));
-        assert_eq!(view.file(), Some(lent.id()));
+    fn a_reader_maps_an_opening_of_its_own() {
+        let lent = LentFile::new(file(8192)).expect("metadata");
+        let opening = lent.open().expect("a descriptor");
+        let fd = opening.as_fd().try_clone_to_owned().expect("a descriptor");
+        let view = LentView::map(fd, opening.len()).expect("mapped");
+        assert_eq!((view.file(), opening.id()), (Some(lent.id()), lent.id()));
         let mut into = [0; 7];
-        again.read(4096, &mut into);
+        view.read(4096, &mut into);
         assert_eq!(&into, b"payload");
-        let other = LentView::map(file(8192).into(), 4096, 1).expect("mapped");
-        assert_ne!(other.file(), view.file());
-        let later = LentView::map(fd(), lent.len(), 2).expect("mapped");
-        assert!(!Arc::ptr_eq(&view, &later), "another owner's");
+        assert!(opening.lock(0..4096));
+        assert_eq!(only(&lent.locked(4096)), 0..4096);
+        // The owner is through with the reader, and the reader is not through.
+        drop(opening);
+        assert_eq!(only(&lent.locked(4096)), 0..4096);
+        drop(view);
+        assert!(lent.locked(4096).is_empty());
+    }
+
+    #[test]
+    fn a_block_is_locked_from_its_first_loan_to_its_last() {
+        let lent = LentFile::new(file(8192)).expect("metadata");
+        let opening = lent.open().expect("a descriptor");
+        assert!(opening.lock(0..4096) && opening.lock(0..4096) && opening.lock(4096..8192));
+        opening.unlock(0..4096);
+        assert_eq!(only(&lent.locked(8192)), 0..8192);
+        opening.unlock(0..4096);
+        assert_eq!(only(&lent.locked(4096)), 4096..8192);
+        opening.unlock(0..4096);
+        opening.unlock(4096..8192);
+        assert!(lent.locked(4096).is_empty());
     }
 
     #[test]
     fn what_is_not_there_is_not_mapped() {
         for len in [0, 4095, 8193, 12288, u64::MAX] {
-            let error = LentView::map(file(8192).into(), len, 1).expect_err("refused");
+            let error = LentView::map(file(8192).into(), len).expect_err("refused");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{len}");
         }
     }

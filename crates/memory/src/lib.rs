@@ -50,7 +50,7 @@ pub use buffer::Buffer;
 pub use cache_line::LINE_BYTES;
 pub use damage::Damage;
 pub use file_id::FileId;
-pub use lent::{LentFile, LentView};
+pub use lent::{LentFile, LentOpening, LentView};
 pub use mapped::{Coherence, Mapped};
 pub use memory::{Memory, ShowsCopies};
 pub use payload::{Exclusive, Extent, Foreign, Loan, PayloadFile, Reservation, Span};

@@ -54,8 +54,8 @@
 //!
 //! *Loans.* A [`Loan`] is a span that another process reads by a mapping of its own
 //! ([`LentView`](crate::LentView)), which is other memory. The loan keeps the block, so these bytes stand still
-//! for that process, too, until the loan ends. If the owner dies before that, its lock on the block lives on with the reader's mapping, and the
-//! next owner [holds](PayloadFile::lending) what is locked.
+//! for that process, too, until the loan ends: when the reader says so, or once its mapping is gone. Nobody need hear of the reader for that: the lock
+//! on the block lives on with the mapping, and what is locked is [held](PayloadFile::release_held), by this owner and by the next ones.
 //!
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
 //! caller holds the [`Exclusive`] meanwhile.
@@ -116,7 +116,7 @@ impl PayloadFile<Mapped> {
         let memory = Arc::new(memory);
         // SAFETY: only readers are given the file, who map it for reading.
         let payload = unsafe { Self::over(Exclusive::take(&memory), bytes, None) };
-        let file = LentFile::new(file, 1)?;
+        let file = LentFile::new(file)?;
         Ok((payload.lending(file.clone()), file))
     }
 }
@@ -159,13 +159,13 @@ impl<M: Memory> PayloadFile<M> {
         }
     }
 
-    /// The same, of which readers map this file. What openings of the file by owners before keep locked is **held**: it goes to no
+    /// The same, of which readers map this file. What readers of owners before keep locked is **held**: it goes to no
     /// block but those that [`PayloadFile::allocate_at`] finds, and those take nothing more.
     ///
     /// # Panics
     /// When it was called before.
     pub fn lending(self, file: LentFile) -> Self {
-        let locked = file.locked_by_others(UNIT_BYTES);
+        let locked = file.locked(UNIT_BYTES);
         let mut buddy = self.store.buddy();
         for bytes in locked {
             buddy.hold(units_of(&bytes));
@@ -178,25 +178,30 @@ impl<M: Memory> PayloadFile<M> {
         self
     }
 
-    /// Finds out whether what is held for readers of owners before is still read, and frees what is not.
+    /// Finds out whether what is held is still read, and frees what is not. Held is what readers of owners before have, and of those that this owner
+    /// [left alone](Loan::abandon).
     pub fn release_held(&self) {
         let store = &self.store;
         let lends = store.lends.get();
         let Some(lends) = lends.filter(|_| store.held.load(Ordering::Relaxed) > 0) else {
             return;
         };
-        let locked = lends.locked_by_others(UNIT_BYTES);
+        let holds = store.buddy().holds();
+        let locked = lends.locked(UNIT_BYTES);
         let locked: Vec<Range<u64>> = locked.iter().map(units_of).collect();
         let mut buddy = store.buddy();
+        if buddy.holds() != holds {
+            // What was locked may be more by now: the next time will tell.
+            return;
+        }
         buddy.hold_only(&locked);
         let held = buddy.held_bytes();
-        drop(buddy);
         if store.held.swap(held, Ordering::Relaxed) != held {
             store.returned.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Bytes that are held for readers of owners before.
+    /// Bytes that are [held](Self::release_held).
     pub fn held_bytes(&self) -> u64 {
         self.store.held.load(Ordering::Relaxed)
     }
@@ -300,7 +305,7 @@ struct Store<M: Memory> {
     lent: AtomicU64,
     /// How much may be lent or held.
     lent_max: u64,
-    /// Bytes that are held for readers of owners before.
+    /// Bytes that are held for readers that nobody hears of any more.
     held: AtomicU64,
     /// How often a block was lent no more.
     returned: AtomicU64,

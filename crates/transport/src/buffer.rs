@@ -3,6 +3,7 @@
 //! Nothing here copies on its own account: a buffer owns (or pins) its bytes while the kernel may
 //! touch them, and remembers how far it got.
 
+mod lent;
 mod pieces;
 
 use std::fmt;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use embar_memory::{Buffer, FileId, Mapped, Memory, Reservation, Span};
 
 use crate::ring::{RecvSpace, SendSpan};
+pub use lent::LentBytes;
+pub(crate) use lent::Lessor;
 pub(crate) use pieces::Part;
 pub use pieces::{PIECE_HEADER_BYTES, PIECES_MAX, Payload, Pieces};
 
@@ -23,6 +26,8 @@ pub enum Store<M: Memory = Mapped> {
     Reserved(Reservation<M>),
     /// Room of a receive ring.
     Ring(RecvSpace),
+    /// Bytes that lie where the peer lends them, and the private memory that they were not copied to.
+    Lent(LentBytes, Vec<u8>),
 }
 
 /// Sees bytes as they are received, in their order, while they are in a cache.
@@ -45,6 +50,7 @@ pub struct RecvBuf<M: Memory = Mapped> {
     wanted: usize,
     witness: Option<Arc<dyn Witness>>,
     seen: usize,
+    lent_least: Option<usize>,
 }
 
 impl<M: Memory> RecvBuf<M> {
@@ -130,6 +136,7 @@ impl<M: Memory> RecvBuf<M> {
             wanted: 0,
             witness: None,
             seen: range.start,
+            lent_least: None,
         }
     }
 
@@ -168,6 +175,7 @@ impl<M: Memory> RecvBuf<M> {
             Store::Heap(bytes) => f(&bytes[range]),
             Store::Reserved(reservation) => reservation.with_bytes(range, f),
             Store::Ring(space) => f(space.filled(range)),
+            Store::Lent(bytes, _) => f(&bytes[range]),
         }
     }
 
@@ -181,6 +189,8 @@ impl<M: Memory> RecvBuf<M> {
             Store::Heap(store) => store[self.cursor..filled].copy_from_slice(first),
             Store::Reserved(reservation) => reservation.write(self.cursor, first),
             Store::Ring(space) => space.memory()[self.cursor..filled].copy_from_slice(first),
+            // It is full.
+            Store::Lent(..) => {}
         }
         if let Some(space) = &mut self.then {
             let at = self.overflow;
@@ -228,6 +238,8 @@ impl RecvBuf<Mapped> {
             Store::Heap(bytes) => &mut bytes[range],
             Store::Reserved(reservation) => &mut reservation.as_mut_slice()[range],
             Store::Ring(space) => &mut space.memory()[range],
+            // It is full.
+            Store::Lent(..) => &mut [],
         };
         let second = match &mut self.then {
             Some(space) => &mut space.memory()[self.overflow..],
@@ -243,6 +255,7 @@ impl<M: Memory> fmt::Debug for RecvBuf<M> {
             Store::Heap(_) => "heap",
             Store::Reserved(_) => "reserved",
             Store::Ring(_) => "ring",
+            Store::Lent(..) => "lent",
         };
         write!(
             f,

@@ -78,7 +78,7 @@ mod wakeup;
 mod work_timer;
 
 pub use blocking::Blocking;
-pub use buffer::{Body, Head, Payload, Pieces, RecvBuf, SendBuf, Store, Witness};
+pub use buffer::{Body, Head, LentBytes, Payload, Pieces, RecvBuf, SendBuf, Store, Witness};
 pub use embar_memory::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll, Watch};
 pub use marks::Marks;

@@ -104,6 +104,8 @@ pub struct IoCounters {
     pub recv_calls: u64,
     /// Bytes received.
     pub recv_bytes: u64,
+    /// Among these: bytes that are read where the peer lends them ([`RecvBuf::or_lent`]).
+    pub lent_bytes: u64,
     /// Receive calls that found nothing (`EAGAIN`).
     pub recv_eagain: u64,
     /// Send calls (io_uring: sends submitted), those that found no room included.

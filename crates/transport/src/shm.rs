@@ -11,11 +11,13 @@
 //! `Sender`, `Receiver` and `Nap` are cores without I/O, for any [`Memory`](embar_memory::Memory); [`Shm`] joins them to a
 //! socket. The protocol is in `docs/architecture/shm.md`.
 //!
-//! Reading order: `layout`, `sender`, `receiver`, `nap`, `hello`, `stream`, `blocking`.
+//! Reading order: `layout`, `sender`, `receiver`, `leases`, `doorbell`, `nap`, `hello`, `stream`, `blocking`.
 
 mod blocking;
+mod doorbell;
 mod hello;
 mod layout;
+mod leases;
 #[cfg(all(test, loom))]
 #[allow(
     unsafe_code,

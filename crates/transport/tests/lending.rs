@@ -9,7 +9,8 @@ use embar_memory::{Coherence, LentFile, Mapped, PayloadFile, Span};
 use embar_transport::buffer::PIECE_HEADER_BYTES;
 use embar_transport::shm::{WINDOW_BYTES, WINDOW_REFERENCES};
 use embar_transport::{
-    Body, Completion, Epoll, Payload, Pieces, Reactor, RecvBuf, SendBuf, Shm, ShmOptions, Token,
+    Body, Completion, Epoll, LentBytes, Payload, Pieces, Reactor, RecvBuf, SendBuf, Shm,
+    ShmOptions, Store, Token,
 };
 use rustix::net::{Shutdown, shutdown};
 
@@ -75,16 +76,42 @@ impl Pair {
     }
 
     fn receive(&mut self, most: usize) -> std::io::Result<Vec<u8>> {
+        self.receive_into(RecvBuf::heap(vec![0; most], 0..most))
+            .map(|buf| buf.with_filled(buf.filled(), <[u8]>::to_vec))
+    }
+
+    fn receive_into(&mut self, buf: RecvBuf) -> std::io::Result<RecvBuf> {
         let reader = self.reader;
-        self.epoll
-            .recv(reader, RecvBuf::heap(vec![0; most], 0..most));
+        self.epoll.recv(reader, buf);
         let received =
             |it: &Completion| matches!(it, Completion::Received { token, .. } if *token == reader);
         match self.wait(received) {
-            Completion::Received { buf, result, .. } => {
-                result.map(|_| buf.with_filled(buf.filled(), <[u8]>::to_vec))
-            }
+            Completion::Received { buf, result, .. } => result.map(|_| buf),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Receives at least `least` and at most `most` bytes where they lie.
+    fn receive_lent(&mut self, least: usize, most: usize) -> LentBytes {
+        let buf = RecvBuf::heap(vec![0; most], 0..most).or_lent(least);
+        let buf = self.receive_into(buf).expect("the owner lives");
+        let filled = buf.filled();
+        match buf.into_store() {
+            Store::Lent(bytes, space) => {
+                assert_eq!((filled, space.len()), (0..bytes.len(), most));
+                bytes
+            }
+            _ => panic!("it was copied"),
+        }
+    }
+
+    /// What readers have that nobody hears of any more comes back.
+    fn await_released(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.payload.lent_bytes() > 0 {
+            self.payload.release_held();
+            assert!(Instant::now() < deadline, "something stays lent");
+            std::thread::yield_now();
         }
     }
 
@@ -219,15 +246,111 @@ fn who_does_not_ask_for_it_is_lent_nothing() {
 }
 
 #[test]
-fn what_a_closed_connection_had_lent_is_not_taken() {
+fn what_a_closed_connection_had_lent_is_taken_and_stays_the_readers() {
     let mut pair = Pair::new(16 * MIB, true);
     let span = committed(&pair.payload, MIB, 1);
+    let expected = span.as_slice().to_vec();
     pair.send(SendBuf::span(span));
     pair.epoll.close(pair.owner);
-    assert_eq!(pair.payload.lent_bytes(), 0);
+    pair.payload.release_held();
+    assert_eq!(pair.payload.lent_bytes(), MIB as u64, "the reader lives");
+    assert_eq!(pair.payload.free_bytes(), 15 * MIB as u64);
+    assert!(pair.receive_exactly(MIB) == expected, "bytes differ");
+    pair.epoll.close(pair.reader);
+    pair.await_released();
     assert_eq!(pair.payload.free_bytes(), 16 * MIB as u64);
-    let error = pair.receive(MIB).expect_err("it is withdrawn");
-    assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+}
+
+#[test]
+fn what_is_read_where_it_lies_is_consumed_when_it_is_dropped_in_any_order() {
+    let mut pair = Pair::new(64 * MIB, true);
+    let spans = [1, 2, 3].map(|seed| committed(&pair.payload, MIB, seed));
+    let expected = spans.each_ref().map(|it| it.as_slice().to_vec());
+    for span in spans {
+        pair.send(SendBuf::new(b"head".to_vec(), Body::Span(span)));
+    }
+    let read = [(); 3].map(|()| {
+        assert_eq!(pair.receive(100).expect("the owner lives"), b"head");
+        pair.receive_lent(MIB, MIB)
+    });
+    for (read, expected) in read.iter().zip(&expected) {
+        assert!(**read == **expected, "bytes differ");
+    }
+    let lent = |pair: &mut Pair| {
+        // A look at what the reader consumed.
+        pair.send(SendBuf::heap(b"x".to_vec()));
+        pair.payload.lent_bytes()
+    };
+    assert_eq!(lent(&mut pair), 3 * MIB as u64);
+    let [first, second, third] = read;
+    drop(second);
+    assert_eq!(lent(&mut pair), 3 * MIB as u64);
+    std::thread::spawn(move || drop(first))
+        .join()
+        .expect("dropped");
+    assert_eq!(lent(&mut pair), MIB as u64);
+    assert!(third.ends_with(&expected[2]));
+    drop(third);
+    // It sleeps, and is woken for that.
+    pair.await_all_given_back();
+    assert_eq!(pair.payload.free_bytes(), 64 * MIB as u64);
+}
+
+#[test]
+fn parts_of_what_a_record_names_are_leased_one_by_one() {
+    let mut pair = Pair::new(16 * MIB, true);
+    let span = committed(&pair.payload, MIB, 1);
+    let expected = span.as_slice().to_vec();
+    pair.send(SendBuf::span(span));
+    let first = pair.receive_lent(1000, 300_000);
+    let second = pair.receive_lent(1000, MIB);
+    assert!([&first[..], &second[..]].concat() == expected);
+    drop(second);
+    pair.send(SendBuf::heap(b"x".to_vec()));
+    assert_eq!(pair.payload.lent_bytes(), MIB as u64);
+    drop(first);
+    pair.await_all_given_back();
+}
+
+#[test]
+fn too_little_at_once_is_copied() {
+    let mut pair = Pair::new(16 * MIB, true);
+    let span = committed(&pair.payload, 64 << 10, 1);
+    let expected = span.as_slice().to_vec();
+    pair.send(SendBuf::new(Vec::new(), Body::Span(span)));
+    pair.send(SendBuf::heap(vec![7; 64]));
+    let most = (64 << 10) + 64;
+    let buf = RecvBuf::heap(vec![0; most], 0..most).or_lent(most);
+    let buf = pair.receive_into(buf).expect("the owner lives");
+    let Store::Heap(bytes) = buf.into_store() else {
+        panic!("it was not copied")
+    };
+    assert!(bytes[..64 << 10] == expected);
+}
+
+#[test]
+fn bytes_that_are_read_stand_still_although_both_sides_closed_the_connection() {
+    let mut pair = Pair::new(16 * MIB, true);
+    let span = committed(&pair.payload, MIB, 1);
+    let expected = span.as_slice().to_vec();
+    pair.send(SendBuf::span(span));
+    let read = pair.receive_lent(MIB, MIB);
+    pair.epoll.close(pair.owner);
+    pair.epoll.close(pair.reader);
+    pair.payload.release_held();
+    // All that there is is used again, several times.
+    for seed in 2..50 {
+        let others: Vec<_> = std::iter::from_fn(|| pair.payload.allocate(1)).collect();
+        assert_eq!(others.len(), 15 * 16);
+        for mut extent in others {
+            let mut bytes = extent.reserve(64 << 10).expect("fresh");
+            bytes.as_mut_slice().fill(seed);
+        }
+    }
+    assert!(*read == *expected, "bytes changed under a reader");
+    drop(read);
+    pair.await_released();
+    assert_eq!(pair.payload.free_bytes(), 16 * MIB as u64);
 }
 
 #[test]
@@ -296,5 +419,6 @@ fn two_readers_of_one_block_take_it_once() {
     }
     assert_eq!(payload.lent_bytes(), MIB as u64);
     drop(epoll);
+    payload.release_held();
     assert_eq!(payload.lent_bytes(), 0);
 }

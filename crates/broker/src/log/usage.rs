@@ -26,7 +26,7 @@ pub struct LogUsage {
     pub staged_bytes: u64,
     /// Not among these: of blocks that are lent to readers of this machine, whether they are still in the log or not.
     pub lent_bytes: u64,
-    /// Among the ones that are lent: by earlier incarnations of this broker, which died before they were read.
+    /// Among the ones that are lent: to readers of connections that have ended, also with earlier incarnations of this broker.
     pub held_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl<M: Memory> Log<M> {
             tracing::info!(
                 bytes = before - held,
                 held,
-                "readers of what this broker lent before it died are gone"
+                "readers are gone that still had what this broker lent"
             );
         }
     }

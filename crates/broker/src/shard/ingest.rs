@@ -146,7 +146,9 @@ impl<M: Memory> ShardState<M> {
                 let all = bytes.len();
                 RecvBuf::heap(bytes, came..all)
             }
-            Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
+            Store::Ring(_) | Store::Lent(..) => {
+                unreachable!("a payload is received into the log or staging memory")
+            }
         };
         self.receive(connection, batch, buf, out);
     }
@@ -243,7 +245,9 @@ impl<M: Memory> ShardState<M> {
             Store::Heap(bytes) => check(connection, &batch.header, |see| {
                 see(&bytes[BATCH_HEADER_BYTES..]);
             }),
-            Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
+            Store::Ring(_) | Store::Lent(..) => {
+                unreachable!("a payload is received into the log or staging memory")
+            }
         };
         self.meter.stop(Stage::VerifyPayload as usize, start);
         match checked {
@@ -392,7 +396,9 @@ fn take_early<M: Memory>(
         match &mut store {
             Store::Reserved(reservation) => reservation.write(at, part),
             Store::Heap(bytes) => bytes[at..end].copy_from_slice(part),
-            Store::Ring(_) => unreachable!("a payload is received into the log or staging memory"),
+            Store::Ring(_) | Store::Lent(..) => {
+                unreachable!("a payload is received into the log or staging memory")
+            }
         }
         at = end;
     }

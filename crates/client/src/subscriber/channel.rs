@@ -13,7 +13,7 @@ use std::io;
 
 use embar_frame::{Now, crc32c};
 use embar_meter::random::SplitMix64;
-use embar_transport::{RecvBuf, Store};
+use embar_transport::RecvBuf;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 use embar_wire::share::Share;
@@ -23,6 +23,7 @@ use self::role::Joins;
 pub(super) use self::role::Role;
 use super::arriving::{Arriving, PayloadCheck, SMALL_BYTES, begin};
 use super::model::{Delivered, Event, SubscriberConfig};
+use super::payload::Payload;
 use crate::connection::{
     ChannelId, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };
@@ -269,7 +270,7 @@ impl SubscribeChannel {
                     let payload = begin(&header, early, payload, &mut self.check);
                     self.peer.connection.read_ahead(len <= SMALL_BYTES);
                     if came == len {
-                        self.arrived(&header, payload, self.check.value(), out)?;
+                        self.arrived(&header, payload.into(), self.check.value(), out)?;
                     } else {
                         self.receive_rest(header, payload, came);
                     }
@@ -479,8 +480,8 @@ impl SubscribeChannel {
         }
         let buf = self.arriving.take().and_then(|batch| batch.buf);
         if let Some(buf) = buf {
-            if let Store::Heap(payload) = buf.into_store() {
-                self.spare.push(payload);
+            if let Some(payload) = Payload::of(buf.into_store()) {
+                self.spare.push(payload.into_space());
             }
             self.peer.connection.discard_payload(now);
         }

@@ -13,8 +13,8 @@ use super::queue::{Item, PositionChange};
 use crate::connection::ChannelId;
 use crate::error::ClientError;
 use crate::profile::subscriber::{
-    BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, SHM_CONNECTIONS,
-    TCP_CONNECTIONS, UNIX_CONNECTIONS, VERIFY,
+    BATCHES, DELIVER, LENT_BYTES, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN,
+    SHM_CONNECTIONS, TCP_CONNECTIONS, UNIX_CONNECTIONS, VERIFY,
 };
 use crate::socket::Socket;
 use crate::transport::Way;
@@ -299,6 +299,8 @@ impl Driver {
             .count(RECV_CALLS, now.recv_calls - self.counted.recv_calls);
         self.recorder
             .count(RECV_BYTES, now.recv_bytes - self.counted.recv_bytes);
+        self.recorder
+            .count(LENT_BYTES, now.lent_bytes - self.counted.lent_bytes);
         self.recorder
             .count(RECV_EAGAIN, now.recv_eagain - self.counted.recv_eagain);
         self.counted = now;

@@ -8,6 +8,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::StartAt;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
+use super::payload::Payload;
 use super::position::Positions;
 use crate::connection::ChannelId;
 use crate::error::ReadError;
@@ -118,7 +119,7 @@ pub struct Delivered {
     /// Of the first batch. Checked.
     pub header: BatchHeader,
     /// The payload of the first batch, and then each of the others with its header in front; all checked.
-    pub payload: Vec<u8>,
+    pub payload: Payload,
     /// Bytes of `payload` that belong to batches.
     pub len: usize,
     /// Messages at the front of the first batch that were not asked for.
@@ -150,13 +151,20 @@ impl Delivered {
 
     /// Whether another batch with a payload of this length has room behind those that are there.
     pub(super) fn has_room(&self, payload_len: usize) -> bool {
-        self.payload.len() - self.len >= BATCH_HEADER_BYTES + payload_len
+        !self.payload.is_lent() && self.payload.len() - self.len >= BATCH_HEADER_BYTES + payload_len
     }
 
     /// Copies another batch behind those that are there, to which it belongs once it is [pushed](Self::push). Returns its
     /// payload.
+    ///
+    /// # Panics
+    /// Unless it [has room](Self::has_room).
     pub(super) fn stage(&mut self, header: &BatchHeader, payload: &[u8]) -> &[u8] {
-        let behind = &mut self.payload[self.len..];
+        let own = self
+            .payload
+            .own()
+            .expect("nothing is put behind what is lent");
+        let behind = &mut own[self.len..];
         let (head, behind) = behind.split_at_mut(BATCH_HEADER_BYTES);
         head.copy_from_slice(header.as_bytes());
         let place = &mut behind[..payload.len()];

@@ -6,6 +6,7 @@ use embar_wire::message::{Headers, Messages};
 use embar_wire::time::WallNs;
 
 use super::model::{Delivered, header_at};
+use super::payload::Payload;
 use crate::connection::ChannelId;
 use crate::error::ReadError;
 
@@ -74,7 +75,7 @@ pub(super) struct Reading {
     pub(super) broker: Option<u32>,
     /// Who sent it.
     sender: u32,
-    payload: Vec<u8>,
+    payload: Payload,
     /// Where the batch at hand ends.
     len: usize,
     /// Where the last batch ends.
@@ -120,7 +121,7 @@ impl Reading {
     }
 
     pub(super) fn into_buffer(self) -> (ChannelId, Vec<u8>) {
-        (self.channel, self.payload)
+        (self.channel, self.payload.into_space())
     }
 
     /// The next message. After an error nothing more is read.
@@ -213,7 +214,7 @@ pub(crate) mod tests {
             broker: 4,
             ordered: false,
             header,
-            payload,
+            payload: payload.into(),
             skip,
             next: header.base_offset() + u64::from(header.message_count()),
         }
@@ -288,7 +289,9 @@ pub(crate) mod tests {
         }
         assert!(!run.has_room(256));
         // One that is not pushed does not belong to them.
-        run.payload.resize(run.len + 256, 0);
+        let mut space = run.payload.into_space();
+        space.resize(run.len + 256, 0);
+        run.payload = space.into();
         run.stage(&header_at(&frames[1]), &frames[1][BATCH_HEADER_BYTES..]);
         let bases: Vec<u64> = run.batches().map(|(it, _)| it.base_offset()).collect();
         assert_eq!(bases, [7, 9, 10]);

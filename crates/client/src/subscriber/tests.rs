@@ -191,7 +191,7 @@ impl Script {
                 (header.base_offset(), header.message_count(), skip)
             }));
             self.core
-                .returned(delivered.channel, delivered.payload, self.now);
+                .returned(delivered.channel, delivered.payload.into_space(), self.now);
             self.drain();
         }
         taken

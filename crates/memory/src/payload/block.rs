@@ -101,12 +101,10 @@ impl<M: Memory> Block<M> {
             return true;
         }
         let (store, len) = (self.store(), u64::from(self.len()));
-        // Before this thread lends, too, the lock on the file is there.
         let _turn = store.lending();
         if loans.load(Ordering::Acquire) == 0 {
             let lent = store.lent.load(Ordering::Relaxed) + store.held.load(Ordering::Relaxed);
-            let lends = store.lends.get();
-            if lent + len > store.lent_max || lends.is_some_and(|file| !file.lock(self.bytes())) {
+            if lent + len > store.lent_max {
                 return false;
             }
             store.lent.fetch_add(len, Ordering::Relaxed);
@@ -124,25 +122,30 @@ impl<M: Memory> Block<M> {
         let (store, len) = (self.store(), u64::from(self.len()));
         let _turn = store.lending();
         if loans.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Some(file) = store.lends.get() {
-                file.unlock(self.bytes());
-            }
             store.lent.fetch_sub(len, Ordering::Relaxed);
             store.returned.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// From now on the block is held: its loans are over, and a reader may still have what was lent.
+    pub fn hold(&self) {
+        let store = self.store();
+        let mut buddy = store.buddy();
+        buddy.hold_of(self.at(), self.order());
+        store.held.store(buddy.held_bytes(), Ordering::Relaxed);
+    }
+
     /// Where the block lies in the file.
-    fn bytes(&self) -> Range<u64> {
+    pub fn bytes(&self) -> Range<u64> {
         self.at()..self.at() + u64::from(self.len())
     }
 
-    /// Whether something of the block is lent, or held for readers of an owner before.
+    /// Whether something of the block is lent or held.
     pub fn is_lent(&self) -> bool {
         self.shared.loans.load(Ordering::Relaxed) > 0 || self.is_held()
     }
 
-    /// Whether some of the block is held for readers of an owner before.
+    /// Whether some of the block is held for readers that nobody hears of any more.
     pub fn is_held(&self) -> bool {
         let store = self.store();
         store.held.load(Ordering::Relaxed) > 0 && store.buddy().holds_of(self.at(), self.order())

@@ -26,6 +26,8 @@ pub(super) struct Buddy {
     held: BTreeSet<u64>,
     /// Those of them that no block has.
     held_idle: BTreeSet<u64>,
+    /// How many times a block was held that somebody had.
+    holds: u64,
 }
 
 impl Buddy {
@@ -39,6 +41,7 @@ impl Buddy {
             freed: 0,
             held: BTreeSet::new(),
             held_idle: BTreeSet::new(),
+            holds: 0,
         };
         let mut at = 0;
         while at < units {
@@ -105,6 +108,18 @@ impl Buddy {
                 self.held_idle.insert(unit);
             }
         }
+    }
+
+    /// Holds a block that somebody has.
+    pub(super) fn hold_of(&mut self, at: u64, order: u8) {
+        let unit = at / UNIT_BYTES;
+        self.held.extend(unit..unit + (1 << order));
+        self.holds += 1;
+    }
+
+    /// How many times [`Buddy::hold_of`] was called.
+    pub(super) fn holds(&self) -> u64 {
+        self.holds
     }
 
     /// Holds no more than those of these units that it holds already.

@@ -1,26 +1,38 @@
 //! Committed bytes that another process may read where they are.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::span::Span;
+use crate::lent::LentOpening;
 use crate::memory::Memory;
 
 /// Blocks of which something is lent are at most this part of a payload file: what a reader that stands still keeps from
 /// being used again.
 pub const LENT_PART: u64 = 8;
 
-/// A span that another process may read until the loan ends: then these bytes may change.
+/// A span that another process may read until the loan ends: then these bytes may change. To drop it ends it.
 pub struct Loan<M: Memory> {
     span: Span<M>,
+    /// None once the reader is left alone with it.
+    reader: Option<Arc<LentOpening>>,
 }
 
 impl<M: Memory> Span<M> {
-    /// Lends these bytes. `None` if an [eighth](LENT_PART) of the payload file is lent already; another loan on the same
-    /// block takes nothing more.
-    pub fn lend(&self) -> Option<Loan<M>> {
+    /// Lends these bytes to a reader of the same file. `None` if an [eighth](LENT_PART) of the payload file is lent already, or the kernel has no
+    /// more locks; another loan on the same block takes nothing more.
+    pub fn lend(&self, reader: &Arc<LentOpening>) -> Option<Loan<M>> {
         let span = self.clone();
+        if !span.block().lend() {
+            return None;
+        }
         // Only what was counted may be dropped as a loan.
-        span.block().lend().then(|| Loan { span })
+        let mut loan = Loan { span, reader: None };
+        if reader.lock(loan.span.block().bytes()) {
+            loan.reader = Some(Arc::clone(reader));
+            return Some(loan);
+        }
+        None
     }
 }
 
@@ -29,11 +41,22 @@ impl<M: Memory> Loan<M> {
     pub fn span(&self) -> &Span<M> {
         &self.span
     }
+
+    /// The reader does not say any more when it is through. So the lock stays, and while the reader's mapping keeps that the block is held:
+    /// see [`PayloadFile::release_held`](super::PayloadFile::release_held).
+    pub fn abandon(mut self) {
+        self.span.block().hold();
+        self.reader = None;
+    }
 }
 
 impl<M: Memory> Drop for Loan<M> {
     fn drop(&mut self) {
-        self.span.block().end_loan();
+        let block = self.span.block();
+        if let Some(reader) = &self.reader {
+            reader.unlock(block.bytes());
+        }
+        block.end_loan();
     }
 }
 
@@ -46,12 +69,12 @@ impl<M: Memory> fmt::Debug for Loan<M> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::sync::Arc;
 
     use rustix::fs::{MemfdFlags, memfd_create};
 
-    use crate::lent::LentFile;
+    use crate::lent::{LentFile, LentOpening, LentView};
     use crate::payload::{PayloadFile, Span, UNIT_BYTES};
     use crate::simulated::{Device, Simulated};
 
@@ -60,21 +83,66 @@ mod tests {
         extent.reserve(64).expect("fresh").commit()
     }
 
+    const UNITS: u64 = 16;
+
+    /// A file that owners have one after the other.
+    struct Shared(File);
+
+    impl Shared {
+        fn new() -> Self {
+            let file = memfd_create(c"test", MemfdFlags::CLOEXEC).expect("a file");
+            let file = File::from(file);
+            file.set_len(UNITS * UNIT_BYTES).expect("room");
+            Self(file)
+        }
+
+        fn lent(&self) -> LentFile {
+            let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+            LentFile::new(File::open(path).expect("it is open")).expect("metadata")
+        }
+
+        fn payload(&self) -> PayloadFile<Simulated> {
+            let device = Device::new(UNITS * UNIT_BYTES, 1);
+            PayloadFile::over_copies(&Arc::new(device.host(1))).lending(self.lent())
+        }
+
+        fn reader(&self) -> Arc<LentOpening> {
+            Arc::new(self.lent().open().expect("a descriptor"))
+        }
+    }
+
+    /// The reader's side.
+    fn mapped(reader: &LentOpening) -> Arc<LentView> {
+        let fd = reader.as_fd().try_clone_to_owned().expect("a descriptor");
+        LentView::map(fd, reader.len()).expect("mapped")
+    }
+
+    /// The units that openings keep locked.
+    fn locked(shared: &Shared) -> Vec<u64> {
+        let locked = shared.lent().locked(UNIT_BYTES);
+        let units = |it: std::ops::Range<u64>| it.start / UNIT_BYTES..it.end / UNIT_BYTES;
+        let mut units: Vec<u64> = locked.into_iter().flat_map(units).collect();
+        units.sort_unstable();
+        units
+    }
+
     #[test]
     fn an_eighth_is_lent_and_each_block_is_counted_once() {
-        let device = Device::new(16 * UNIT_BYTES, 1);
-        let payload = PayloadFile::over_copies(&Arc::new(device.host(1)));
+        let shared = Shared::new();
+        let (payload, reader) = (shared.payload(), shared.reader());
         let spans = [(); 3].map(|()| committed(&payload));
-        let first = spans[0].lend().expect("nothing is lent");
-        let again = spans[0].slice(8..16).lend().expect("of the same block");
+        let first = spans[0].lend(&reader).expect("nothing is lent");
+        let part = spans[0].slice(8..16);
+        let again = part.lend(&shared.reader()).expect("of the same block");
         assert_eq!(payload.lent_bytes(), UNIT_BYTES);
-        let second = spans[1].lend().expect("an eighth");
-        assert!(spans[2].lend().is_none(), "more than an eighth");
+        let second = spans[1].lend(&reader).expect("an eighth");
+        assert!(spans[2].lend(&reader).is_none(), "more than an eighth");
         assert_eq!(payload.lent_bytes(), 2 * UNIT_BYTES);
         drop(first);
-        assert!(spans[2].lend().is_none(), "another loan on that block");
-        drop(again);
-        let third = spans[2].lend().expect("there is room");
+        let more = spans[2].lend(&reader);
+        assert!(more.is_none(), "another loan on that block");
+        drop((again, part));
+        let third = spans[2].lend(&reader).expect("there is room");
         // A loan keeps what it lends.
         drop(spans);
         assert_eq!(payload.free_bytes(), 14 * UNIT_BYTES);
@@ -85,63 +153,83 @@ mod tests {
         );
     }
 
-    const UNITS: u64 = 16;
-
-    /// Openings of one file, as owners of it have them one after the other.
-    struct Openings(File);
-
-    impl Openings {
-        fn new() -> Self {
-            let file = memfd_create(c"test", MemfdFlags::CLOEXEC).expect("a file");
-            let file = File::from(file);
-            file.set_len(UNITS * UNIT_BYTES).expect("room");
-            Self(file)
-        }
-
-        fn open(&self, opening: u32) -> LentFile {
-            let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
-            LentFile::new(File::open(path).expect("it is open"), opening).expect("metadata")
-        }
-
-        fn payload(&self, opening: u32) -> PayloadFile<Simulated> {
-            let device = Device::new(UNITS * UNIT_BYTES, 1);
-            PayloadFile::over_copies(&Arc::new(device.host(1))).lending(self.open(opening))
-        }
-    }
-
-    /// The units that openings keep locked.
-    fn locked(openings: &Openings) -> Vec<u64> {
-        let locked = openings.open(99).locked_by_others(UNIT_BYTES);
-        let units = |it: std::ops::Range<u64>| it.start / UNIT_BYTES..it.end / UNIT_BYTES;
-        let mut units: Vec<u64> = locked.into_iter().flat_map(units).collect();
-        units.sort_unstable();
-        units
+    #[test]
+    fn a_block_is_locked_from_the_first_loan_to_the_last() {
+        let shared = Shared::new();
+        let (payload, readers) = (shared.payload(), [shared.reader(), shared.reader()]);
+        let spans = [(); 2].map(|()| committed(&payload));
+        let lent =
+            |span: usize, reader: usize| spans[span].lend(&readers[reader]).expect("an eighth");
+        let (first, second, third) = (lent(0, 0), lent(1, 0), lent(1, 1));
+        assert_eq!(locked(&shared), [0, 1]);
+        drop((first, second));
+        assert_eq!(locked(&shared), [1]);
+        drop(third);
+        assert!(locked(&shared).is_empty());
     }
 
     #[test]
-    fn a_block_is_locked_from_the_first_loan_to_the_last() {
-        let openings = Openings::new();
-        let payload = openings.payload(1);
+    fn what_a_reader_has_that_is_not_heard_any_more_goes_to_no_new_block() {
+        let shared = Shared::new();
+        let (payload, reader, other) = (shared.payload(), shared.reader(), shared.reader());
+        let view = mapped(&reader);
         let spans = [(); 2].map(|()| committed(&payload));
-        let loans = [&spans[0], &spans[1], &spans[1]].map(|it| it.lend().expect("an eighth"));
-        assert_eq!(locked(&openings), [0, 1]);
-        let [first, second, third] = loans;
-        drop((first, second));
-        assert_eq!(locked(&openings), [1]);
-        drop(third);
-        assert!(locked(&openings).is_empty());
+        let loans = [&spans[0], &spans[1]].map(|it| it.lend(&reader).expect("an eighth"));
+        let [first, second] = loans;
+        drop(first);
+        second.abandon();
+        drop((spans, reader));
+        assert_eq!(locked(&shared), [1]);
+        assert_eq!(
+            (payload.lent_bytes(), payload.held_bytes()),
+            (UNIT_BYTES, UNIT_BYTES)
+        );
+        assert_eq!(payload.free_bytes(), 15 * UNIT_BYTES);
+        payload.release_held();
+        assert_eq!(payload.free_bytes(), 15 * UNIT_BYTES, "it is mapped");
+        let more = [(); 3].map(|()| committed(&payload));
+        let lent = more[0].lend(&other);
+        assert!(
+            lent.is_some() && more[1].lend(&other).is_none(),
+            "an eighth in all"
+        );
+        drop(view);
+        payload.release_held();
+        assert_eq!(
+            (payload.held_bytes(), payload.lent_bytes()),
+            (0, UNIT_BYTES)
+        );
+        drop((lent, more));
+        assert_eq!(payload.free_bytes(), 16 * UNIT_BYTES);
+    }
+
+    #[test]
+    fn a_block_that_is_used_goes_on_although_a_reader_was_left_alone_with_it() {
+        let shared = Shared::new();
+        let (payload, reader) = (shared.payload(), shared.reader());
+        let view = mapped(&reader);
+        let mut extent = payload.allocate(1).expect("free");
+        let span = extent.reserve(64).expect("fresh").commit();
+        span.lend(&reader).expect("an eighth").abandon();
+        drop((reader, span));
+        assert!(extent.reserve(64).is_some() && extent.is_lent());
+        drop(view);
+        payload.release_held();
+        assert!(!extent.is_lent());
+        drop(extent);
+        assert_eq!(payload.free_bytes(), 16 * UNIT_BYTES);
     }
 
     #[test]
     fn what_readers_of_dead_owners_have_goes_to_no_new_block() {
-        let openings = Openings::new();
-        let dead = [openings.open(1), openings.open(2)];
+        let shared = Shared::new();
+        let dead = [shared.reader(), shared.reader()];
         for (dead, units) in dead.iter().zip([6..7, 3..4]) {
             let bytes = units.start * UNIT_BYTES..units.end * UNIT_BYTES;
             assert!(dead.lock(bytes));
         }
-        let payload = openings.payload(3);
-        assert_eq!(locked(&openings), [3, 6]);
+        let (payload, reader) = (shared.payload(), shared.reader());
+        assert_eq!(locked(&shared), [3, 6]);
         assert_eq!(payload.held_bytes(), 2 * UNIT_BYTES);
         assert_eq!(payload.lent_bytes(), 2 * UNIT_BYTES);
         let all: Vec<_> = std::iter::from_fn(|| payload.allocate(1)).collect();
@@ -162,7 +250,7 @@ mod tests {
         );
         let mut other = payload.allocate(4 * UNIT_BYTES as u32).expect("free");
         let span = other.reserve(64).expect("fresh").commit();
-        assert!(span.lend().is_none(), "an eighth is held");
+        assert!(span.lend(&reader).is_none(), "an eighth is held");
         drop(found);
         assert_eq!(payload.free_bytes(), 10 * UNIT_BYTES);
         payload.release_held();

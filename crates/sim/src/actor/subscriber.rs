@@ -166,7 +166,7 @@ impl SubscriberActor {
                 };
                 let until = Now(context.now.0 + think);
                 self.held
-                    .push((until, delivered.channel, delivered.payload));
+                    .push((until, delivered.channel, delivered.payload.into_space()));
             }
             SubscriberEvent::Skipped { broker, to, .. } => {
                 self.overtaken(row(broker), to, context)?;

@@ -15,19 +15,17 @@ use rustix::net::{
 use super::layout::{MEMORIES_MAX, Sizes, violation};
 
 /// Bytes of a hello.
-pub(super) const HELLO_BYTES: usize = 72;
+pub(super) const HELLO_BYTES: usize = 64;
 
 /// Begins each hello.
 const MAGIC: [u8; 8] = *b"embarshm";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Descriptors of a hello at most: the outbox, what else is handed over, and what is lent.
 const DESCRIPTORS_MAX: usize = 2 + MEMORIES_MAX;
 
 /// Where a hello says what is lent: how many bytes, or, by the side that connects, not 0 if it reads what is lent.
 const LENT_AT: usize = 56;
-/// Where it says which opening of the file that is.
-const OPENING_AT: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hello {
@@ -42,8 +40,8 @@ pub(super) struct Hello {
 pub(super) enum Lent {
     /// By the side that connects: whether it reads where bytes lie.
     Wanted(bool),
-    /// By the other side: bytes of the file that it lends, 0 without one, and which opening of that it hands over.
-    Bytes(u64, u32),
+    /// By the other side: bytes of the file that it lends, 0 without one.
+    Bytes(u64),
 }
 
 impl Lent {
@@ -51,15 +49,7 @@ impl Lent {
     pub fn bytes(self) -> u64 {
         match self {
             Self::Wanted(_) => 0,
-            Self::Bytes(bytes, _) => bytes,
-        }
-    }
-
-    /// Which opening of the file is handed over.
-    pub fn opening(self) -> u32 {
-        match self {
-            Self::Wanted(_) => 0,
-            Self::Bytes(_, opening) => opening,
+            Self::Bytes(bytes) => bytes,
         }
     }
 }
@@ -90,10 +80,9 @@ impl Hello {
         }
         let lent = match self.lent {
             Lent::Wanted(wanted) => u64::from(wanted),
-            Lent::Bytes(bytes, _) => bytes,
+            Lent::Bytes(bytes) => bytes,
         };
-        bytes[LENT_AT..OPENING_AT].copy_from_slice(&lent.to_le_bytes());
-        bytes[OPENING_AT..OPENING_AT + 4].copy_from_slice(&self.lent.opening().to_le_bytes());
+        bytes[LENT_AT..].copy_from_slice(&lent.to_le_bytes());
         bytes
     }
 
@@ -125,12 +114,12 @@ impl Hello {
                 sizes.records, sizes.bytes
             )));
         }
-        let (words, _) = bytes[24..OPENING_AT].as_chunks::<8>();
+        let (words, _) = bytes[24..].as_chunks::<8>();
         let words = words.iter().map(|word| u64::from_le_bytes(*word));
         let mut words: Vec<u64> = words.collect();
         let lent = match words.pop() {
             wanted if of_connecting => Lent::Wanted(wanted != Some(0)),
-            bytes => Lent::Bytes(bytes.unwrap_or(0), number(OPENING_AT)),
+            bytes => Lent::Bytes(bytes.unwrap_or(0)),
         };
         words.truncate(count);
         Ok(Self {

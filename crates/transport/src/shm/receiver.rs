@@ -11,11 +11,10 @@ use embar_memory::canary::{Canary, injected};
 use embar_memory::{Foreign, Memory};
 
 use super::layout::{
-    BODY_BYTES, COMMIT_AT, CONSUMED_AT, LINE_BYTES, RECORD_BYTES, Record, Sizes, WITHDRAWN_AT,
-    violation,
+    BODY_BYTES, COMMIT_AT, LINE_BYTES, RECORD_BYTES, Record, Sizes, WITHDRAWN_AT, violation,
 };
-use super::nap::{Bell, ROOM};
-use super::sync::{Ordering, fence};
+use super::leases::{Leases, locked};
+use super::sync::{Mutex, Ordering, fence};
 use crate::buffer::Witness;
 
 /// What looking for bytes found.
@@ -31,7 +30,6 @@ pub enum Taken {
 
 /// Takes what is in the peer's outbox, and counts in the outbox `own` what it is through with.
 pub struct Receiver<O: Memory, I: Memory, L: Memory = I> {
-    own: Arc<O>,
     peer: Arc<I>,
     /// Of the peer's outbox.
     sizes: Sizes,
@@ -39,14 +37,24 @@ pub struct Receiver<O: Memory, I: Memory, L: Memory = I> {
     memories: Box<[Arc<I>]>,
     /// What it lends: the memory behind those.
     lent: Option<Arc<L>>,
-    /// The number of the record at the front: those before are consumed.
+    /// The number of the record at the front: those before are taken.
     next: u64,
-    /// As far as the peer knows.
+    /// As far as the leases know.
     told: u64,
+    /// What the peer may use again.
+    leases: Arc<Mutex<Leases<O, I>>>,
     /// The record at the front, once it was copied, and how many of its bytes were taken.
     front: Option<(Record, usize)>,
     ended: bool,
-    bell: Bell,
+}
+
+/// Bytes of a record, to be read where the peer lends them.
+pub(super) struct LentPart<L> {
+    pub memory: Arc<L>,
+    pub at: u64,
+    pub len: usize,
+    /// The record, on which a lease has begun.
+    pub record: u64,
 }
 
 impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
@@ -62,17 +70,17 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
         lent: Option<Arc<L>>,
     ) -> Self {
         assert!(peer.len() >= sizes.outbox_bytes(), "a short outbox");
+        let leases = Leases::new(own, Arc::clone(&peer));
         Self {
-            own,
             peer,
             sizes,
             memories,
             lent,
             next: 0,
             told: 0,
+            leases: Arc::new(Mutex::new(leases)),
             front: None,
             ended: false,
-            bell: Bell::default(),
         }
     }
 
@@ -87,7 +95,8 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
         self.peer.load(at + COMMIT_AT) != self.sizes.commit_before(self.next)
     }
 
-    /// Copies as many bytes as are there and fit, of at most `most`.
+    /// Copies as many bytes as are there and fit. In front of what the peer lends it stops, unless that comes first: perhaps
+    /// somebody reads it where it lies.
     ///
     /// # Errors
     /// `InvalidData` if the peer broke a rule. `ConnectionAborted` if it withdrew what it had referred to. What was copied is
@@ -110,6 +119,9 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             let Some((record, taken)) = self.front()? else {
                 break;
             };
+            if filled > 0 && taken == 0 && self.is_lent(&record) {
+                break;
+            }
             if record == Record::End {
                 self.front = None;
                 self.next += 1;
@@ -120,12 +132,7 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             let into = &mut into[filled..filled + count];
             self.copy(&record, taken, into, witness)?;
             filled += count;
-            if taken + count == record.len() {
-                self.front = None;
-                self.next += 1;
-            } else {
-                self.front = Some((record, taken + count));
-            }
+            self.took(record, taken + count);
         }
         Ok(match filled {
             0 if self.ended => Taken::End,
@@ -159,6 +166,56 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             self.front = Some((Record::decode(&body, self.sizes, len_of)?, 0));
         }
         Ok(self.front)
+    }
+
+    /// Whether the next byte is the first that a record names of what the peer lends. (Nonsense is for the next receive to tell.)
+    pub(super) fn is_at_lent(&mut self) -> bool {
+        self.lent.is_some()
+            && matches!(self.front(), Ok(Some((record, 0))) if self.is_lent(&record))
+    }
+
+    fn is_lent(&self, record: &Record) -> bool {
+        matches!(record, Record::Reference { memory, .. } if self.lent_as(*memory).is_some())
+    }
+
+    /// Takes the next bytes, at least `least` and at most `most`, without a copy: if so many lie together in what the peer lends. They are
+    /// consumed once the lease on the record has ended, too.
+    pub(super) fn take_lent(&mut self, least: usize, most: usize) -> Option<LentPart<L>> {
+        self.lent.as_ref()?;
+        // Nonsense is for the next receive to tell.
+        let (record, taken) = self.front().ok()??;
+        let Record::Reference { memory, at, .. } = record else {
+            return None;
+        };
+        let left = record.len() - taken;
+        let lent = Arc::clone(self.lent_as(memory)?);
+        if left < least.max(1) || most < least {
+            return None;
+        }
+        let (len, number) = (left.min(most), self.next);
+        locked(&self.leases).begin(number);
+        self.took(record, taken + len);
+        Some(LentPart {
+            memory: lent,
+            at: at + taken as u64,
+            len,
+            record: number,
+        })
+    }
+
+    /// What the peer may use again, for who holds leases.
+    pub(super) fn leases(&self) -> &Arc<Mutex<Leases<O, I>>> {
+        &self.leases
+    }
+
+    /// So many bytes of the record at the front are taken.
+    fn took(&mut self, record: Record, taken: usize) {
+        if taken == record.len() {
+            self.front = None;
+            self.next += 1;
+        } else {
+            self.front = Some((record, taken));
+        }
     }
 
     /// The memory that the peer lends, if records name it so.
@@ -218,11 +275,7 @@ impl<O: Memory, I: Memory, L: Memory> Receiver<O, I, L> {
             return false;
         }
         self.told = self.next;
-        // Partner: the sender's look. Every copy comes before.
-        self.own.store(CONSUMED_AT, self.next);
-        self.own.write_back(CONSUMED_AT, LINE_BYTES);
-        self.own.fence();
-        self.bell.must_ring(&*self.peer, ROOM, self.next)
+        locked(&self.leases).take_to(self.next)
     }
 }
 

@@ -239,6 +239,15 @@ impl<O: Memory, I: Memory, K> Sender<O, I, K> {
         (self.kept.len(), self.kept_bytes)
     }
 
+    /// Publishes nothing more, and hands out what the peer may still read and keeps by itself.
+    pub fn leave(&mut self) -> impl Iterator<Item = K> {
+        self.withdrawn = true;
+        // Nonsense that the peer says about what it consumed changes nothing now.
+        let _ = self.refresh();
+        self.kept_bytes = 0;
+        self.kept.drain(..).map(|(.., kept)| kept)
+    }
+
     /// Publishes nothing more, and lets go of what the peer may still read. If there is any, it learns before that nothing
     /// that it was referred to is to be believed any more.
     pub fn withdraw(&mut self) {

@@ -7,17 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use embar_memory::{
-    Buffer, FileId, LentFile, LentView, Loan, Mapped, Sealed, SealedFile, SealedView,
+    Buffer, FileId, LentFile, LentOpening, LentView, Loan, Mapped, Sealed, SealedFile, SealedView,
 };
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 
 use self::greeting::Greeting;
+use super::doorbell::ring;
+use super::leases::ConnectionLeases;
 use super::nap::{Nap, settle};
 use super::receiver::{Receiver, Taken};
 use super::sender::{Sender, WINDOW_BYTES, WINDOW_REFERENCES};
 use crate::SendBuf;
-use crate::buffer::{Named, Step, Witness};
+use crate::buffer::{LentBytes, Named, Step, Witness};
 
 mod greeting;
 
@@ -70,9 +72,8 @@ impl Default for ShmOptions {
 }
 
 /// What is kept for the peer until it consumed what was named.
-#[expect(dead_code, reason = "kept for its drop")]
 enum Kept {
-    Buffer(Arc<Buffer>),
+    Buffer(#[expect(dead_code, reason = "kept for its drop")] Arc<Buffer>),
     Loan(Loan<Mapped>),
 }
 
@@ -81,7 +82,8 @@ enum Kept {
 /// Two threads may use it at the same time, one to send and one to receive.
 #[derive(Debug)]
 pub struct Shm {
-    socket: UnixStream,
+    /// Who reads what the peer lends knows it, too, to wake the peer.
+    socket: Arc<UnixStream>,
     options: ShmOptions,
     greeting: Mutex<Greeting>,
     link: OnceLock<Link>,
@@ -101,7 +103,10 @@ struct Link {
     nap: Mutex<Nap<Sealed>>,
     /// The memories that were handed over, in their order, and behind them the file that is lent.
     handed: Box<[FileId]>,
-    lends: bool,
+    /// On what this side reads where it lies.
+    leases: Arc<ConnectionLeases>,
+    /// By which this side lends to the peer.
+    lends: Option<Arc<LentOpening>>,
 }
 
 /// Takes what the peer published, from its own memory or from what it lends.
@@ -153,7 +158,7 @@ impl Shm {
 
     fn new(socket: UnixStream, options: ShmOptions, connects: bool) -> Self {
         Self {
-            socket,
+            socket: Arc::new(socket),
             options,
             greeting: Mutex::new(Greeting::new(connects)),
             link: OnceLock::new(),
@@ -216,6 +221,7 @@ impl Shm {
         if let Taken::Bytes(count) = taken
             && count == first.len()
             && !second.is_empty()
+            && !receiver.is_at_lent()
             && let Taken::Bytes(more) = self.take(&mut receiver, second, None)?
         {
             taken = Taken::Bytes(count + more);
@@ -230,13 +236,30 @@ impl Shm {
             Taken::End => Ok(0),
             Taken::Nothing if gone => self.end_of(link),
             Taken::Nothing => {
-                if link.lends {
+                if link.lends.is_some() {
                     // What was lent is to be used again, although nothing is to be sent.
                     Self::let_go(link)?;
                 }
                 Err(ErrorKind::WouldBlock.into())
             }
         }
+    }
+
+    /// Takes the next bytes, at least `least` and at most `most`, where the peer lends them; `None` if they are to be copied, or not
+    /// there.
+    pub(crate) fn try_recv_lent(&self, least: usize, most: usize) -> Option<LentBytes> {
+        let link = self.link.get()?;
+        let mut receiver = lock(&link.receiver);
+        let part = receiver.take_lent(least, most)?;
+        if receiver.tell() {
+            self.ring();
+        }
+        drop(receiver);
+        let lessor = Arc::clone(&link.leases);
+        #[allow(unsafe_code, reason = "bytes that another process lends")]
+        // SAFETY: the peer is of this user or of root, by the kernel's word, when it lends something: so it keeps the rules of
+        // `embar_memory::payload` for loans, and the lock for as long as the mapping is there.
+        Some(unsafe { LentBytes::new(part.memory, (part.at, part.len), part.record, lessor) })
     }
 
     /// Lets go of what was named and is consumed by now.
@@ -270,6 +293,9 @@ impl Shm {
             if filled == into.len() {
                 return Ok(Taken::Bytes(filled));
             }
+            if receiver.is_at_lent() {
+                return Ok(Taken::Bytes(filled));
+            }
         }
     }
 
@@ -286,7 +312,7 @@ impl Shm {
     /// Runs `publish` with the sender, and wakes the peer if it sleeps and something was published.
     fn with_sender(
         &self,
-        publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>, &[FileId]) -> io::Result<usize>,
+        publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>, &Link) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let greeted = self.greet()?;
         let gone = self.is_gone();
@@ -300,7 +326,7 @@ impl Shm {
         if sender.has_ended() {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let count = publish(&mut sender, &link.handed)?;
+        let count = publish(&mut sender, link)?;
         let ring = count > 0 && sender.must_ring();
         drop(sender);
         if ring {
@@ -318,12 +344,12 @@ impl Shm {
         if buf.remaining() == 0 {
             return Ok(0);
         }
-        self.with_sender(|sender, handed| {
+        self.with_sender(|sender, link| {
             if sender.kept().0 > 0 {
                 sender.refresh()?;
             }
             publish_all(sender, buf.remaining(), |sender, _| {
-                let count = publish_next(sender, handed, buf);
+                let count = publish_next(sender, link, buf);
                 buf.advance(count);
                 count
             })
@@ -370,17 +396,23 @@ impl Shm {
         }
     }
 
-    /// Ends the connection on this side: nothing more is sent, and nothing is kept for the peer.
+    /// Ends the connection on this side: nothing more is sent, and nothing is kept for the peer. What it was lent it keeps by itself.
     pub(crate) fn close(&self) {
-        if let Some(link) = self.link.get() {
-            lock(&link.sender).withdraw();
+        let Some(link) = self.link.get() else { return };
+        let mut sender = lock(&link.sender);
+        if link.lends.is_none() {
+            return sender.withdraw();
+        }
+        for kept in sender.leave() {
+            if let Kept::Loan(loan) = kept {
+                loan.abandon();
+            }
         }
     }
 
-    /// Wakes the peer. A socket without room holds a byte that wakes it anyway; one that is closed wakes nobody.
+    /// Wakes the peer.
     fn ring(&self) {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = rustix::net::send(&self.socket, &[1], flags);
+        ring(&self.socket);
     }
 
     /// Takes what woke this side: how many bytes, at most [`HEAR_BYTES`]. `None` if there are none, or if the peer left, which
@@ -431,7 +463,7 @@ impl Shm {
         }
         let (references, bytes) = sender.kept();
         let many = references >= WINDOW_REFERENCES / 2 || bytes >= WINDOW_BYTES / 2;
-        match link.lends && references > 0 {
+        match link.lends.is_some() && references > 0 {
             _ if room || many => sender.wanted(),
             true => Some(sender.published()),
             false => None,
@@ -447,7 +479,7 @@ impl Shm {
         if news && lock(&link.receiver).has_news() {
             return true;
         }
-        if link.lends && lock(&link.sender).may_let_go() {
+        if link.lends.is_some() && lock(&link.sender).may_let_go() {
             return true;
         }
         room && {
@@ -493,7 +525,7 @@ fn publish_all(
 /// Publishes the next bytes of `buf`, by name if they lie in a memory that was handed over; returns how many, 0 without room.
 fn publish_next(
     sender: &mut Sender<Sealed, SealedView, Kept>,
-    handed: &[FileId],
+    link: &Link,
     buf: &SendBuf,
 ) -> usize {
     let (bytes, from) = match buf.next_step() {
@@ -501,7 +533,7 @@ fn publish_next(
         Step::Name(bytes, from) => (bytes, from),
     };
     let place = bytes.place();
-    let memory = place.and_then(|(file, _)| handed.iter().position(|it| *it == file));
+    let memory = place.and_then(|(file, _)| link.handed.iter().position(|it| *it == file));
     let (Some(memory), Some((_, at))) = (memory, place) else {
         return buf.with_next(usize::MAX, |bytes| sender.copy(bytes));
     };
@@ -510,7 +542,7 @@ fn publish_next(
     }
     let kept = match bytes {
         Named::Buffer(bytes) => Kept::Buffer(Arc::clone(bytes)),
-        Named::Span(span) => match span.lend() {
+        Named::Span(span) => match link.lends.as_ref().and_then(|reader| span.lend(reader)) {
             Some(loan) => Kept::Loan(loan),
             // Readers hold as much as they may.
             None => return buf.with_next(usize::MAX, |bytes| sender.copy(bytes)),
@@ -529,6 +561,6 @@ impl Drop for Shm {
 
 impl AsFd for Shm {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        (*self.socket).as_fd()
     }
 }

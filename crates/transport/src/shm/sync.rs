@@ -1,6 +1,13 @@
-//! The fence of the standard library, or that of loom when that model checker runs.
+//! The fence and the lock of the standard library, or those of loom when that model checker runs.
 
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{Ordering, fence};
+pub(super) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{Ordering, fence},
+};
+pub(super) use std::sync::PoisonError;
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{Ordering, fence};
+pub(super) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{Ordering, fence},
+};

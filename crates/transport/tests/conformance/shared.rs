@@ -137,15 +137,15 @@ pub fn a_stranger_on_the_socket_is_refused<K: Kind>() {
     let listener = socket::listen(Address::Shm(path.clone()), &options()).unwrap();
     let listener = driver.reactor.listen(listener).unwrap();
     // As a hello says that nothing but an outbox is handed over, and what comes instead of it.
-    let mut hello = [0; 72];
+    let mut hello = [0; 64];
     hello[..8].copy_from_slice(b"embarshm");
-    for (at, number) in [(8, 2_u32), (12, 256), (16, 4096)] {
+    for (at, number) in [(8, 3_u32), (12, 256), (16, 4096)] {
         hello[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
     let mut large = hello;
     large[20] = 1;
     large[24..32].copy_from_slice(&(1_u64 << 40).to_le_bytes());
-    let zeros = [0; 72];
+    let zeros = [0; 64];
     let cases: [(&[u8], usize, &str); 6] = [
         (&hello, 0, "0 descriptors"),
         (&hello, 2, "2 descriptors"),

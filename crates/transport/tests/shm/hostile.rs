@@ -11,9 +11,9 @@ const OUTBOX_BYTES: u64 = (RECORD_AT + 256 * 64 + 4096).next_multiple_of(4096);
 fn hello(path: &Path, outbox: BorrowedFd<'_>, records: u32) -> UnixStream {
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut bytes = [0; 72];
+    let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(b"embarshm");
-    for (at, number) in [(8, 2), (12, records), (16, 4096)] {
+    for (at, number) in [(8, 3), (12, records), (16, 4096)] {
         bytes[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -86,7 +86,7 @@ fn scribbler(server: &mut Server) -> (Sealed, UnixStream, Token) {
     let mut stream = hello(&server.path(), outbox.handle().as_fd(), 256);
     let token = server.accept();
     send(&mut server.epoll, token, SendBuf::heap(b"welcome".to_vec())).unwrap();
-    let mut answer = [0; 72];
+    let mut answer = [0; 64];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer[..8], b"embarshm");
     (outbox, stream, token)

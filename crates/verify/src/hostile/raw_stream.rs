@@ -19,7 +19,7 @@ use rustix::net::{
 };
 
 /// Bytes of a hello.
-pub const HELLO_BYTES: usize = 72;
+pub const HELLO_BYTES: usize = 64;
 /// Of this side's outbox.
 pub const RECORDS: u64 = 256;
 /// Of this side's outbox.
@@ -89,7 +89,7 @@ pub fn say(socket: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
 pub fn hello(records: u64, ring_bytes: u64, memories: &[u64]) -> [u8; HELLO_BYTES] {
     let mut bytes = [0; HELLO_BYTES];
     bytes[..8].copy_from_slice(b"embarshm");
-    let numbers = [2, records, ring_bytes, memories.len() as u64];
+    let numbers = [3, records, ring_bytes, memories.len() as u64];
     for (into, number) in bytes[8..24].chunks_exact_mut(4).zip(numbers) {
         into.copy_from_slice(&(number as u32).to_le_bytes());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use embar_fabric::Geometry;
 use embar_memory::payload::UNIT_BYTES;
-use embar_memory::{Simulated, Span};
+use embar_memory::{Coherence, PayloadFile, Simulated, Span};
 use embar_meter::Profile;
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -157,7 +157,9 @@ fn memory_that_a_reader_gives_back_makes_a_block() {
 fn a_block_of_which_something_is_lent_is_not_cleared_in_vain() {
     let mut world = World::new(&[4, 8, 12]);
     let span = world.store(2);
-    let loan = span.lend().expect("little is lent");
+    let lent = PayloadFile::anonymous_lent(u64::from(UNITS) * UNIT_BYTES, Coherence::Coherent);
+    let reader = lent.expect("memory").1.open().expect("a descriptor");
+    let loan = span.lend(&Arc::new(reader)).expect("little is lent");
     drop(span);
     assert_eq!(world.place_large(), Err(AdmitError::Full));
     assert!(world.knows());

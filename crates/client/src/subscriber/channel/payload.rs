@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use embar_frame::{Now, crc32c};
-use embar_transport::{RecvBuf, Store};
+use embar_transport::RecvBuf;
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
@@ -12,6 +12,7 @@ use super::{Interruption, SubscribeChannel};
 use crate::connection::ChannelId;
 use crate::subscriber::arriving::{Arriving, PayloadCheck, SMALL_BYTES};
 use crate::subscriber::model::{Delivered, Event};
+use crate::subscriber::payload::Payload;
 
 impl SubscribeChannel {
     /// See [`SubscriberCore::lend_check`](crate::subscriber::core::SubscriberCore::lend_check).
@@ -73,14 +74,14 @@ impl SubscribeChannel {
             connection.ahead_received(space, ahead, now);
         }
         connection.payload_ended(result, now);
-        let Store::Heap(payload) = store else {
+        let Some(payload) = Payload::of(store) else {
             return Ok(());
         };
         if batch.came == len && !connection.is_closing() {
             self.arrived(&batch.header, payload, self.check.value(), out)?;
             return self.take_behind(filled, now, out);
         }
-        self.spare.push(payload);
+        self.spare.push(payload.into_space());
         connection.discard_payload(now);
         Ok(())
     }
@@ -125,9 +126,10 @@ impl SubscribeChannel {
         let len = header.payload_len() as usize;
         let buf = if len <= SMALL_BYTES {
             let end = payload.len().min(len + connection.ahead_room());
-            RecvBuf::heap(payload, came..end)
+            let buf = RecvBuf::heap(payload, came..end);
+            or_lent(buf, came, len)
         } else {
-            let buf = RecvBuf::heap(payload, came..len);
+            let buf = or_lent(RecvBuf::heap(payload, came..len), came, len);
             match connection.lend_ahead() {
                 Some(space) => buf.then(space),
                 None => buf,
@@ -145,7 +147,7 @@ impl SubscribeChannel {
     pub(super) fn arrived(
         &mut self,
         header: &BatchHeader,
-        payload: Vec<u8>,
+        payload: Payload,
         crc: u32,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Interruption> {
@@ -165,10 +167,18 @@ impl SubscribeChannel {
                 Ok(())
             }
             Err(why) => {
-                self.spare.push(payload);
+                self.spare.push(payload.into_space());
                 Err(why)
             }
         }
+    }
+}
+
+/// A whole payload may stay where a broker lends it.
+fn or_lent(buf: RecvBuf, came: usize, len: usize) -> RecvBuf {
+    match came {
+        0 => buf.or_lent(len),
+        _ => buf,
     }
 }
 

@@ -103,7 +103,12 @@ impl SubscriberCore {
                 continue;
             };
             let channel = &mut self.channels[index];
-            let read = channel.returned(surplus.payload, &self.config, now, &mut self.events);
+            let read = channel.returned(
+                surplus.payload.into_space(),
+                &self.config,
+                now,
+                &mut self.events,
+            );
             self.merge.take(&mut self.events);
             match read {
                 Ok(()) => {}

@@ -48,7 +48,9 @@ pub(super) fn ask_for_body(
                 let mut buf = match store.0 {
                     Store::Heap(bytes) => RecvBuf::heap(bytes, range.clone()),
                     Store::Reserved(reservation) => RecvBuf::reserved(reservation, range.clone()),
-                    Store::Ring(_) => unreachable!("no handler has a ring's space"),
+                    Store::Ring(_) | Store::Lent(..) => {
+                        unreachable!("no handler has a ring's space")
+                    }
                 };
                 buf.fill(head.early());
                 Ok(Some((id, (buf, range))))

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use embar_memory::{LentFile, LentView, Sealed, SealedFile, SealedView};
+use embar_memory::{LentOpening, LentView, Sealed, SealedFile, SealedView};
 
 use super::super::hello::{Descriptors, Heard, Hello, Incoming, Lent};
 use super::super::layout::{MEMORIES_MAX, Sizes, violation};
+use super::super::leases::ConnectionLeases;
 use super::super::nap::Nap;
 use super::super::receiver::Receiver;
 use super::super::sender::Sender;
@@ -62,7 +63,7 @@ impl Shm {
     fn greet_on(&self, greeting: &mut Greeting) -> io::Result<bool> {
         if greeting.connects && greeting.said.is_none() {
             let wanted = Lent::Wanted(self.options.borrows);
-            greeting.said = Some(self.say_hello(wanted)?);
+            greeting.said = Some(self.say_hello(wanted, None)?);
         }
         let of_connecting = !greeting.connects;
         let (hello, descriptors) = match greeting.heard.receive(&self.socket, of_connecting)? {
@@ -78,19 +79,25 @@ impl Shm {
         let lends = self.lends_to(hello.lent)?;
         let (own, sizes) = match greeting.said.take() {
             Some(said) => said,
-            None => self.say_hello(
-                lends.map_or(Lent::Bytes(0, 0), |it| Lent::Bytes(it.len(), it.opening())),
-            )?,
+            None => {
+                let bytes = lends.as_ref().map_or(0, |it| it.len());
+                self.say_hello(Lent::Bytes(bytes), lends.as_ref())?
+            }
         };
         let sender = Sender::new(Arc::clone(&own), Arc::clone(&peer), sizes);
         let receiver = Receiver::new(Arc::clone(&own), peer, hello.sizes, memories, lent);
         let handed = self.options.memories.iter().map(SealedFile::id);
+        let leases = ConnectionLeases {
+            leases: Arc::clone(receiver.leases()),
+            socket: Arc::downgrade(&self.socket),
+        };
         let link = Link {
+            leases: Arc::new(leases),
             sender: Mutex::new(sender),
             receiver: Mutex::new(receiver),
             nap: Mutex::new(Nap::new(own)),
-            handed: handed.chain(lends.map(LentFile::id)).collect(),
-            lends: lends.is_some(),
+            handed: handed.chain(lends.as_ref().map(LentOpening::id)).collect(),
+            lends: lends.map(Arc::new),
         };
         let link = self.link.get_or_init(|| link);
         if self.ends.load(Ordering::Acquire) {
@@ -123,26 +130,28 @@ impl Shm {
                 let text = "memory is lent by a process that is neither of this user nor of root";
                 return Err(io::Error::new(ErrorKind::PermissionDenied, text));
             }
-            Some(lent) => Some(LentView::map(
-                lent,
-                hello.lent.bytes(),
-                hello.lent.opening(),
-            )?),
+            Some(lent) => Some(LentView::map(lent, hello.lent.bytes())?),
         };
         Ok((Arc::new(peer), memories, lent))
     }
 
-    /// What is lent to a peer that said this, if it may read it.
-    fn lends_to(&self, said: Lent) -> io::Result<Option<&LentFile>> {
-        let lends = self.options.lends.as_ref();
-        match said {
-            Lent::Wanted(true) if lends.is_some() && has_trusted_peer(&self.socket)? => Ok(lends),
+    /// What is lent to a peer that said this, if it may read it, and if there is a descriptor for it.
+    fn lends_to(&self, said: Lent) -> io::Result<Option<LentOpening>> {
+        let lends = self.options.lends.as_ref().filter(|it| !it.is_empty());
+        match lends {
+            Some(file) if said == Lent::Wanted(true) && has_trusted_peer(&self.socket)? => {
+                Ok(file.open().ok())
+            }
             _ => Ok(None),
         }
     }
 
     /// Makes this side's outbox, and hands it over.
-    fn say_hello(&self, lent: Lent) -> io::Result<(Arc<Sealed>, Sizes)> {
+    fn say_hello(
+        &self,
+        lent: Lent,
+        lends: Option<&LentOpening>,
+    ) -> io::Result<(Arc<Sealed>, Sizes)> {
         let memories = &self.options.memories;
         if memories.len() > MEMORIES_MAX {
             let text = format!(
@@ -161,9 +170,7 @@ impl Shm {
         let own = outbox.handle();
         let all = [&own].into_iter().chain(memories);
         let mut descriptors: Vec<BorrowedFd<'_>> = all.map(AsFd::as_fd).collect();
-        if lent.bytes() > 0 {
-            descriptors.extend(self.options.lends.as_ref().map(AsFd::as_fd));
-        }
+        descriptors.extend(lends.map(AsFd::as_fd));
         hello.send(&self.socket, &descriptors)?;
         Ok((Arc::new(outbox), sizes))
     }
