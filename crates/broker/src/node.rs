@@ -195,7 +195,7 @@ impl<M: Memory> Node<M> {
         }
     }
 
-    /// Frees memory that an earlier incarnation of this broker had lent to readers that are gone by now. To be called every so
+    /// Frees memory that was lent to readers of whom nobody hears any more, and who are gone by now. To be called every so
     /// often: nobody tells.
     pub fn release_held(&self) {
         if self.takes_data() {

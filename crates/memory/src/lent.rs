@@ -57,9 +57,10 @@ impl LentFile {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(LentOpening {
-            file,
-            id: self.id,
-            len: self.len,
+            opened: Self {
+                file: Arc::new(file),
+                ..*self
+            },
             locked: Mutex::default(),
         })
     }
@@ -121,27 +122,15 @@ impl Eq for LentFile {}
 /// reader has unmapped the file.
 #[derive(Debug)]
 pub struct LentOpening {
-    file: File,
-    id: FileId,
-    len: u64,
+    opened: LentFile,
     /// Loans on each block, by where it begins.
     locked: Mutex<BTreeMap<u64, usize>>,
 }
 
 impl LentOpening {
-    /// Which file it is.
-    pub fn id(&self) -> FileId {
-        self.id
-    }
-
-    /// Bytes that the reader maps.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    /// The file, as it was opened for the reader.
+    pub fn file(&self) -> &LentFile {
+        &self.opened
     }
 
     /// Tells owners to come that the reader may be reading this block. False if the kernel has no more locks.
@@ -149,7 +138,8 @@ impl LentOpening {
         let mut locked = self.locked();
         let loans = locked.entry(block.start).or_default();
         if *loans == 0
-            && !file_lock::try_lock(&self.file, Access::Shared, block.clone()).unwrap_or(false)
+            && !file_lock::try_lock(&self.opened.file, Access::Shared, block.clone())
+                .unwrap_or(false)
         {
             locked.remove(&block.start);
             return false;
@@ -168,7 +158,7 @@ impl LentOpening {
         if *loans == 0 {
             locked.remove(&block.start);
             // A lock that stays keeps the block from being used again until this reader is gone.
-            let _ = file_lock::unlock(&self.file, block);
+            let _ = file_lock::unlock(&self.opened.file, block);
         }
     }
 
@@ -180,7 +170,7 @@ impl LentOpening {
 
 impl AsFd for LentOpening {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.opened.file.as_fd()
     }
 }
 
@@ -309,8 +299,11 @@ mod tests {
         let lent = LentFile::new(file(8192)).expect("metadata");
         let opening = lent.open().expect("a descriptor");
         let fd = opening.as_fd().try_clone_to_owned().expect("a descriptor");
-        let view = LentView::map(fd, opening.len()).expect("mapped");
-        assert_eq!((view.file(), opening.id()), (Some(lent.id()), lent.id()));
+        let view = LentView::map(fd, lent.len()).expect("mapped");
+        assert_eq!(
+            (view.file(), opening.file().id()),
+            (Some(lent.id()), lent.id())
+        );
         let mut into = [0; 7];
         view.read(4096, &mut into);
         assert_eq!(&into, b"payload");

@@ -55,7 +55,7 @@
 //! *Loans.* A [`Loan`] is a span that another process reads by a mapping of its own
 //! ([`LentView`](crate::LentView)), which is other memory. The loan keeps the block, so these bytes stand still
 //! for that process, too, until the loan ends: when the reader says so, or once its mapping is gone. Nobody need hear of the reader for that: the lock
-//! on the block lives on with the mapping, and what is locked is [held](PayloadFile::release_held), by this owner and by the next ones.
+//! on the block lives on with the mapping ([`LentView::slice`](crate::LentView::slice) is unsafe: who calls it trusts the owner), and what is locked is [held](PayloadFile::release_held), by this owner and by the next ones.
 //!
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
 //! caller holds the [`Exclusive`] meanwhile.
@@ -255,8 +255,8 @@ impl<M: Memory> PayloadFile<M> {
         self.store.buddy().freed()
     }
 
-    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Self::lending): at most an
-    /// [eighth](LENT_PART) of all.
+    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Self::release_held). What is both counts twice; while it is
+    /// an [eighth](LENT_PART) of all, no further block is lent.
     pub fn lent_bytes(&self) -> u64 {
         self.store.lent.load(Ordering::Relaxed) + self.held_bytes()
     }

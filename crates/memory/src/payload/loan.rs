@@ -114,7 +114,7 @@ mod tests {
     /// The reader's side.
     fn mapped(reader: &LentOpening) -> Arc<LentView> {
         let fd = reader.as_fd().try_clone_to_owned().expect("a descriptor");
-        LentView::map(fd, reader.len()).expect("mapped")
+        LentView::map(fd, reader.file().len()).expect("mapped")
     }
 
     /// The units that openings keep locked.

@@ -41,7 +41,7 @@ impl<O: Memory, I: Memory> Leases<O, I> {
         }
     }
 
-    /// Something of this record is read where it lies, until [`Leases::end`]. It is the last one that was looked at.
+    /// Something of this record is read where it lies, until [`Leases::end`]. Leases begin in the order of their records.
     pub fn begin(&mut self, record: u64) {
         self.leased.push_back((record, false));
     }

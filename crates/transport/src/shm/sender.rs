@@ -240,28 +240,26 @@ impl<O: Memory, I: Memory, K> Sender<O, I, K> {
     }
 
     /// Publishes nothing more, and hands out what the peer may still read and keeps by itself.
-    pub fn leave(&mut self) -> impl Iterator<Item = K> {
+    pub fn leave(&mut self) -> impl ExactSizeIterator<Item = K> + use<O, I, K> {
         self.withdrawn = true;
         // Nonsense that the peer says about what it consumed changes nothing now.
         let _ = self.refresh();
         self.kept_bytes = 0;
-        self.kept.drain(..).map(|(.., kept)| kept)
+        let kept = std::mem::take(&mut self.kept);
+        kept.into_iter().map(|(.., kept)| kept)
     }
 
     /// Publishes nothing more, and lets go of what the peer may still read. If there is any, it learns before that nothing
     /// that it was referred to is to be believed any more.
     pub fn withdraw(&mut self) {
-        self.withdrawn = true;
-        // Nonsense that the peer says about what it consumed changes nothing now.
-        let _ = self.refresh();
-        if !self.kept.is_empty() {
+        let kept = self.leave();
+        if kept.len() > 0 {
             self.own.store(WITHDRAWN_AT, 1);
             self.own.write_back(WITHDRAWN_AT, LINE_BYTES);
             // Before any store into what was named. Partner: the acquire fence of the receiver's look.
             self.own.fence();
             fence(Ordering::SeqCst);
         }
-        self.kept.clear();
-        self.kept_bytes = 0;
+        drop(kept);
     }
 }

@@ -124,17 +124,19 @@ impl SubscribeChannel {
     pub(super) fn receive_rest(&mut self, header: BatchHeader, payload: Vec<u8>, came: usize) {
         let connection = &mut self.peer.connection;
         let len = header.payload_len() as usize;
-        let buf = if len <= SMALL_BYTES {
-            let end = payload.len().min(len + connection.ahead_room());
-            let buf = RecvBuf::heap(payload, came..end);
-            or_lent(buf, came, len)
-        } else {
-            let buf = or_lent(RecvBuf::heap(payload, came..len), came, len);
-            match connection.lend_ahead() {
-                Some(space) => buf.then(space),
-                None => buf,
-            }
+        let is_small = len <= SMALL_BYTES;
+        let end = match is_small {
+            true => payload.len().min(len + connection.ahead_room()),
+            false => len,
         };
+        let mut buf = RecvBuf::heap(payload, came..end);
+        if came == 0 {
+            // A whole payload may stay where a broker lends it.
+            buf = buf.or_lent(len);
+        }
+        if !is_small && let Some(space) = connection.lend_ahead() {
+            buf = buf.then(space);
+        }
         self.arriving = Some(Arriving {
             header,
             buf: Some(buf),
@@ -171,14 +173,6 @@ impl SubscribeChannel {
                 Err(why)
             }
         }
-    }
-}
-
-/// A whole payload may stay where a broker lends it.
-fn or_lent(buf: RecvBuf, came: usize, len: usize) -> RecvBuf {
-    match came {
-        0 => buf.or_lent(len),
-        _ => buf,
     }
 }
 

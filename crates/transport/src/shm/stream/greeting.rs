@@ -80,7 +80,7 @@ impl Shm {
         let (own, sizes) = match greeting.said.take() {
             Some(said) => said,
             None => {
-                let bytes = lends.as_ref().map_or(0, |it| it.len());
+                let bytes = lends.as_ref().map_or(0, |it| it.file().len());
                 self.say_hello(Lent::Bytes(bytes), lends.as_ref())?
             }
         };
@@ -96,7 +96,9 @@ impl Shm {
             sender: Mutex::new(sender),
             receiver: Mutex::new(receiver),
             nap: Mutex::new(Nap::new(own)),
-            handed: handed.chain(lends.as_ref().map(LentOpening::id)).collect(),
+            handed: handed
+                .chain(lends.as_ref().map(|it| it.file().id()))
+                .collect(),
             lends: lends.map(Arc::new),
         };
         let link = self.link.get_or_init(|| link);
