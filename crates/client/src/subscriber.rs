@@ -88,28 +88,33 @@ impl Subscriber {
     )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Message<'_>>, ReadError> {
-        if !self.has_more() && !self.load(None)? {
-            return Ok(None);
+        match self.alike() {
+            Some(lengths) => Ok(self.take_alike(lengths)),
+            None => self.next_within(None),
         }
-        self.read().map(Some)
     }
 
     /// As [`Subscriber::next`], but waits no longer than `limit`.
     ///
     /// # Errors
     /// [`ReadError::TimedOut`] if no message came, otherwise as [`Subscriber::next`].
+    #[inline]
     pub fn next_timeout(&mut self, limit: Duration) -> Result<Option<Message<'_>>, ReadError> {
-        if !self.has_more() && !self.load(Some(limit))? {
-            return Ok(None);
+        match self.alike() {
+            Some(lengths) => Ok(self.take_alike(lengths)),
+            None => self.next_within(Some(limit)),
         }
-        self.read().map(Some)
     }
 
     /// As [`Subscriber::next`], without blocking the thread.
     ///
     /// # Errors
     /// As [`Subscriber::next`].
+    #[inline]
     pub async fn next_async(&mut self) -> Result<Option<Message<'_>>, ReadError> {
+        if let Some(lengths) = self.alike() {
+            return Ok(self.take_alike(lengths));
+        }
         if !self.has_more() && !poll_fn(|context| self.poll_load(context)).await? {
             return Ok(None);
         }
@@ -152,6 +157,24 @@ impl Subscriber {
     }
 
     #[inline]
+    fn alike(&self) -> Option<(usize, usize)> {
+        self.reading.as_ref().and_then(Reading::alike)
+    }
+
+    #[inline]
+    fn take_alike(&mut self, lengths: (usize, usize)) -> Option<Message<'_>> {
+        let reading = self.reading.as_mut();
+        reading.map(|reading| reading.take_alike(lengths))
+    }
+
+    #[inline(never)]
+    fn next_within(&mut self, limit: Option<Duration>) -> Result<Option<Message<'_>>, ReadError> {
+        if !self.has_more() && !self.load(limit)? {
+            return Ok(None);
+        }
+        self.read().map(Some)
+    }
+
     fn has_more(&self) -> bool {
         self.reading
             .as_ref()
@@ -159,7 +182,6 @@ impl Subscriber {
     }
 
     /// The next message of the current batch.
-    #[inline]
     fn read(&mut self) -> Result<Message<'_>, ReadError> {
         let Self { reading, queue, .. } = self;
         let reading = reading

@@ -210,6 +210,7 @@ impl LentView {
     ///
     /// # Panics
     /// If the range is not within the mapping.
+    #[inline]
     pub unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
         // SAFETY: our caller vouches that the bytes stand still; the range is checked there.
         unsafe { self.mapping.slice(at, len) }

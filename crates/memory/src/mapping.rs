@@ -132,6 +132,7 @@ impl Mapping {
     ///
     /// By this mapping no one writes these bytes while the slice lives; what others write by theirs does not concern the
     /// holder.
+    #[inline]
     pub unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
         check_range(at, len as u64, self.len);
         // SAFETY: in bounds by the check, initialised because it is file memory; the caller vouches for the rest.
@@ -145,6 +146,7 @@ impl Mapping {
         clippy::mut_from_ref,
         reason = "exclusive use is what the caller vouches for"
     )]
+    #[inline]
     pub unsafe fn slice_mut(&self, at: u64, len: usize) -> &mut [u8] {
         check_range(at, len as u64, self.len);
         // SAFETY: as in `slice`; the caller vouches for exclusive use.

@@ -270,6 +270,13 @@ impl Recorder {
         self.gaps.next() && self.profile.enabled()
     }
 
+    /// Passes a message that is not to be timed. False for the others, of which [`Recorder::sample`] is to be asked: so the
+    /// way of most messages needs no timer.
+    #[inline]
+    pub fn pass(&self) -> bool {
+        self.gaps.pass()
+    }
+
     /// Adds the time since `start`, times [`SAMPLE_EVERY`] for the messages that were not timed, to `stage`.
     ///
     /// Adds no events: count all messages by [`Recorder::add_count`], for instance once per batch. The cost of the
@@ -332,13 +339,20 @@ impl Gaps {
 
     #[inline]
     fn next(&self) -> bool {
-        let left = self.left.get() - 1;
-        if left > 0 {
-            self.left.set(left);
+        if self.pass() {
             return false;
         }
         self.left.set(self.draw());
         true
+    }
+
+    #[inline]
+    fn pass(&self) -> bool {
+        let left = self.left.get() - 1;
+        if left > 0 {
+            self.left.set(left);
+        }
+        left > 0
     }
 
     #[cold]

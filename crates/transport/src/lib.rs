@@ -59,6 +59,7 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod biased;
 pub mod blocking;
 pub mod buffer;
 pub mod epoll;

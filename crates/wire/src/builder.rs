@@ -65,22 +65,35 @@ impl BatchBuilder {
         headers: &[Header<'_>],
         value: &[u8],
     ) -> Result<u32, PushError> {
-        if key.is_none() && headers.is_empty() {
-            let record = self.open(MESSAGE_HEADER_BYTES + value.len())?;
-            let lengths = Lengths {
-                value: value.len() as u32,
-                key: None,
-                headers: 0,
-            };
-            let (start, rest) = record.split_at_mut(MESSAGE_HEADER_BYTES);
-            start.copy_from_slice(&lengths.to_bytes());
-            rest[..value.len()].copy_from_slice(value);
-            let padded = record.len();
-            return Ok(self.close(padded));
+        if key.is_none()
+            && headers.is_empty()
+            && let Some(index) = self.push_value(value)
+        {
+            return Ok(index);
         }
         let mut reserved = self.reserve_with(key, headers, value.len())?;
         reserved.copy_from_slice(value);
         Ok(reserved.commit())
+    }
+
+    /// Adds a value without key and headers, and returns its position in the batch. `None` if the buffer is not long enough
+    /// as it is: [`BatchBuilder::try_push`] makes it so, or says why not.
+    #[inline]
+    pub fn push_value(&mut self, value: &[u8]) -> Option<u32> {
+        let bytes = MESSAGE_HEADER_BYTES + value.len();
+        let padded = bytes.next_multiple_of(MESSAGE_ALIGN_BYTES);
+        let record = self.buffer.get_mut(self.cursor..)?.get_mut(..padded)?;
+        let lengths = Lengths {
+            value: value.len() as u32,
+            key: None,
+            headers: 0,
+        };
+        // At least a header long: the last 8 bytes hold all of the padding.
+        *record.last_chunk_mut::<MESSAGE_ALIGN_BYTES>()? = [0; MESSAGE_ALIGN_BYTES];
+        let (start, rest) = record.split_at_mut(MESSAGE_HEADER_BYTES);
+        start.copy_from_slice(&lengths.to_bytes());
+        rest[..value.len()].copy_from_slice(value);
+        Some(self.close(padded))
     }
 
     /// Room for a value of `len` bytes to be written in place, without key and headers. Nothing

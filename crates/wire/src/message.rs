@@ -257,6 +257,47 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
+/// The lengths of a message with nothing but a value. Most messages of a batch have those of the one before.
+///
+/// Where a message begins follows from the lengths before it, so a processor waits for one load after the other. Where lengths
+/// are only compared with known ones, it goes on before it has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alike {
+    lengths: u64,
+    value: usize,
+    /// 0 if there was no such message.
+    padded: usize,
+}
+
+impl Alike {
+    /// The lengths of the message at the start of `rest`; none are like those of one with a key or headers.
+    #[must_use]
+    pub fn of(rest: &[u8]) -> Self {
+        let Some(bytes) = rest.first_chunk() else {
+            return Self::default();
+        };
+        let lengths = Lengths::parse(bytes);
+        if lengths.key.is_some() || lengths.headers > 0 {
+            return Self::default();
+        }
+        Self {
+            lengths: u64::from_le_bytes(*bytes),
+            value: lengths.value as usize,
+            padded: lengths.padded() as usize,
+        }
+    }
+
+    /// Bytes of the value, and of the whole record, of the message at the start of `rest`, if that is alike, and whole. The value
+    /// lies behind [`MESSAGE_HEADER_BYTES`].
+    #[inline]
+    #[must_use]
+    pub fn first(&self, rest: &[u8]) -> Option<(usize, usize)> {
+        let record = rest.get(..self.padded)?;
+        let lengths = record.first_chunk()?;
+        (u64::from_le_bytes(*lengths) == self.lengths).then_some((self.value, self.padded))
+    }
+}
+
 /// A message record that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {

@@ -2,10 +2,12 @@
 //! numbered.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use embar_frame::Now;
 use embar_memory::Buffer;
 use embar_meter::Recorder;
+use embar_transport::biased::BiasedMutex;
 use embar_wire::batch::SealFields;
 use embar_wire::builder::BatchBuilder;
 
@@ -17,8 +19,6 @@ use crate::profile::publisher::{BATCHES, BUFFER_WRITE, MESSAGES};
 pub(super) struct Filling {
     /// Meaningful once there is a message.
     pub(super) number: u64,
-    /// When to seal it at the latest; meaningful once there is a message.
-    pub(super) deadline: Now,
     pub(super) builder: BatchBuilder,
     /// The buffer's reference counter, empty while the builder has the bytes, so that sealing allocates nothing.
     shell: Arc<Buffer>,
@@ -33,7 +33,6 @@ impl Filling {
         );
         Self {
             number: 0,
-            deadline: Now(u64::MAX),
             builder: BatchBuilder::new(bytes, capacity),
             shell: buffer,
         }
@@ -74,21 +73,67 @@ impl Filling {
     }
 }
 
+/// What a handle has: the thread that publishes by it locks this for each message, so it is that thread's own.
+#[derive(Debug)]
+pub(super) struct HandleBatch {
+    pub(super) current: BiasedMutex<Current>,
+    due: Arc<Due>,
+}
+
+impl HandleBatch {
+    pub(super) fn new(recorder: Recorder) -> Self {
+        let due = Arc::new(Due::default());
+        Self {
+            current: BiasedMutex::new(Current {
+                filling: None,
+                recorder,
+                due: due.clone(),
+            }),
+            due,
+        }
+    }
+
+    /// When to seal it at the latest; `None` if there is no message in it. It takes no lock, so it may have changed.
+    pub(super) fn due(&self) -> Option<Now> {
+        self.due.get()
+    }
+}
+
+/// When a batch is to be sealed at the latest, for all to see.
+#[derive(Debug)]
+pub(super) struct Due(AtomicU64);
+
+impl Default for Due {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Due {
+    // Relaxed: it says when to look; who acts on it looks again, with the lock.
+    pub(super) fn get(&self) -> Option<Now> {
+        let at = self.0.load(Ordering::Relaxed);
+        (at < u64::MAX).then_some(Now(at))
+    }
+
+    pub(super) fn set(&self, at: Now) {
+        self.0.store(at.0, Ordering::Relaxed);
+    }
+
+    fn clear(&self) {
+        self.0.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
 /// What the mutex of a handle guards.
 #[derive(Debug)]
 pub(super) struct Current {
     pub(super) filling: Option<Filling>,
     pub(super) recorder: Recorder,
+    pub(super) due: Arc<Due>,
 }
 
 impl Current {
-    pub(super) fn new(recorder: Recorder) -> Self {
-        Self {
-            filling: None,
-            recorder,
-        }
-    }
-
     /// Takes the buffer back if there is no message in it.
     pub(super) fn take_unused(&mut self) -> Option<Arc<Buffer>> {
         self.filling
@@ -101,6 +146,7 @@ impl Current {
         let filling = self
             .filling
             .take_if(|filling| !filling.builder.is_empty())?;
+        self.due.clear();
         let fields = fields(filling.number);
         let sealed = filling.seal(fields);
         self.recorder
@@ -121,7 +167,8 @@ mod tests {
 
     #[test]
     fn sealing_keeps_buffer_and_counter_and_skips_an_empty_batch() {
-        let mut current = Current::new(Profile::new(&SCHEMA).recorder());
+        let handle = HandleBatch::new(Profile::new(&SCHEMA).recorder());
+        let mut current = handle.current.lock();
         let fields = |sequence| SealFields {
             sequence,
             ..SealFields::default()
@@ -133,6 +180,8 @@ mod tests {
         let mut filling = Filling::new(buffer, 4096);
         filling.number = 7;
         current.filling = Some(filling);
+        current.due.set(Now(8));
+        assert_eq!(handle.due(), Some(Now(8)));
         assert!(current.seal(fields).is_none(), "no message yet");
 
         let filling = current.filling.as_mut().expect("still there");
@@ -146,5 +195,6 @@ mod tests {
         let (batch, _) = Batch::split_first(&sealed.bytes, 4096).expect("a good frame");
         assert_eq!(batch.header().sequence(), 7);
         assert!(current.filling.is_none());
+        assert_eq!(handle.due(), None);
     }
 }

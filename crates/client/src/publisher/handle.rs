@@ -1,13 +1,13 @@
 //! What applications call: publish, wait, flush.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use embar_meter::Snapshot;
 use embar_wire::message::Header;
 use embar_wire::message::PushError;
 
-use super::batcher::{Current, Filling};
+use super::batcher::{Current, Filling, HandleBatch};
 use super::receipt::{Flush, Receipt, Ticket};
 use super::shared::{Ready, Shared, lock};
 use crate::error::{ClientError, PublishError};
@@ -27,25 +27,26 @@ pub struct NewMessage<'a> {
 }
 
 /// Publishes from one thread: it has a current batch of its own and shares the connections of its
-/// [`Publisher`](super::Publisher). It may be shared by threads; then they take turns at its lock.
+/// [`Publisher`](super::Publisher). It may be shared by threads; then they take turns at its lock. One that only ever
+/// one thread publishes by has a lock that costs nothing: take one for [each thread](PublisherHandle::handle).
 pub struct PublisherHandle {
     pub(super) shared: Arc<Shared>,
-    pub(super) current: Arc<Mutex<Current>>,
+    pub(super) batch: Arc<HandleBatch>,
     pub(super) wait_limit: Duration,
     max_message_bytes: usize,
 }
 
 impl PublisherHandle {
     pub(super) fn new(shared: Arc<Shared>, wait_limit: Duration) -> Self {
-        let current = Arc::new(Mutex::new(Current::new(shared.profile.recorder())));
-        shared.add_handle(&current);
+        let batch = Arc::new(HandleBatch::new(shared.profile.recorder()));
+        shared.add_handle(&batch);
         let max_message_bytes = shared
             .ready
             .get()
             .map_or(usize::MAX, |ready| ready.max_message_bytes);
         Self {
             shared,
-            current,
+            batch,
             wait_limit,
             max_message_bytes,
         }
@@ -68,6 +69,9 @@ impl PublisherHandle {
     /// not published then.
     #[inline]
     pub fn publish(&self, value: &[u8]) -> Result<Ticket, PublishError> {
+        if let Some(ticket) = self.push_value(value) {
+            return Ok(ticket);
+        }
         self.publish_message(&NewMessage {
             value,
             ..NewMessage::default()
@@ -181,11 +185,33 @@ impl PublisherHandle {
             .expect("handles are made after the publisher has opened")
     }
 
+    /// Most messages: a value that is neither the first of a batch nor timed, and for which there is room. `None` for all
+    /// others, of which nothing is published then.
+    #[inline]
+    fn push_value(&self, value: &[u8]) -> Option<Ticket> {
+        if value.len() > self.max_message_bytes {
+            return None;
+        }
+        let mut current = self.batch.current.lock();
+        let Current {
+            filling, recorder, ..
+        } = &mut *current;
+        let filling = filling.as_mut()?;
+        if filling.builder.is_empty() || !recorder.pass() {
+            return None;
+        }
+        let index = filling.builder.push_value(value)?;
+        Some(Ticket {
+            batch: filling.number,
+            index,
+        })
+    }
+
     /// Pushes into the current batch; `None` if a buffer is needed and none is free.
     #[inline]
     fn attempt(&self, message: &NewMessage<'_>) -> Result<Option<Ticket>, PublishError> {
         self.check(message)?;
-        let mut guard = lock(&self.current);
+        let mut guard = self.batch.current.lock();
         let current = &mut *guard;
         if current.recorder.sample() {
             let start = current.recorder.start();
@@ -295,11 +321,11 @@ impl PublisherHandle {
         let batch = self.shared.receipts.open_batch();
         if let Some(filling) = &mut current.filling {
             filling.number = batch;
-            filling.deadline = self.shared.clock.now().after(self.shared.linger);
-            let deadline = filling.deadline;
             if self.shared.linger.is_zero() {
                 self.shared.seal(current);
             } else {
+                let deadline = self.shared.clock.now().after(self.shared.linger);
+                current.due.set(deadline);
                 self.shared.deadline_at(deadline);
             }
         }
@@ -308,12 +334,14 @@ impl PublisherHandle {
 
     #[cold]
     pub(super) fn wait_for_buffer(&self) -> Result<(), PublishError> {
-        let start = lock(&self.current).recorder.start();
+        let start = self.batch.current.lock().recorder.start();
         let waited = block_on(
             self.ready().pool.ready(),
             Some(Instant::now() + self.wait_limit),
         );
-        lock(&self.current).recorder.stop(WAIT_FOR_BUFFER, start);
+        let current = self.batch.current.lock();
+        current.recorder.stop(WAIT_FOR_BUFFER, start);
+        drop(current);
         waited.ok_or_else(|| PublishError::NoBuffer {
             limit: self.wait_limit,
             source: lock(&self.shared.state).core.why_unavailable(),
@@ -325,7 +353,7 @@ impl Drop for PublisherHandle {
     /// What was published through this handle is sent, not dropped with it. An empty batch cannot be left: see
     /// `give_back_unused`.
     fn drop(&mut self) {
-        self.shared.seal(&mut lock(&self.current));
+        self.shared.seal(&mut self.batch.current.visit());
     }
 }
 

@@ -1,15 +1,13 @@
 //! Room for one message's value in the batch that a publisher's handle is filling. The application writes the value in
 //! place, without a copy, and then publishes it.
 
-use std::io;
-use std::sync::MutexGuard;
-
+use embar_transport::biased::BiasedGuard;
 use embar_wire::message::PushError;
+use std::io;
 
 use super::batcher::Current;
 use super::handle::PublisherHandle;
 use super::receipt::Ticket;
-use super::shared::lock;
 use crate::error::PublishError;
 
 /// The builder clears the last word of every record it opens, for the padding. The record is opened again for each
@@ -22,14 +20,15 @@ const SLACK_BYTES: usize = 8;
 #[must_use = "nothing is published before commit"]
 pub struct Reservation<'a> {
     handle: &'a PublisherHandle,
-    current: MutexGuard<'a, Current>,
+    current: BiasedGuard<'a, Current>,
     len: usize,
     written: usize,
 }
 
 impl PublisherHandle {
     /// Room for a value of `len` bytes to be written in place. Blocks while no batch buffer is free. Nothing is
-    /// published before [`Reservation::commit`]; until then this handle does nothing else, and flushing waits.
+    /// published before [`Reservation::commit`]; until then this handle does nothing else, and flushing waits if messages
+    /// were published by it before.
     ///
     /// # Errors
     /// As [`PublisherHandle::publish`].
@@ -47,7 +46,7 @@ impl<'a> Reservation<'a> {
     /// `None` if a buffer is needed and none is free.
     fn attempt(handle: &'a PublisherHandle, len: usize) -> Result<Option<Self>, PublishError> {
         handle.check_len(len)?;
-        let mut current = lock(&handle.current);
+        let mut current = handle.batch.current.lock();
         let room = match &mut current.filling {
             Some(filling) => filling
                 .builder

@@ -2,7 +2,7 @@
 //!
 //! Locks, in the order in which they are taken: a handle's `Current`, `state`; then `handles`, pool, receipts and
 //! `opening`, which are leaves. Callbacks run with none of them held. A reservation holds a `Current` for as long as the
-//! application likes, so no I/O thread waits for one.
+//! application likes, so no I/O thread waits for one. Whoever publishes owns its `Current`; all others visit it.
 //!
 //! The control thread sleeps until `sleep_until`. Whoever creates an earlier deadline wakes it. To lose none, that
 //! thread first stores "asleep for ever", then looks for deadlines, then stores what it found: a deadline made before
@@ -12,7 +12,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use embar_meter::{Profile, Recorder};
 use embar_transport::Waker;
 
 use super::batch_memory::BatchMemory;
-use super::batcher::Current;
+use super::batcher::HandleBatch;
 use super::buffer_sizes::BufferSizes;
 use super::core::PublisherCore;
 use super::model::Event;
@@ -124,7 +124,7 @@ pub(super) struct Shared {
     pub(super) spin: Duration,
     pub(super) producer: u64,
     pub(super) stopping: AtomicBool,
-    handles: Mutex<Vec<Weak<Mutex<Current>>>>,
+    handles: Mutex<Vec<Weak<HandleBatch>>>,
     opening: Mutex<Opening>,
     /// By channel; none before its thread runs.
     wakers: RwLock<Vec<Option<Waker>>>,
@@ -398,10 +398,10 @@ impl Shared {
         }
     }
 
-    pub(super) fn add_handle(&self, current: &Arc<Mutex<Current>>) {
+    pub(super) fn add_handle(&self, batch: &Arc<HandleBatch>) {
         let mut handles = lock(&self.handles);
         handles.retain(|handle| handle.strong_count() > 0);
-        handles.push(Arc::downgrade(current));
+        handles.push(Arc::downgrade(batch));
     }
 
     /// Seals the batches that are due at `now`; returns when to look again. A handle that is in use at the moment,
@@ -409,40 +409,37 @@ impl Shared {
     pub(super) fn seal_due(&self, now: Now) -> Option<Now> {
         let mut next: Option<Now> = None;
         for handle in self.live_handles() {
-            let mut current = match handle.try_lock() {
-                Ok(current) => current,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    let again = now.after(BUSY_HANDLE_RETRY);
-                    next = Some(next.map_or(again, |next| next.min(again)));
-                    continue;
+            let Some(due) = handle.due() else { continue };
+            let again = if now < due {
+                due
+            } else {
+                match handle.current.try_visit() {
+                    None => now.after(BUSY_HANDLE_RETRY),
+                    Some(mut current) => match current.due.get().filter(|due| now < *due) {
+                        Some(due) => due,
+                        None => {
+                            self.seal(&mut current);
+                            continue;
+                        }
+                    },
                 }
             };
-            let Some(filling) = current
-                .filling
-                .as_ref()
-                .filter(|filling| !filling.builder.is_empty())
-            else {
-                continue;
-            };
-            if filling.deadline <= now {
-                self.seal(&mut current);
-            } else {
-                next = Some(next.map_or(filling.deadline, |next| next.min(filling.deadline)));
-            }
+            next = Some(next.map_or(again, |next| next.min(again)));
         }
         next
     }
 
-    /// Seals whatever any handle has; waits for those in use.
+    /// Seals whatever any handle has; waits for those in use that have something.
     pub(super) fn seal_all(&self) {
         for handle in self.live_handles() {
-            self.seal(&mut lock(&handle));
+            if handle.due().is_some() {
+                self.seal(&mut handle.current.visit());
+            }
         }
     }
 
     /// Copied out, so that waiting for one of them keeps nobody from the list.
-    fn live_handles(&self) -> Vec<Arc<Mutex<Current>>> {
+    fn live_handles(&self) -> Vec<Arc<HandleBatch>> {
         let handles = lock(&self.handles);
         handles.iter().filter_map(Weak::upgrade).collect()
     }

@@ -1,8 +1,8 @@
 //! Messages, and the batch that a subscriber reads them from, one by one and without copying.
 
 use embar_wire::batch::BatchFlags;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MESSAGE_ALIGN_BYTES};
-use embar_wire::message::{Headers, Messages};
+use embar_wire::limits::{BATCH_HEADER_BYTES, MESSAGE_ALIGN_BYTES, MESSAGE_HEADER_BYTES};
+use embar_wire::message::{Alike, Headers, Messages};
 use embar_wire::time::WallNs;
 
 use super::model::{Delivered, header_at};
@@ -83,6 +83,8 @@ pub(super) struct Reading {
     /// Where the next message begins.
     cursor: usize,
     left: u32,
+    /// The lengths of the last message that was looked at closely.
+    alike: Alike,
     /// The offset of the next message.
     next_offset: u64,
     append_time: WallNs,
@@ -102,6 +104,7 @@ impl Reading {
             payload: delivered.payload,
             cursor: 0,
             left: header.message_count(),
+            alike: Alike::default(),
             next_offset: header.base_offset(),
             append_time: header.append_time(),
             possible_duplicate: header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
@@ -124,18 +127,46 @@ impl Reading {
         (self.channel, self.payload.into_space())
     }
 
+    /// Bytes of the next value, and of its record, if that message has the lengths of the last, and nothing but a value. Most
+    /// have: for them [`Reading::take_alike`] is the short way.
+    #[inline]
+    pub(super) fn alike(&self) -> Option<(usize, usize)> {
+        let rest = self.payload.get(self.cursor..self.len)?;
+        self.alike.first(rest).filter(|_| self.left > 0)
+    }
+
+    /// The next message, of which [`Reading::alike`] has said the lengths.
+    #[inline]
+    pub(super) fn take_alike(&mut self, (len, padded): (usize, usize)) -> Message<'_> {
+        let at = self.cursor + MESSAGE_HEADER_BYTES;
+        self.cursor += padded;
+        self.left -= 1;
+        let offset = self.next_offset;
+        self.next_offset += 1;
+        Message {
+            broker: self.broker,
+            offset,
+            key: None,
+            headers: Headers::default(),
+            value: &self.payload[at..at + len],
+            append_time: self.append_time,
+            possible_duplicate: self.possible_duplicate,
+        }
+    }
+
     /// The next message. After an error nothing more is read.
     ///
     /// # Panics
     /// If there [is none](Self::is_empty).
-    #[inline]
     pub(super) fn next(&mut self) -> Result<Message<'_>, ReadError> {
         if self.left == 0 && !self.is_empty() {
             self.begin_next_batch();
         }
         let payload = &self.payload[..self.len];
-        match Messages::new(&payload[self.cursor..], self.left).next() {
+        let rest = &payload[self.cursor..];
+        match Messages::new(rest, self.left).next() {
             Some(Ok(view)) => {
+                self.alike = Alike::of(rest);
                 // The value is the last part of a record, so the next one begins behind it.
                 let end =
                     view.value.as_ptr() as usize - payload.as_ptr() as usize + view.value.len();
@@ -258,6 +289,41 @@ pub(crate) mod tests {
                 (3, None, 1, b"12345678".to_vec()),
             ]
         );
+    }
+
+    #[test]
+    fn messages_like_the_one_before_and_others_between_them_come_whole() {
+        let mut builder = BatchBuilder::new(Vec::new(), 4096);
+        let shapes: [(Option<&[u8]>, &[u8]); 8] = [
+            (None, b"abc"),
+            (None, b"def"),
+            (Some(b""), b"ghi"),
+            (None, b"jkl"),
+            (None, b"mno"),
+            (None, b"pqrs"),
+            (Some(b"k"), b"tuvw"),
+            (None, b"xyz"),
+        ];
+        for (key, value) in shapes {
+            builder.try_push(key, &[], value).expect("fits");
+        }
+        let frame = builder.seal(SealFields::default());
+        let mut reading = Reading::new(delivered(&frame, 0)).expect("good");
+        let mut were_alike = 0;
+        for (offset, (key, value)) in (0..).zip(shapes) {
+            let message = match reading.alike() {
+                Some(lengths) => {
+                    were_alike += 1;
+                    reading.take_alike(lengths)
+                }
+                None => reading.next().expect("good"),
+            };
+            let found = (message.offset, message.key, message.value);
+            assert_eq!(found, (offset, key, value));
+        }
+        assert!(reading.is_empty());
+        assert_eq!(reading.alike(), None);
+        assert_eq!(were_alike, 2, "those behind the first and the fourth");
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl SealedRange {
 impl Deref for SealedRange {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: ranges of a mapping do not overlap, each has one value, and no other access to the mapping is left. So
         // only who borrows this value exclusively writes these bytes.
@@ -86,6 +87,7 @@ impl Deref for SealedRange {
 }
 
 impl DerefMut for SealedRange {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and this value is borrowed exclusively; the owner's mapping is writable.
         unsafe { self.shared.mapping.slice_mut(self.at, self.len) }
