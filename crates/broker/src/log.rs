@@ -66,7 +66,7 @@ use ranks::Ranks;
 pub use recover::Recovered;
 use remote_windows::RemoteWindows;
 use sizes::Sizes;
-pub use usage::LogUsage;
+pub use usage::{LogSpace, LogUsage};
 
 /// How much batches that are not readable yet may hold together, in the log and in staging memory.
 #[derive(Clone, Copy, Debug)]
@@ -245,12 +245,14 @@ impl<M: Memory> Log<M> {
         self.evictions
     }
 
-    /// Free and total bytes of the payload file.
-    pub fn space(&self) -> (u64, u64) {
-        (
-            self.payload_file.free_bytes(),
-            self.payload_file.total_bytes(),
-        )
+    /// Bytes of the payload file, by what becomes of them.
+    pub fn space(&self) -> LogSpace {
+        LogSpace {
+            total_bytes: self.payload_file.total_bytes(),
+            free_bytes: self.payload_file.free_bytes(),
+            lent_bytes: self.payload_file.lent_bytes(),
+            held_bytes: self.payload_file.held_bytes(),
+        }
     }
 
     /// Bytes of batches that are being received into the log, or wait for their place in the order.

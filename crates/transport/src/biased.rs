@@ -13,7 +13,8 @@
 //! Asymmetric fences of this kind are known from hazard pointers and from biased locks in virtual machines (Dice, Moir,
 //! Scherer: "Quickly Reacquirable Locks", 2003).
 //!
-//! The kernel of a machine without that call, or one that refuses it, has nobody own anything.
+//! Where the kernel has no such call, or refuses it, nobody owns anything. It is asked when the first thread locks: a process that forbids
+//! itself system calls later must leave itself this one.
 
 #[cfg(all(test, loom))]
 mod models;

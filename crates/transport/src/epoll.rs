@@ -83,6 +83,8 @@ pub struct Epoll {
     hot: Vec<Token>,
     /// Those that the latest sleep let cool.
     cooled: Vec<Token>,
+    /// Streams by shared memory whose peers are to be woken when the round is over.
+    to_wake: Vec<Token>,
     /// Completions that need no socket any more.
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
@@ -127,6 +129,7 @@ impl Epoll {
             round: Vec::new(),
             hot: Vec::new(),
             cooled: Vec::new(),
+            to_wake: Vec::new(),
             done: Vec::new(),
             rests: Rests::default(),
             counters: IoCounters::default(),
@@ -161,9 +164,10 @@ impl Epoll {
             round,
             hot,
             cooled,
+            to_wake,
             ..
         } = self;
-        for list in [ready, round, hot, cooled] {
+        for list in [ready, round, hot, cooled, to_wake] {
             list.reserve(most.saturating_sub(list.len()));
         }
         token

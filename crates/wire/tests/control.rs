@@ -129,6 +129,8 @@ fn one_of_each() -> Vec<Control> {
                 unix_connections: 18,
                 shm_connections: 20,
                 refused_users: 19,
+                lent_bytes: 21,
+                held_bytes: 22,
             }],
         }),
         Control::ProfileReply(ProfileReply {

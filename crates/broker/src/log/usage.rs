@@ -30,6 +30,19 @@ pub struct LogUsage {
     pub held_bytes: u64,
 }
 
+/// Bytes of the payload file, as [`Log::space`] knows them at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogSpace {
+    /// All of it.
+    pub total_bytes: u64,
+    /// In free blocks.
+    pub free_bytes: u64,
+    /// As [`LogUsage::lent_bytes`].
+    pub lent_bytes: u64,
+    /// As [`LogUsage::held_bytes`].
+    pub held_bytes: u64,
+}
+
 impl<M: Memory> Log<M> {
     /// Frees what was held for readers that are gone.
     pub fn release_held(&self) {

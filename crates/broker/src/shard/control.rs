@@ -17,6 +17,7 @@ use super::refusals::{Reply, already_streaming, topic_replaced, unknown_topic};
 use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Cursor, NotSent, Peer};
+use crate::log::LogSpace;
 use crate::node::Node;
 use crate::profile::Counter;
 use crate::topics::Topic;
@@ -232,10 +233,10 @@ impl<M: Memory> ShardState<M> {
         let node = &*self.node;
         let profile = node.profile.snapshot();
         let counter = |c: Counter| profile.counters[c as usize].1;
-        let (free, total) = if node.takes_data() {
+        let space = if node.takes_data() {
             node.log().space()
         } else {
-            (0, 0)
+            LogSpace::default()
         };
         let process = ProcessReading::of_self().ok();
         let process = process.as_ref();
@@ -251,8 +252,8 @@ impl<M: Memory> ShardState<M> {
                 broker: node.id.into(),
                 uptime_ns: at.wall.0.saturating_sub(node.started.0),
                 connections: node.connections() as u64,
-                payload_total_bytes: total,
-                payload_free_bytes: free,
+                payload_total_bytes: space.total_bytes,
+                payload_free_bytes: space.free_bytes,
                 batches: counter(Counter::Batches),
                 messages: counter(Counter::Messages),
                 bytes_in: counter(Counter::RecvBytes),
@@ -268,6 +269,8 @@ impl<M: Memory> ShardState<M> {
                 unix_connections: node.unix_connections() as u64,
                 shm_connections: node.shm_connections() as u64,
                 refused_users: counter(Counter::RefusedUsers),
+                lent_bytes: space.lent_bytes,
+                held_bytes: space.held_bytes,
             }],
         })
     }

@@ -22,7 +22,9 @@ Examples:
 
 JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state,
 address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has left or
-does not answer, uptime_s, connections, unix_connections and shm_connections (those of them by its Unix socket, and by shared memory), log_total_bytes, log_free_bytes, batches, messages, bytes_in,
+does not answer, uptime_s, connections, unix_connections and shm_connections (those of them by its Unix socket, and by shared memory), log_total_bytes, log_free_bytes, lent_bytes (in blocks
+of which readers on its machine have something where it lies), held_bytes (those of them that it keeps for readers whose connection
+has ended), batches, messages, bytes_in,
 bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
 heartbeat_age_s, repaired_records (places of shared memory where the broker found one wrong bit),
 damaged_records (places with more of them), refused_users (connections by its Unix socket that it refused,
@@ -60,6 +62,8 @@ struct Counters {
     shm_connections: u64,
     log_total_bytes: u64,
     log_free_bytes: u64,
+    lent_bytes: u64,
+    held_bytes: u64,
     batches: u64,
     messages: u64,
     bytes_in: u64,
@@ -85,6 +89,8 @@ impl From<&BrokerStatus> for Counters {
             shm_connections: status.shm_connections,
             log_total_bytes: status.payload_total_bytes,
             log_free_bytes: status.payload_free_bytes,
+            lent_bytes: status.lent_bytes,
+            held_bytes: status.held_bytes,
             batches: status.batches,
             messages: status.messages,
             bytes_in: status.bytes_in,
@@ -125,6 +131,9 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     };
     context.output.json(&report)?;
     context.output.say(table(&report))?;
+    for line in report.brokers.iter().filter_map(held) {
+        context.note(line);
+    }
     for line in report.brokers.iter().filter_map(damage) {
         context.note(line);
     }
@@ -225,6 +234,19 @@ fn table(report: &Report) -> Table {
         table.row(row);
     }
     table
+}
+
+/// A remark on memory that comes back late.
+fn held(broker: &Broker) -> Option<String> {
+    let held = broker.counters.as_ref()?.held_bytes;
+    (held > 0).then(|| {
+        format!(
+            "broker {} keeps {} of its log as it is for readers whose connection has ended, and who still have \
+             messages in it. It is free when they drop these, or end",
+            broker.id,
+            Size(held)
+        )
+    })
 }
 
 /// A remark on memory that cannot be trusted.

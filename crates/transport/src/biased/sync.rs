@@ -33,7 +33,8 @@ pub(super) fn everywhere_fence() {
     use rustix::thread::{MembarrierCommand, membarrier};
 
     std::sync::atomic::fence(Ordering::SeqCst);
-    membarrier(MembarrierCommand::PrivateExpedited).expect("this process has registered for it");
+    membarrier(MembarrierCommand::PrivateExpedited)
+        .expect("the kernel allowed this call before: see biased.rs");
 }
 
 /// Whether [`everywhere_fence`] works here.

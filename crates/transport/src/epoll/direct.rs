@@ -68,7 +68,11 @@ impl DirectSend {
         let count = match &*stream {
             Stream::Shm(shm) => {
                 reactor_greeted(shm)?;
-                return some(shm.try_send(buf)?);
+                let (count, wakes) = shm.try_send(buf)?;
+                if wakes {
+                    shm.ring();
+                }
+                return some(count);
             }
             _ => loop {
                 match send_once(&stream, buf) {

@@ -56,11 +56,12 @@ impl Connection {
         Some(self.recv.take()?.received(token, result))
     }
 
-    /// Sends as much as there is room for, if a send is outstanding.
+    /// Sends as much as there is room for, if a send is outstanding. A peer that is to be woken for it is added to `to_wake`.
     pub(super) fn shm_send(
         &mut self,
         token: Token,
         counters: &mut IoCounters,
+        to_wake: &mut Vec<Token>,
     ) -> Option<Completion<Mapped>> {
         let Stream::Shm(shm) = &*self.stream else {
             return None;
@@ -73,7 +74,10 @@ impl Connection {
         }
         pending.ticks += ticks().saturating_sub(before);
         counters.send_calls += 1;
-        if let Ok(count) = result {
+        if let Ok((count, wakes)) = result {
+            if wakes {
+                to_wake.push(token);
+            }
             counters.send_bytes += count as u64;
             if pending.buf.remaining() > 0 {
                 let some = u64::from(count > 0);
@@ -138,7 +142,7 @@ impl Epoll {
         let linked = connection.shm().is_some_and(Shm::is_linked);
         let before = out.len();
         out.extend(connection.shm_recv(token, &mut self.counters));
-        out.extend(connection.shm_send(token, &mut self.counters));
+        out.extend(connection.shm_send(token, &mut self.counters, &mut self.to_wake));
         self.outstanding -= out.len() - before;
         let greets = connection.shm().is_some_and(|shm| !shm.is_linked());
         if greets {
@@ -198,7 +202,11 @@ impl Epoll {
                     if connection.stirs() {
                         let before = out.len();
                         out.extend(connection.shm_recv(token, &mut self.counters));
-                        out.extend(connection.shm_send(token, &mut self.counters));
+                        out.extend(connection.shm_send(
+                            token,
+                            &mut self.counters,
+                            &mut self.to_wake,
+                        ));
                         self.outstanding -= out.len() - before;
                     }
                     at += 1;
@@ -211,6 +219,23 @@ impl Epoll {
                 _ => {
                     self.hot.swap_remove(at);
                 }
+            }
+        }
+        if !self.to_wake.is_empty() {
+            self.wake_peers();
+        }
+    }
+
+    /// Wakes those peers that sleep although this round published something for them. All that it published is seen by
+    /// those that are awake before the first of these calls.
+    #[cold]
+    fn wake_peers(&mut self) {
+        for token in self.to_wake.drain(..) {
+            // One that was closed since has woken its peer by that.
+            if let Some(Entry::Stream(connection)) = self.entries.get_mut(token)
+                && let Some(shm) = connection.shm()
+            {
+                shm.ring();
             }
         }
     }

@@ -309,11 +309,12 @@ impl Shm {
         Err(ErrorKind::ConnectionReset.into())
     }
 
-    /// Runs `publish` with the sender, and wakes the peer if it sleeps and something was published.
+    /// Runs `publish` with the sender. Says how many bytes it published, and whether the peer sleeps, and is [to be
+    /// woken](Shm::ring) for them.
     fn with_sender(
         &self,
         publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>, &Link) -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    ) -> io::Result<(usize, bool)> {
         let greeted = self.greet()?;
         let gone = self.is_gone();
         if !greeted && !gone {
@@ -327,22 +328,18 @@ impl Shm {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let count = publish(&mut sender, link)?;
-        let ring = count > 0 && sender.must_ring();
-        drop(sender);
-        if ring {
-            self.ring();
-        }
-        Ok(count)
+        Ok((count, count > 0 && sender.must_ring()))
     }
 
-    /// Publishes as much of `buf` as there is room for, and advances it by that; returns how many bytes.
+    /// Publishes as much of `buf` as there is room for, and advances it by that; returns how many bytes, and whether the peer is [to
+    /// be woken](Shm::ring) for them.
     ///
     /// # Errors
     /// `WouldBlock` before the greeting is over. `BrokenPipe` if the peer left, or sending has ended. `InvalidData` if the peer broke
     /// a rule.
-    pub(crate) fn try_send(&self, buf: &mut SendBuf) -> io::Result<usize> {
+    pub(crate) fn try_send(&self, buf: &mut SendBuf) -> io::Result<(usize, bool)> {
         if buf.remaining() == 0 {
-            return Ok(0);
+            return Ok((0, false));
         }
         self.with_sender(|sender, link| {
             if sender.kept().0 > 0 {
@@ -356,16 +353,20 @@ impl Shm {
         })
     }
 
-    /// As [`Shm::try_send`], of plain bytes; returns how many were published.
+    /// As [`Shm::try_send`], of plain bytes; returns how many were published, and wakes the peer by itself.
     pub(crate) fn try_send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        self.with_sender(|sender, _| {
+        let (count, wakes) = self.with_sender(|sender, _| {
             publish_all(sender, bytes.len(), |sender, sent| {
                 sender.copy(&bytes[sent..])
             })
-        })
+        })?;
+        if wakes {
+            self.ring();
+        }
+        Ok(count)
     }
 
     /// Says that nothing more will be sent.
@@ -410,8 +411,8 @@ impl Shm {
         }
     }
 
-    /// Wakes the peer.
-    fn ring(&self) {
+    /// Wakes the peer. It costs a system call, and often a wake-up on another core: whatever else is to be published goes first.
+    pub(crate) fn ring(&self) {
         ring(&self.socket);
     }
 

@@ -152,6 +152,10 @@ message! {
         refused_users: u64,
         /// Connections open now that go through shared memory.
         shm_connections: u64,
+        /// Bytes of its payload log in blocks of which readers have something where it lies; an eighth of all at most.
+        lent_bytes: u64,
+        /// Those of them that it keeps for readers of which it hears no more.
+        held_bytes: u64,
     }
 }
 

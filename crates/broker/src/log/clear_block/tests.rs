@@ -51,7 +51,7 @@ impl World {
         for unit in (0..UNITS as usize).filter(|unit| !busy.contains(unit)) {
             world.end(unit);
         }
-        assert_eq!(world.log.space().0, 0, "each unit is an extent");
+        assert_eq!(world.log.space().free_bytes, 0, "each unit is an extent");
         world
     }
 
