@@ -91,7 +91,8 @@ impl PayloadCheck {
     /// Where a message begins follows from the lengths of the one before. A processor would wait for each load in turn. Here it
     /// guesses that the next lengths are the same as the last, and goes on before it has seen them.
     fn take_whole(&mut self, bytes: &[u8], begin: usize) -> Option<()> {
-        let (mut last, mut padded) = (0, 0);
+        // No payload has room for the guess at first: lengths of 0 are those of a message, too.
+        let (mut last, mut padded) = (0, usize::MAX);
         while self.index < self.count {
             let Some(lengths) = bytes
                 .get(self.next - begin..)
@@ -211,6 +212,15 @@ mod tests {
         builder.seal(SealFields::default()).into()
     }
 
+    /// A frame of messages that all have an empty key.
+    fn keyed(values: &[Vec<u8>]) -> Vec<u8> {
+        let mut builder = BatchBuilder::new(Vec::new(), 1 << 20);
+        for value in values {
+            builder.try_push(Some(&[]), &[], value).expect("fits");
+        }
+        builder.seal(SealFields::default()).into()
+    }
+
     /// A frame whose payload was changed, sealed anew.
     fn resealed(frame: &[u8], change: impl FnOnce(&mut [u8])) -> (BatchHeader, Vec<u8>) {
         let mut payload = frame[BATCH_HEADER_BYTES..].to_vec();
@@ -239,15 +249,24 @@ mod tests {
     fn parts_of_any_size_say_what_the_whole_says() {
         let values: Vec<Vec<u8>> = (0..40).map(|len| vec![len as u8 | 1; len * 7]).collect();
         let alike = vec![vec![2; 18]; 40];
+        // Of length 0, key and all, their length words are 0.
+        let mixed = [vec![], vec![], vec![3; 18], vec![], vec![3; 7], vec![]];
         let kind = [Header {
             name: "kind",
             value: b"x",
         }];
-        for (values, headers) in [(&values, &[][..]), (&values, &kind), (&alike, &[])] {
-            let frame = frame(values, headers);
+        let shapes = [
+            frame(&values, &[]),
+            frame(&values, &kind),
+            frame(&alike, &[]),
+            keyed(&mixed),
+            keyed(&mixed[..1]),
+            keyed(&vec![vec![]; 40]),
+        ];
+        for frame in shapes {
             let len = frame.len() - BATCH_HEADER_BYTES;
-            let places = [0, 3, 4, 7, 8, 9, 100, len - 200, len - 1];
-            for place in places {
+            let places = [0, 3, 4, 7, 8, 9, 100, len.saturating_sub(200), len - 1];
+            for place in places.into_iter().filter(|place| *place < len) {
                 for change in [0, 1, 0x80, 0xFF] {
                     let (header, payload) = resealed(&frame, |payload| payload[place] ^= change);
                     let due = expected(&header, &payload);
@@ -258,6 +277,22 @@ mod tests {
                         assert_eq!(found, due, "{place} {change} {part}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_are_no_more_messages_than_they_have_room_for() {
+        let frame = frame(&[vec![5; 1024 - 56 - MESSAGE_HEADER_BYTES]], &[]);
+        let payload = &frame[BATCH_HEADER_BYTES..];
+        let len = payload.len();
+        assert_eq!(len, 1024, "the last 56 bytes are zeros");
+        for count in [2, 8, 9, len as u32 / 8] {
+            let header = BatchHeader::new(&SealFields::default(), count, payload);
+            let due = expected(&header, payload).map_err(|error| error.to_string());
+            for part in [8, 64, len - 64, len] {
+                let found = checked(&header, payload, part).map_err(|error| error.to_string());
+                assert_eq!(found.is_ok(), due.is_ok(), "{count} {part}");
             }
         }
     }
