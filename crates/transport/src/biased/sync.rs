@@ -30,11 +30,18 @@ pub(super) fn local_fence() {
 /// If the kernel refuses it, although [`may_fence_everywhere`] said that it would not.
 #[cfg(not(loom))]
 pub(super) fn everywhere_fence() {
+    use rustix::io::Errno;
     use rustix::thread::{MembarrierCommand, membarrier};
 
     std::sync::atomic::fence(Ordering::SeqCst);
-    membarrier(MembarrierCommand::PrivateExpedited)
-        .expect("the kernel allowed this call before: see biased.rs");
+    loop {
+        match membarrier(MembarrierCommand::PrivateExpedited) {
+            Ok(()) => return,
+            // It needs some memory on kernels for very many processors.
+            Err(Errno::NOMEM) => std::thread::yield_now(),
+            Err(error) => panic!("the kernel allowed this call before, see biased.rs: {error}"),
+        }
+    }
 }
 
 /// Whether [`everywhere_fence`] works here.
