@@ -47,6 +47,10 @@ impl WakeList {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     pub(crate) fn wake_all(self) {
         for waker in self.first.into_iter().chain(self.others) {
             waker.wake();

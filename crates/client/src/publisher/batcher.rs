@@ -99,29 +99,36 @@ impl HandleBatch {
     }
 }
 
+/// There is no message in the batch.
+const NOT_DUE: u64 = u64::MAX;
+
 /// When a batch is to be sealed at the latest, for all to see.
+///
+/// Whoever begins a batch stores it, and then looks for how long the control thread sleeps. That thread says that it
+/// sleeps for ever, and then looks here. All four are sequentially consistent, so one of the two sees the other.
 #[derive(Debug)]
 pub(super) struct Due(AtomicU64);
 
 impl Default for Due {
     fn default() -> Self {
-        Self(AtomicU64::new(u64::MAX))
+        Self(AtomicU64::new(NOT_DUE))
     }
 }
 
 impl Due {
-    // Relaxed: it says when to look; who acts on it looks again, with the lock.
     pub(super) fn get(&self) -> Option<Now> {
-        let at = self.0.load(Ordering::Relaxed);
-        (at < u64::MAX).then_some(Now(at))
+        let at = self.0.load(Ordering::SeqCst);
+        (at < NOT_DUE).then_some(Now(at))
     }
 
     pub(super) fn set(&self, at: Now) {
-        self.0.store(at.0, Ordering::Relaxed);
+        // Who lingers for ever has a batch all the same.
+        self.0.store(at.0.min(NOT_DUE - 1), Ordering::SeqCst);
     }
 
+    // Relaxed: who reads it too late looks once more, with the lock.
     fn clear(&self) {
-        self.0.store(u64::MAX, Ordering::Relaxed);
+        self.0.store(NOT_DUE, Ordering::Relaxed);
     }
 }
 
@@ -182,6 +189,11 @@ mod tests {
         current.filling = Some(filling);
         current.due.set(Now(8));
         assert_eq!(handle.due(), Some(Now(8)));
+        current.due.set(Now(u64::MAX));
+        assert!(
+            handle.due().is_some(),
+            "a batch that nothing but a flush seals"
+        );
         assert!(current.seal(fields).is_none(), "no message yet");
 
         let filling = current.filling.as_mut().expect("still there");

@@ -341,6 +341,19 @@ impl PublisherCore {
         Some(ChannelId::of_data(index))
     }
 
+    /// The channel by which most is on its way, if there is one.
+    pub fn fullest(&self) -> Option<ChannelId> {
+        let channels = self.channels.iter().map(|it| it.in_flight.bytes());
+        let fullest = channels.enumerate().max_by_key(|(_, bytes)| *bytes);
+        fullest.map(|(index, _)| ChannelId::of_data(index))
+    }
+
+    /// Whether several batches are on their way by `channel`.
+    pub fn is_busy(&self, channel: ChannelId) -> bool {
+        let channel = channel.data_index().and_then(|it| self.channels.get(it));
+        channel.is_some_and(|channel| channel.in_flight.len() > 1)
+    }
+
     /// The send that [`PublisherCore::poll`] would ask for on `channel`, sooner or later, if it carries batches of at most
     /// `most` bytes in all and, unless the connection may be `busy`, none is in flight there. For another thread than the one that does everything else for that
     /// channel; it calls [`PublisherCore::sent`] as ever.

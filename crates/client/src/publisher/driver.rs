@@ -418,7 +418,7 @@ mod tests {
             let receipt = Receipt::new(shared.receipts.clone(), Ticket { batch, index: 0 });
             let receipt = scope.spawn(|| receipt.wait_timeout(LONG));
             let buffer = scope.spawn(|| {
-                block_on(pool.ready(), soon());
+                block_on(shared.buffer(pool), soon());
                 pool.try_take().expect_err("no buffer will come")
             });
             ending_on_panic(shared, || {

@@ -112,7 +112,7 @@ impl PublisherHandle {
             if let Some(ticket) = self.attempt(message)? {
                 return Ok(ticket);
             }
-            self.ready().pool.ready().await;
+            self.shared.buffer(&self.ready().pool).await;
         }
     }
 
@@ -318,15 +318,18 @@ impl PublisherHandle {
     #[cold]
     #[inline(never)]
     pub(super) fn began(&self, current: &mut Current) -> Ticket {
+        let lingers = !self.shared.linger.is_zero();
+        let deadline = self.shared.clock.now().after(self.shared.linger);
+        if lingers {
+            // Before it has a number: who waits for all numbers up to it then finds it here, and has it sealed.
+            current.due.set(deadline);
+        }
         let batch = self.shared.receipts.open_batch();
         if let Some(filling) = &mut current.filling {
             filling.number = batch;
-            if self.shared.linger.is_zero() {
-                self.shared.seal(current);
-            } else {
-                let deadline = self.shared.clock.now().after(self.shared.linger);
-                current.due.set(deadline);
-                self.shared.deadline_at(deadline);
+            match lingers {
+                true => self.shared.deadline_at(deadline),
+                false => self.shared.seal(current),
             }
         }
         Ticket { batch, index: 0 }
@@ -335,14 +338,15 @@ impl PublisherHandle {
     #[cold]
     pub(super) fn wait_for_buffer(&self) -> Result<(), PublishError> {
         let start = self.batch.current.lock().recorder.start();
-        let waited = block_on(
-            self.ready().pool.ready(),
-            Some(Instant::now() + self.wait_limit),
-        );
+        let deadline = Instant::now() + self.wait_limit;
+        let waited = self.shared.wait_for_buffer(&self.ready().pool, deadline);
         let current = self.batch.current.lock();
         current.recorder.stop(WAIT_FOR_BUFFER, start);
         drop(current);
-        waited.ok_or_else(|| PublishError::NoBuffer {
+        if waited {
+            return Ok(());
+        }
+        Err(PublishError::NoBuffer {
             limit: self.wait_limit,
             source: lock(&self.shared.state).core.why_unavailable(),
         })

@@ -4,7 +4,6 @@
 //! counter are allocated and touched once, at the start, and go round for ever after. The one used last is used next,
 //! since its bytes are the most likely to be in the cache.
 
-use std::future::poll_fn;
 use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -56,18 +55,19 @@ impl Pool {
         }
     }
 
-    /// Resolves once [`Pool::try_take`] may succeed, or fail.
-    pub(crate) async fn ready(&self) {
-        poll_fn(|context| self.poll_ready(context)).await;
-    }
-
-    fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
+    /// Ready once [`Pool::try_take`] may succeed, or fail.
+    pub(crate) fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
         let mut inner = self.inner();
         if inner.failed.is_some() || inner.warning.is_some() || !inner.free.is_empty() {
             return Poll::Ready(());
         }
         inner.waiting.register(context);
         Poll::Pending
+    }
+
+    /// Whether anybody waits for a buffer.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.inner().waiting.is_empty()
     }
 
     /// Gives a buffer back.
@@ -131,6 +131,10 @@ mod tests {
     use super::*;
     use crate::wake::block_on;
 
+    async fn ready(pool: &Pool) {
+        std::future::poll_fn(|context| pool.poll_ready(context)).await;
+    }
+
     #[test]
     fn it_hands_out_what_it_has_last_used_first() {
         let pool = Pool::new(64, 2, Vec::new());
@@ -149,9 +153,9 @@ mod tests {
         let pool = Pool::new(64, 1, Vec::new());
         let buffer = pool.try_take().expect("works").expect("free");
         let soon = || Some(Instant::now() + Duration::from_millis(1));
-        assert_eq!(block_on(pool.ready(), soon()), None);
+        assert_eq!(block_on(ready(&pool), soon()), None);
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| block_on(pool.ready(), None));
+            let waiter = scope.spawn(|| block_on(ready(&pool), None));
             pool.put(buffer);
             assert_eq!(waiter.join().expect("no panic"), Some(()));
         });
@@ -159,7 +163,7 @@ mod tests {
         assert!(matches!(pool.try_take(), Err(ClientError::NoDataBrokers)));
         assert!(pool.try_take().expect("warned once").is_some());
         pool.fail(ClientError::Closed);
-        assert_eq!(block_on(pool.ready(), None), Some(()));
+        assert_eq!(block_on(ready(&pool), None), Some(()));
         assert!(matches!(pool.try_take(), Err(ClientError::Closed)));
     }
 }

@@ -114,6 +114,9 @@ pub(crate) trait Helper: Send + Sync {
         deadline: Option<Instant>,
         is_over: &mut dyn FnMut(&mut Context<'_>) -> bool,
     );
+
+    /// Somebody waits, and does not do so by itself.
+    fn hurry(&self);
 }
 
 /// The outcomes of one publisher's batches.
@@ -144,6 +147,19 @@ impl Receipts {
     /// Threads that wait are helped by this from now on.
     pub(crate) fn set_helper(&self, helper: Weak<dyn Helper>) {
         let _once = self.helper.set(helper);
+    }
+
+    /// Somebody waits for an outcome, and brings it about by nothing.
+    fn hurry(&self) {
+        if let Some(helper) = self.helper.get().and_then(Weak::upgrade) {
+            helper.hurry();
+        }
+    }
+
+    /// Whether anybody waits for an outcome.
+    pub(crate) fn has_waiters(&self) -> bool {
+        let book = self.book();
+        !book.waiting.is_empty() || !book.flushing.is_empty()
     }
 
     /// The number of a batch that gets its first message now.
@@ -357,7 +373,11 @@ impl Future for Receipt {
     type Output = Result<Position, PublishError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.receipts.poll_ticket(self.ticket, context)
+        let polled = self.receipts.poll_ticket(self.ticket, context);
+        if polled.is_pending() {
+            self.receipts.hurry();
+        }
+        polled
     }
 }
 
@@ -385,7 +405,11 @@ impl Future for Flush {
     type Output = Result<(), PublishError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.receipts.poll_flush(self.up_to, context)
+        let polled = self.receipts.poll_flush(self.up_to, context);
+        if polled.is_pending() {
+            self.receipts.hurry();
+        }
+        polled
     }
 }
 

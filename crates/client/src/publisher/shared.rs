@@ -6,8 +6,8 @@
 //!
 //! The control thread sleeps until `sleep_until`. Whoever creates an earlier deadline wakes it. To lose none, that
 //! thread first stores "asleep for ever", then looks for deadlines, then stores what it found: a deadline made before
-//! the look is seen by it, under the lock that guards the deadline, and one made after it sees a value that is too late
-//! and wakes.
+//! the look is seen by it, and one made after it sees a value that is too late and wakes. Deadlines of the core are guarded by
+//! its lock; those of handles' batches, which no lock guards, and `sleep_until` are sequentially consistent.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ use crate::connection::ChannelId;
 use crate::error::{ClientError, PublishError, panic_text};
 use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
 use crate::wait::Wait;
-use crate::wake::WakeList;
+use crate::wake::{WakeList, block_on};
 
 /// Batch buffers beyond this lie in private memory: a broker maps no more of one publisher.
 const BATCH_MEMORY_MAX: usize = 256 << 20;
@@ -87,6 +87,12 @@ pub(super) trait Drive: Send + Sync {
     /// Drives it on this thread until `is_over` says that it may stop, or `deadline` has passed. Returns at once if another
     /// thread drives.
     fn drive(&self, deadline: Option<Instant>, is_over: &mut dyn FnMut(&mut Context<'_>) -> bool);
+
+    /// Takes what the channel has brought, and gives it what can go, without waiting; nothing if another thread drives.
+    fn pass(&self);
+
+    /// Somebody waits for what the channel brings: its own thread is to be woken for that from now on.
+    fn hurry(&self);
 }
 
 impl Helper for Shared {
@@ -96,20 +102,16 @@ impl Helper for Shared {
         deadline: Option<Instant>,
         is_over: &mut dyn FnMut(&mut Context<'_>) -> bool,
     ) {
-        // Callbacks are for the channels' threads.
-        if self.on_ack.is_some() {
-            return;
-        }
-        let Some(channel) = lock(&self.state).core.carrier(batch) else {
-            return;
-        };
-        let drive = {
-            let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
-            let drive = drives.get(channel.index()).and_then(Option::as_ref);
-            drive.and_then(Weak::upgrade)
-        };
-        if let Some(drive) = drive {
+        let carrier = |core: &PublisherCore| core.carrier(batch);
+        if let Some(drive) = self.drive_of(carrier) {
             drive.drive(deadline, is_over);
+        }
+    }
+
+    fn hurry(&self) {
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        for drive in drives.iter().flatten().filter_map(Weak::upgrade) {
+            drive.hurry();
         }
     }
 }
@@ -195,8 +197,9 @@ impl Shared {
 
     /// Some connection has begun or ended.
     pub(super) fn find_who_sums(&self) {
-        let sums = lock(&self.state).core.needs_sums();
-        self.sums.store(sums, Ordering::Relaxed);
+        // Under the lock, so that of two channels the one that looked last says so last.
+        let state = lock(&self.state);
+        self.sums.store(state.core.needs_sums(), Ordering::Relaxed);
     }
 
     /// Whether batches are sealed with checksums. What was sealed without, and goes by a socket after all, gets one then.
@@ -252,6 +255,63 @@ impl Shared {
             self.wake(ChannelId::CONTROL);
         }
         result
+    }
+
+    /// What drives the channel that is chosen, for a thread of the application. Callbacks are for the channels' threads.
+    fn drive_of(
+        &self,
+        choose: impl FnOnce(&PublisherCore) -> Option<ChannelId>,
+    ) -> Option<Arc<dyn Drive>> {
+        if self.on_ack.is_some() {
+            return None;
+        }
+        let channel = choose(&lock(&self.state).core)?;
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        drives.get(channel.index())?.as_ref()?.upgrade()
+    }
+
+    /// Waits for a batch buffer; false if `deadline` passed first. The thread drives the channel meanwhile that most is on its way by.
+    pub(super) fn wait_for_buffer(&self, pool: &Pool, deadline: Instant) -> bool {
+        let mut is_there = false;
+        if let Some(drive) = self.drive_of(PublisherCore::fullest) {
+            drive.drive(Some(deadline), &mut |context| {
+                is_there = pool.poll_ready(context).is_ready();
+                is_there
+            });
+        }
+        is_there || block_on(self.buffer(pool), Some(deadline)).is_some()
+    }
+
+    /// Resolves once a batch buffer may be free.
+    pub(super) async fn buffer(&self, pool: &Pool) {
+        poll_fn(|context| {
+            let polled = pool.poll_ready(context);
+            if polled.is_pending() {
+                self.hurry();
+            }
+            polled
+        })
+        .await;
+    }
+
+    /// A thread of the application has handed a batch over, and looks what has come by its channel, if that has enough to do to be
+    /// worth it.
+    pub(super) fn pass(&self, channel: ChannelId) {
+        let busy = |core: &PublisherCore| core.is_busy(channel).then_some(channel);
+        if let Some(drive) = self.drive_of(busy) {
+            drive.pass();
+        }
+    }
+
+    /// Whether it is enough that the application's threads look now and then for what `channel` brings: it has something under
+    /// way, and nobody waits for anything.
+    pub(super) fn is_left_to_callers(&self, channel: ChannelId) -> bool {
+        let nobody_waits = !self.receipts.has_waiters()
+            && self
+                .ready
+                .get()
+                .is_some_and(|ready| !ready.pool.has_waiters());
+        nobody_waits && lock(&self.state).core.is_busy(channel)
     }
 
     /// What the core waits for.

@@ -45,7 +45,11 @@ impl Shared {
             state.lend(now)
         });
         if let Some(lent) = lent {
+            let (channel, by_shm) = (lent.channel, lent.direct.is_shm());
             Loan::new(self, lent).carry_out(recorder);
+            if by_shm {
+                self.pass(channel);
+            }
         }
     }
 

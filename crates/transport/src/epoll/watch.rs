@@ -15,7 +15,7 @@ use crate::socket::timespec;
 
 /// Waits for one [`Epoll`] to have something to do, without borrowing it.
 ///
-/// Whoever drives the reactor calls [`Epoll::rest`] before another thread may wait here, and [`Epoll::rouse`] before it polls
+/// Whoever drives the reactor calls [`Epoll::rest`], or [`Epoll::rest_unasked`], before another thread may wait here, and [`Epoll::rouse`] before it polls
 /// again. Who cannot let it rest calls [`Watch::end`].
 #[derive(Debug)]
 pub struct Watch {
@@ -82,6 +82,12 @@ impl Epoll {
     pub fn rest(&mut self) -> bool {
         let nothing = self.ready.is_empty() && self.done.is_empty();
         nothing && self.doze() && self.sleeper.try_sleep()
+    }
+
+    /// As [`Epoll::rest`], but what peers publish in shared memory ends no wait: none of them is asked to wake this side. So
+    /// whoever waits looks for that by itself, after a while.
+    pub fn rest_unasked(&mut self) -> bool {
+        self.ready.is_empty() && self.done.is_empty() && self.sleeper.try_sleep()
     }
 
     /// The rest is over. A wake that came meanwhile is not reported: its reason is to be looked for now.

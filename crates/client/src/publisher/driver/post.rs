@@ -9,12 +9,15 @@
 //!   having ended the wait of the channel's thread. At rest, whatever comes makes the reactor readable, and a wake does, too.
 //! - While the reactor is hidden from the channel's thread, somebody drives. Shown again, it ends the wait if it became
 //!   readable meanwhile.
+//! - While publishing threads come by often, peers by shared memory are not asked to wake anybody: the channel's thread looks
+//!   after `LOOK_EVERY` whether anything came, and from then on is woken again if nobody came by meanwhile. Only while nobody
+//!   waits for what the channel brings: who begins to wait ends the channel's thread's wait.
 //! - A thread that drives and wants to stop for another reason than an event of its channel (its batch went by another one, or
 //!   the publisher ended) is woken as a task: that wakes the reactor in which it sleeps.
 //! - Who panics while he drives leaves a driver that nobody uses again. The publisher ends, and so does the channel's thread.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{self, Context, Wake};
 use std::time::{Duration, Instant};
@@ -31,6 +34,9 @@ use crate::publisher::shared::{Drive, Shared, lock};
 /// thread goes on.
 const SETTLES_MAX: u32 = 4;
 
+/// After so long the channel's thread looks by itself for what publishing threads leave to each other.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
 pub(super) struct Post {
     shared: Arc<Shared>,
     driver: Mutex<ChannelDriver>,
@@ -42,6 +48,10 @@ pub(super) struct Post {
     wanted: AtomicBool,
     /// A thread panicked while it drove.
     broken: AtomicBool,
+    /// How often other threads drove.
+    visits: AtomicU64,
+    /// The channel's thread looks by itself, without being woken. Written by who has the driver.
+    looks: AtomicBool,
 }
 
 struct WakePost(Waker);
@@ -67,21 +77,39 @@ impl Post {
             driver: Mutex::new(driver),
             wanted: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            visits: AtomicU64::new(0),
+            looks: AtomicBool::new(false),
         })
     }
 
     /// What the channel's own thread does, to the end.
     pub(super) fn keep(&self) {
+        let mut seen = 0;
         loop {
             let mut driver = lock(&self.driver);
+            self.looks.store(false, Ordering::SeqCst);
             if self.broken.load(Ordering::SeqCst) || !driver.act() {
                 return;
             }
             let limit = driver.limit();
             if !self.wanted.load(Ordering::SeqCst) {
                 driver.turn(limit);
-            } else if !driver.turn(Some(Duration::ZERO)) && driver.reactor.rest() {
+            } else if !driver.turn(Some(Duration::ZERO)) {
+                let visits = self.visits.load(Ordering::SeqCst);
+                let often = std::mem::replace(&mut seen, visits) != visits;
+                let looks = often && self.may_look(&driver);
+                let rests = match looks {
+                    true => driver.reactor.rest_unasked(),
+                    false => driver.reactor.rest(),
+                };
+                if !rests {
+                    continue;
+                }
                 drop(driver);
+                let limit = match looks {
+                    true => Some(limit.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY))),
+                    false => limit,
+                };
                 if let Err(error) = self.watch.wait(limit) {
                     self.shared
                         .stop(ClientError::system("waiting for sockets", error));
@@ -98,24 +126,53 @@ impl Post {
 
 impl Drive for Post {
     fn drive(&self, deadline: Option<Instant>, is_over: &mut dyn FnMut(&mut Context<'_>) -> bool) {
+        if let Some(mut shift) = self.shift() {
+            ending_on_panic(&self.shared, || shift.run(deadline, is_over));
+        }
+    }
+
+    fn pass(&self) {
+        if let Some(mut shift) = self.shift() {
+            ending_on_panic(&self.shared, || shift.pass());
+        }
+    }
+
+    fn hurry(&self) {
+        if self.looks.load(Ordering::SeqCst) {
+            self.watch.end();
+        }
+    }
+}
+
+impl Post {
+    /// The driver, for a thread that is not the channel's own, if that is possible now.
+    fn shift(&self) -> Option<Shift<'_>> {
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::SeqCst);
             self.waker.wake();
-            return;
+            return None;
         }
-        let Ok(driver) = self.driver.try_lock() else {
-            return;
-        };
+        let driver = self.driver.try_lock().ok()?;
         if self.broken.load(Ordering::SeqCst) {
-            return;
+            return None;
         }
-        let mut shift = Shift {
+        Some(Shift {
             post: self,
             driver: Some(driver),
             hidden: false,
             ending: Ending::Broken,
-        };
-        ending_on_panic(&self.shared, || shift.run(deadline, is_over));
+        })
+    }
+
+    /// Whether it is enough to look now and then for what the channel brings. True only while `looks` is already, so that
+    /// who begins to wait after this look [hurries](Drive::hurry) the channel's thread.
+    fn may_look(&self, driver: &ChannelDriver) -> bool {
+        self.looks.store(true, Ordering::SeqCst);
+        let may = driver.is_shm() && self.shared.is_left_to_callers(driver.channel);
+        if !may {
+            self.looks.store(false, Ordering::SeqCst);
+        }
+        may
     }
 }
 
@@ -176,9 +233,41 @@ impl Shift<'_> {
             driver.sleep(left);
         }
         driver.recorder.count(CALLER_WAITS, 1);
+        self.end();
+    }
+
+    /// Takes what is there, and gives what can go.
+    fn pass(&mut self) {
+        let Some(driver) = &mut self.driver else {
+            return;
+        };
+        driver.reactor.rouse();
+        driver.act();
+        while driver.settle() {
+            driver.act();
+        }
+        self.end();
+    }
+
+    /// Leaves the channel in order, as far as that is possible without waiting.
+    fn end(&mut self) {
+        let Some(driver) = &mut self.driver else {
+            return;
+        };
         self.ending = Ending::Busy;
+        self.post.visits.fetch_add(1, Ordering::SeqCst);
+        let looked = self.post.looks.load(Ordering::SeqCst);
+        let looks = self.post.may_look(driver);
+        if looks && !looked {
+            // The channel's thread waits without a limit, and is to find out that it may look instead.
+            return;
+        }
         for _ in 0..SETTLES_MAX {
-            if driver.reactor.rest() {
+            let rests = match looks {
+                true => driver.reactor.rest_unasked(),
+                false => driver.reactor.rest(),
+            };
+            if rests {
                 // Who stops the publisher after this look wakes the reactor.
                 if !driver.stopping() {
                     self.ending = Ending::Rested;
