@@ -48,8 +48,8 @@ pub use publisher::{
     PublisherHandle, Receipt, Reservation, Ticket,
 };
 pub use subscriber::{
-    Message, MessageStream, OnEvicted, OwnedMessage, ParsePositionsError, Positions, Start,
-    Subscriber, SubscriberBuilder,
+    Checksums, Message, MessageStream, OnEvicted, OwnedMessage, ParsePositionsError, Positions,
+    Start, Subscriber, SubscriberBuilder,
 };
 pub use transport::{Transport, UnknownTransport};
 pub use wait::{Party, Wait, WaitProbe, WaitReason};

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use embar_meter::{Profile, Snapshot};
 
 pub use self::builder::SubscriberBuilder;
-pub use self::model::{OnEvicted, Start};
+pub use self::model::{Checksums, OnEvicted, Start};
 pub use self::position::{ParsePositionsError, Positions};
 pub use self::reading::{Message, OwnedMessage};
 pub use self::stream::MessageStream;

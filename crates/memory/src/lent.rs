@@ -23,6 +23,7 @@ use crate::file_id::FileId;
 use crate::file_lock::{self, Access};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
+use crate::present::Present;
 
 /// A payload file that is lent to readers, by one owner, which opened it for reading only.
 #[derive(Debug, Clone)]
@@ -180,6 +181,7 @@ impl AsFd for LentOpening {
 #[derive(Debug)]
 pub struct LentView {
     mapping: Mapping,
+    present: Present,
     file: FileId,
 }
 
@@ -199,8 +201,18 @@ impl LentView {
         }
         Ok(Arc::new(Self {
             mapping: Mapping::new(&file, len, ProtFlags::READ)?,
+            present: Present::none(len),
             file: FileId::of(&metadata),
         }))
+    }
+
+    /// Makes the pages of a range present, which are about to be read, and those around them, once.
+    ///
+    /// # Panics
+    /// If the range is not within the mapping.
+    #[inline]
+    pub fn make_present(&self, at: u64, len: usize) {
+        self.present.make(&self.mapping, at, len as u64);
     }
 
     /// The bytes of a range.

@@ -42,6 +42,7 @@ mod mapped;
 mod mapping;
 mod memory;
 pub mod payload;
+mod present;
 pub mod sealed;
 mod simulated;
 pub mod streaming;

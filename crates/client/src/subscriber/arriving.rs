@@ -5,6 +5,8 @@ use embar_transport::RecvBuf;
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
+use super::model::Checksums;
+
 /// Smallest buffer to allocate: small batches come together.
 const RUN_BYTES: usize = 512 << 10;
 /// A payload of up to so many bytes may go through the connection's ring, from which it is copied, because one receive
@@ -20,17 +22,23 @@ pub struct PayloadCheck {
     /// Where the payload ends.
     end: usize,
     looked_behind: bool,
+    /// What lies where a broker lends it is not summed.
+    trusts_lent: bool,
+    /// The payload lies there.
+    trusted: bool,
     /// Of batches behind it: where each payload begins, and its checksum.
     behind: Vec<(usize, u32)>,
 }
 
 impl PayloadCheck {
     /// Begins with the first bytes of a payload of `len` bytes.
-    fn begin(&mut self, len: usize, early: &[u8]) {
+    fn begin(&mut self, len: usize, early: &[u8], checksums: Checksums) {
         self.crc = Crc::default();
         self.crc.update(early);
         (self.checked, self.end) = (early.len(), len);
         self.looked_behind = false;
+        self.trusts_lent = checksums == Checksums::Copied;
+        self.trusted = false;
         self.behind.clear();
     }
 
@@ -39,6 +47,10 @@ impl PayloadCheck {
         let filled = buf.filled().end;
         let came = self.checked..filled.min(self.end);
         self.checked = came.end;
+        if self.trusts_lent && buf.is_lent() {
+            self.trusted = true;
+            return;
+        }
         buf.with_filled(came, |bytes| self.crc.update(bytes));
         if filled > self.end && !std::mem::replace(&mut self.looked_behind, true) {
             buf.with_filled(self.end..filled, |bytes| self.check_behind(bytes));
@@ -58,8 +70,9 @@ impl PayloadCheck {
         }
     }
 
-    pub(super) fn value(&self) -> u32 {
-        self.crc.value()
+    /// `None` if the payload need not be compared with its checksum.
+    pub(super) fn value(&self) -> Option<u32> {
+        (!self.trusted).then(|| self.crc.value())
     }
 
     /// That of a whole payload behind the first one, which begins at `begin` of the buffer.
@@ -87,6 +100,7 @@ pub(super) fn begin(
     early: &[u8],
     mut payload: Vec<u8>,
     check: &mut PayloadCheck,
+    checksums: Checksums,
 ) -> Vec<u8> {
     let len = header.payload_len() as usize;
     let least = len.max(RUN_BYTES);
@@ -94,6 +108,6 @@ pub(super) fn begin(
         payload = vec![0; least];
     }
     payload[..early.len()].copy_from_slice(early);
-    check.begin(len, early);
+    check.begin(len, early, checksums);
     payload
 }

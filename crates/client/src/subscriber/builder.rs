@@ -9,7 +9,7 @@ use embar_wire::limits::MAX_BROKERS;
 
 use super::core::SubscriberCore;
 use super::io_threads::{IoThreads, Limits};
-use super::model::{OnEvicted, Start, SubscriberConfig};
+use super::model::{Checksums, OnEvicted, Start, SubscriberConfig};
 use super::queue::Queue;
 use super::{Positions, Subscriber, driver, io_threads};
 use crate::clock::random_seed;
@@ -33,6 +33,7 @@ pub struct SubscriberBuilder {
     until_end: bool,
     on_evicted: OnEvicted,
     loss_timeout: Duration,
+    checksums: Checksums,
     buffers_per_broker: usize,
     io_threads: Option<usize>,
 }
@@ -45,6 +46,7 @@ impl SubscriberBuilder {
             until_end: false,
             on_evicted: OnEvicted::Fail,
             loss_timeout: Duration::from_secs(30),
+            checksums: Checksums::All,
             buffers_per_broker: 2,
             io_threads: None,
         }
@@ -84,6 +86,12 @@ impl SubscriberBuilder {
     /// hangs.
     pub fn loss_timeout(mut self, limit: Duration) -> Self {
         self.loss_timeout = limit;
+        self
+    }
+
+    /// Which batches are compared with their checksums. Default [`Checksums::All`].
+    pub fn checksums(mut self, which: Checksums) -> Self {
+        self.checksums = which;
         self
     }
 
@@ -139,6 +147,7 @@ impl SubscriberBuilder {
             open_timeout: self.client.open_timeout,
             // One thread receives no faster from several.
             shared_batch_bytes: (most > 1).then_some(SHARED_BATCH_BYTES),
+            checksums: self.checksums,
             buffers_per_broker: self.buffers_per_broker,
             seed: random_seed(),
         });

@@ -257,7 +257,7 @@ impl SubscribeChannel {
                     let joins = |run: &&mut Delivered| self.joins.allow(run, &header);
                     if let Some(run) = run.filter(|_| came == len && !self.fresh).filter(joins) {
                         let crc = crc32c(run.stage(&header, early));
-                        self.accept(&header, crc)?;
+                        self.accept(&header, Some(crc))?;
                         run.push(&header);
                         continue;
                     }
@@ -267,7 +267,7 @@ impl SubscribeChannel {
                         break;
                     }
                     let payload = self.spare.pop().unwrap_or_default();
-                    let payload = begin(&header, early, payload, &mut self.check);
+                    let payload = begin(&header, early, payload, &mut self.check, config.checksums);
                     self.peer.connection.read_ahead(len <= SMALL_BYTES);
                     if came == len {
                         self.arrived(&header, payload.into(), self.check.value(), out)?;
@@ -370,13 +370,13 @@ impl SubscribeChannel {
 
     /// Whether this is the batch that comes next, undamaged; then the next one is expected. Returns how many of its
     /// messages were not asked for.
-    fn accept(&mut self, header: &BatchHeader, crc: u32) -> Result<u32, Interruption> {
+    fn accept(&mut self, header: &BatchHeader, crc: Option<u32>) -> Result<u32, Interruption> {
         let Some(position) = self.position else {
             return Err(Interruption::Retry(
                 "a batch before its place is known".into(),
             ));
         };
-        if let Err(damage) = header.check_payload_crc(crc) {
+        if let Some(Err(damage)) = crc.map(|crc| header.check_payload_crc(crc)) {
             return Err(self.damaged(position, damage.to_string()));
         }
         if self.topic_id != Some(header.topic()) {

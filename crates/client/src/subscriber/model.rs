@@ -38,6 +38,19 @@ pub enum OnEvicted {
     SkipToFirst,
 }
 
+/// Which batches a subscriber compares with their checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Checksums {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that were copied on their way: by a socket, or through a ring. Of what it reads where it lies in a broker's memory
+    /// on this machine it believes the check that the broker made while it stored it. A subscriber that reads each byte once reads it
+    /// from memory once then, instead of twice; what the memory changed since goes unnoticed.
+    Copied,
+}
+
 /// Settings of a core.
 #[derive(Debug, Clone)]
 pub struct SubscriberConfig {
@@ -66,6 +79,8 @@ pub struct SubscriberConfig {
     /// Orders 2 and 5: when batches have at least so many bytes, several brokers send them, each what it stores. `None`: one
     /// broker sends all.
     pub shared_batch_bytes: Option<u32>,
+    /// Which batches it compares with their checksums.
+    pub checksums: Checksums,
     /// Buffers of one broker, at least 2: each has a batch, or several small ones.
     pub buffers_per_broker: usize,
     /// Seed of the backoff jitter, and of the choice of a broker where one serves all messages.

@@ -9,7 +9,7 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::topic::Order;
 
 use super::core::SubscriberCore;
-use super::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
+use super::model::{Checksums, Delivered, Event, OnEvicted, Start, SubscriberConfig};
 use super::position::Positions;
 use super::reading::tests::frame as batch;
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
@@ -46,6 +46,7 @@ fn config() -> SubscriberConfig {
         idle_timeout: Duration::ZERO,
         open_timeout: Duration::from_secs(5),
         shared_batch_bytes: None,
+        checksums: Checksums::All,
         buffers_per_broker: 2,
         seed: 1,
     }

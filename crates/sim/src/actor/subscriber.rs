@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::{ChannelId, SubscriberConfig, SubscriberCore, SubscriberEvent, Ways};
-use embar_client::{ClientError, OnEvicted, Positions, ReadError, Start};
+use embar_client::{Checksums, ClientError, OnEvicted, Positions, ReadError, Start};
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::BatchHeader;
@@ -433,6 +433,7 @@ fn open(
         idle_timeout: Duration::from_secs(random.between(3, 40)),
         open_timeout: hour,
         shared_batch_bytes: SHARED_BATCH_BYTES[number % SHARED_BATCH_BYTES.len()],
+        checksums: Checksums::All,
         buffers_per_broker: plan.buffers,
         seed: random.bits(),
     });

@@ -96,6 +96,11 @@ impl<M: Memory> RecvBuf<M> {
         self
     }
 
+    /// Whether what it holds lies where the peer lends it.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.store, Store::Lent(..))
+    }
+
     /// How many bytes that are lent it takes, at least and at most, if it takes any.
     pub(crate) fn takes_lent(&self) -> Option<(usize, usize)> {
         let least = self.lent_least.filter(|_| self.cursor == self.start)?;

@@ -255,6 +255,7 @@ impl Shm {
             self.ring();
         }
         drop(receiver);
+        part.memory.make_present(part.at, part.len);
         let lessor = Arc::clone(&link.leases);
         #[allow(unsafe_code, reason = "bytes that another process lends")]
         // SAFETY: the peer is of this user or of root, by the kernel's word, when it lends something: so it keeps the rules of

@@ -113,7 +113,7 @@ impl SubscribeChannel {
             let begin = run.len + BATCH_HEADER_BYTES;
             let payload = &run.payload[begin..begin + header.payload_len() as usize];
             let crc = self.check.value_behind(begin);
-            self.accept(&header, crc.unwrap_or_else(|| crc32c(payload)))?;
+            self.accept(&header, Some(crc.unwrap_or_else(|| crc32c(payload))))?;
             run.push(&header);
         }
         Ok(())
@@ -150,7 +150,7 @@ impl SubscribeChannel {
         &mut self,
         header: &BatchHeader,
         payload: Payload,
-        crc: u32,
+        crc: Option<u32>,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Interruption> {
         match self.accept(header, crc) {
