@@ -19,11 +19,14 @@ use serde::Serialize;
 
 use super::plan::BenchPlan;
 use super::publish::{broker_profile, create_topic, open};
-use super::stamp::{Stamper, Verifier};
+use super::reader::Reader;
+use super::stamp::{Stamper, Verifier, time_of};
 use super::usage::{Costs, Meters, Rate};
 
 /// Messages between two looks at whether to stop.
 const LOOK_EVERY: u64 = 256;
+/// Of so many messages that are not verified one has its time taken: reading the clock costs more than touching a small one.
+const TIME_EVERY: u64 = 64;
 /// How long a subscriber may be without a message before the trial fails.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Longest latency that a histogram resolves, 60 s.
@@ -87,6 +90,8 @@ pub struct E2eJob {
     pub plan: BenchPlan,
     /// Bytes that may be published and not read: what is retained must hold them.
     pub window_bytes: u64,
+    /// What becomes of each message that is read. Times are taken of all that are verified, and of one of many others.
+    pub reader: Reader,
     /// Bytes per second to publish; as fast as it goes without.
     pub bytes_per_s: Option<u64>,
     /// Whether stages are timed.
@@ -119,6 +124,8 @@ impl E2eJob {
             .transport(self.connector.transport())
             .topic(&plan.topic)
             .from(Start::Earliest)
+            .spin(plan.spin)
+            .checksums(self.reader.checksums())
             .metering(self.metering)
             .open()?;
         let before = broker_profile(&admin, &self.data_brokers)?;
@@ -189,12 +196,20 @@ impl E2eJob {
             Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("the bounds are valid")?;
         let mut verifier = Verifier::new(self.plan.message_bytes as usize, self.plan.messages);
         let scale = Scale::of_this_machine();
+        let verifies = self.reader == Reader::Verifies;
         let mut seen = 0u64;
-        while !verifier.is_complete() {
+        while seen < self.plan.messages || (verifies && !verifier.is_complete()) {
             let Some(message) = subscriber.next_timeout(SILENCE_MAX)? else {
                 bail!("the subscription ended early");
             };
-            if let Some(time) = verifier.check(message.value) {
+            let time = match verifies {
+                true => verifier.check(message.value),
+                false => {
+                    self.reader.touch(message.value);
+                    time_of(message.value).filter(|_| seen.is_multiple_of(TIME_EVERY))
+                }
+            };
+            if let Some(time) = time {
                 histogram.saturating_record(scale.to_ns(ticks().saturating_sub(time)));
             }
             seen += 1;
@@ -204,7 +219,9 @@ impl E2eJob {
                 self.bar.set(seen * u64::from(self.plan.message_bytes));
             }
         }
-        verifier.verdict()?;
+        if verifies {
+            verifier.verdict()?;
+        }
         Ok(histogram)
     }
 }

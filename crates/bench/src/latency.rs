@@ -270,6 +270,7 @@ impl Rounds {
             .topic(TOPIC)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
+            .spin(plan.spin)
             .wait_probe(&probe)
             .auto_create(false);
         let reporter = self.cluster.connector.report_waits(&probe, None);

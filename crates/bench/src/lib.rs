@@ -18,6 +18,7 @@ pub mod plan;
 pub mod private_cluster;
 pub mod publish;
 pub mod read;
+pub mod reader;
 pub mod redis;
 pub mod report;
 pub mod retained;

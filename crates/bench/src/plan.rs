@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use embar_broker::ReceivePath;
 use embar_client::{Order, Transport, UnknownOrder};
@@ -60,10 +61,17 @@ pub struct BenchPlan {
     /// How clients connect to brokers: `tcp`, `unix` or `auto`.
     #[serde(serialize_with = "as_text")]
     pub transport: Transport,
+    /// How long clients and brokers look before they sleep; in JSON `spin_us`.
+    #[serde(rename = "spin_us", serialize_with = "as_micros")]
+    pub spin: Duration,
 }
 
 fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+fn as_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u128(time.as_micros())
 }
 
 /// Whether stages are timed.
@@ -130,7 +138,7 @@ impl BenchPlan {
     pub fn describe(&self) -> String {
         format!(
             "{} messages of {} bytes ({}) per trial, order {}, ack {}, {} brokers ({} take data), \
-             {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, receive {}, metering {}, {} trials after {} warm-up(s)",
+             {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, receive {}, spin {:?}, metering {}, {} trials after {} warm-up(s)",
             embar_meter::table::grouped(self.messages),
             self.message_bytes,
             Size(self.total_bytes),
@@ -144,6 +152,7 @@ impl BenchPlan {
             Size(self.region_bytes),
             self.transport,
             self.receive,
+            self.spin,
             match self.metering {
                 Metering::On => "on",
                 Metering::Off => "off",
@@ -179,6 +188,7 @@ pub(crate) mod tests {
             warmup: 1,
             metering: Metering::On,
             transport: Transport::Tcp,
+            spin: Duration::ZERO,
         }
     }
 

@@ -57,6 +57,7 @@ impl PrivateCluster {
             config: BrokerConfig {
                 network_threads: plan.network_threads,
                 receive: plan.receive,
+                spin: plan.spin,
                 max_batch_bytes: plan.batch_bytes.max(2 << 20),
                 ..BrokerConfig::default()
             },

@@ -186,6 +186,7 @@ pub fn open(
         })
         .batch_bytes(plan.batch_bytes as usize)
         .threads_per_broker(plan.threads_per_broker)
+        .spin(plan.spin)
         .auto_create(false)
         .metering(metering)
         .wait_probe(&probe)

@@ -11,6 +11,7 @@ use embar_meter::Snapshot;
 use embar_supervise::work::Abort;
 use serde::Serialize;
 
+use super::reader::Reader;
 use super::stamp::Verifier;
 use super::usage::{Connections, Costs, Meters, Rate};
 
@@ -45,10 +46,12 @@ pub struct ReadJob {
     pub messages: u64,
     /// Bytes of each message.
     pub message_bytes: u32,
-    /// Whether each message is verified here. The subscriber checks each batch in any case.
-    pub verified: bool,
+    /// What becomes of each message.
+    pub reader: Reader,
     /// Whether stages are timed.
     pub metering: bool,
+    /// How long the subscriber looks before it sleeps.
+    pub spin: Duration,
     /// How clients reach the cluster.
     pub connector: Connector,
     /// Processes of the brokers.
@@ -69,14 +72,17 @@ impl ReadJob {
             .topic(&self.topic)
             .from(Start::Earliest)
             .until_end(true)
+            .spin(self.spin)
+            .checksums(self.reader.checksums())
             .metering(self.metering)
             .wait_probe(&probe)
             .open()?;
         let mut verifier = Verifier::new(self.message_bytes as usize, self.messages);
         let mut arrived = 0u64;
         while let Some(message) = next(&mut subscriber)? {
-            if self.verified {
-                verifier.check(message.value);
+            match self.reader {
+                Reader::Verifies => drop(verifier.check(message.value)),
+                other => other.touch(message.value),
             }
             arrived += 1;
             if arrived.is_multiple_of(LOOK_EVERY) {
@@ -85,7 +91,7 @@ impl ReadJob {
             }
         }
         let elapsed = started.elapsed();
-        if self.verified {
+        if self.reader == Reader::Verifies {
             verifier.verdict()?;
         } else {
             let published = self.messages;

@@ -43,6 +43,12 @@ impl Stamper {
     }
 }
 
+/// The time in a message, whether or not it is as it was published.
+pub fn time_of(message: &[u8]) -> Option<u64> {
+    let time = message.get(8..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*time))
+}
+
 /// Messages did not arrive as they were published.
 #[derive(Debug, thiserror::Error)]
 #[error(

@@ -285,6 +285,7 @@ impl ScalePlan {
             warmup: self.warmup,
             metering: Metering::On,
             transport: Transport::Tcp,
+            spin: Duration::ZERO,
         }
     }
 }

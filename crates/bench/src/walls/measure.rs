@@ -45,7 +45,7 @@ pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
     };
     let cluster_plan = plan.ours(any, 0, "walls");
     let mut private = PrivateCluster::start("bench-", &cluster_plan, true, context)?;
-    let spinning = match plan.paths.iter().any(|path| path.is_timed()) {
+    let spinning = match plan.paths.iter().any(|path| path.also_spins()) {
         true => Some(start_spinning(&cluster_plan, context)?),
         false => None,
     };
@@ -68,10 +68,10 @@ fn start_spinning(plan: &BenchPlan, context: &Context) -> Result<PrivateCluster>
     let plan = BenchPlan {
         brokers: SPINNING_BROKERS,
         region_bytes: plan.region_bytes.min(SPINNING_REGION_BYTES),
+        spin: SPIN,
         ..plan.clone()
     };
     PrivateCluster::start_with("bench-", &plan, context, |cluster| {
-        cluster.config.spin = SPIN;
         // Beside the region of the other cluster.
         cluster.region.set_extension("spinning");
     })
@@ -246,11 +246,15 @@ impl Group<'_> {
             }
             (
                 Config::Ours {
-                    order, verified, ..
+                    order,
+                    reader,
+                    spins,
                 },
                 _,
-                Some(ours),
-            ) => ours.trial(self.case, order, verified, self.abort),
+                Some(_),
+            ) => self
+                .ours(spins)?
+                .trial(self.case, order, reader, self.abort),
             (Config::Beside { order, local }, _, Some(ours)) => {
                 let other = match local {
                     true => Transport::Shm,
@@ -264,15 +268,19 @@ impl Group<'_> {
 
     fn round_trips(&self, config: Config) -> Result<RoundTrips> {
         let Rounds { plan, context, .. } = self.rounds;
-        let (order, ours) = match config {
-            Config::Ping(ping) => {
-                return ping::measure(ping, plan.round_trips(), &context.interrupt);
+        match config {
+            Config::Ping(ping) => ping::measure(ping, plan.round_trips(), &context.interrupt),
+            Config::Ours { order, spins, .. } => {
+                self.ours(spins)?.round_trips(self.case, order, self.abort)
             }
-            Config::Ours { order, spins, .. } if spins => (order, &self.rounds.spinning),
-            Config::Ours { order, .. } => (order, &self.rounds.ours),
-            other => return Err(anyhow!("{other:?} has no round trips")),
-        };
-        let ours = ours.as_ref().context("no cluster for it")?;
-        ours.round_trips(self.case, order, self.abort)
+            other => Err(anyhow!("{other:?} has no round trips")),
+        }
+    }
+
+    /// The cluster whose brokers spin, or the other one.
+    fn ours(&self, spins: bool) -> Result<&Ours> {
+        let Rounds { ours, spinning, .. } = self.rounds;
+        let ours = if spins { spinning } else { ours };
+        ours.as_ref().context("no cluster for it")
     }
 }

@@ -19,6 +19,7 @@ use crate::plan::BenchPlan;
 use crate::private_cluster::PrivateCluster;
 use crate::publish::PublishJob;
 use crate::read::ReadJob;
+use crate::reader::Reader;
 use crate::retained;
 use crate::usage::Connections;
 
@@ -111,8 +112,8 @@ impl Ours {
         Ok(threads)
     }
 
-    /// Runs one trial; returns MiB/s. `verified`: each message that is read is verified, too.
-    pub fn trial(&self, case: Case, order: u32, verified: bool, abort: &Abort) -> Result<f64> {
+    /// Runs one trial; returns MiB/s.
+    pub fn trial(&self, case: Case, order: u32, reader: Reader, abort: &Abort) -> Result<f64> {
         let plan = self.plan_of(case, order);
         match case.path.direction() {
             Direction::Publish => {
@@ -120,9 +121,9 @@ impl Ours {
                 self.delete(&plan.topic)?;
                 Ok(rate)
             }
-            Direction::Read => self.read(&plan, verified, abort),
+            Direction::Read => self.read(&plan, reader, abort),
             Direction::E2e => {
-                let rate = self.e2e(&plan, abort)?;
+                let rate = self.e2e(&plan, reader, abort)?;
                 self.delete(&plan.topic)?;
                 Ok(rate)
             }
@@ -133,7 +134,10 @@ impl Ours {
     }
 
     fn plan_of(&self, case: Case, order: u32) -> BenchPlan {
-        self.plan.ours(case, order, &topic(order))
+        BenchPlan {
+            spin: self.spin,
+            ..self.plan.ours(case, order, &topic(order))
+        }
     }
 
     /// The way to the cluster for the clients of a plan.
@@ -156,13 +160,14 @@ impl Ours {
         Ok(trial.rate.mib_per_s)
     }
 
-    fn read(&self, plan: &BenchPlan, verified: bool, abort: &Abort) -> Result<f64> {
+    fn read(&self, plan: &BenchPlan, reader: Reader, abort: &Abort) -> Result<f64> {
         let job = ReadJob {
             topic: plan.topic.clone(),
             messages: plan.messages,
             message_bytes: plan.message_bytes,
-            verified,
+            reader,
             metering: true,
+            spin: plan.spin,
             connector: self.connector_of(plan),
             pids: self.pids.clone(),
             bar: Box::new(NoBar),
@@ -172,9 +177,10 @@ impl Ours {
         Ok(trial.rate.mib_per_s)
     }
 
-    fn e2e(&self, plan: &BenchPlan, abort: &Abort) -> Result<f64> {
+    fn e2e(&self, plan: &BenchPlan, reader: Reader, abort: &Abort) -> Result<f64> {
         let job = E2eJob {
             plan: plan.clone(),
+            reader,
             window_bytes: plan.region_bytes / 4,
             bytes_per_s: None,
             metering: true,

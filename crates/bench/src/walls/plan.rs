@@ -157,6 +157,11 @@ impl Path {
         matches!(self.direction(), Direction::Ack | Direction::Delivery)
     }
 
+    /// Whether ours is also measured with brokers and clients that spin: two threads have a core each then, of two.
+    pub fn also_spins(self) -> bool {
+        self.is_timed() || self == Self::PublishShm
+    }
+
     /// What the log's clients are told to take.
     pub fn client_transport(self) -> embar_client::Transport {
         match self.carrier() {
@@ -323,6 +328,7 @@ impl WallsPlan {
             warmup: self.warmup,
             metering: Metering::On,
             transport: case.path.client_transport(),
+            spin: Duration::ZERO,
         }
     }
 

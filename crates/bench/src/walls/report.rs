@@ -10,9 +10,10 @@ use embar_meter::stats::LEVEL;
 use embar_meter::table::Table;
 use serde::Serialize;
 
-use super::plan::{Case, Path, WallsPlan};
+use super::plan::{Case, Direction, Path, WallsPlan};
 use super::rows::Row;
 use super::times::{self, TimeRow};
+use crate::reader::Reader;
 
 /// GB (10^9 bytes) in a MiB (2^20 bytes).
 const GB_PER_MIB: f64 = 1.048_576e-3;
@@ -28,6 +29,10 @@ pub struct WallRow {
     pub batch_bytes: u32,
     /// Bytes of a message.
     pub message_bytes: u32,
+    /// Whether broker and clients of ours looked for the next message before they slept.
+    pub spins: bool,
+    /// What became of each message that was read of ours.
+    pub reader: Reader,
     /// What ours is compared with.
     pub wall: &'static str,
     /// Its median, in GB (10^9 bytes) per second.
@@ -70,6 +75,8 @@ impl WallRow {
             order: row.order,
             batch_bytes: case.batch_bytes,
             message_bytes: case.message_bytes,
+            spins: row.spins,
+            reader: row.reader,
             wall: row.wall,
             wall_gb_per_s: wall.median() * GB_PER_MIB,
             ours_gb_per_s,
@@ -101,7 +108,19 @@ impl WallRow {
         both.is_some_and(|(target, interval)| !interval.allows(target))
     }
 
-    fn cells(&self) -> [String; 10] {
+    /// What is to be known of ours beside its order.
+    fn ours(&self) -> &'static str {
+        match (self.path.direction(), self.spins, self.reader) {
+            _ if self.ours_gb_per_s.is_none() => "",
+            (Direction::Publish, true, _) => "spins",
+            (Direction::Read | Direction::E2e, _, Reader::Touches) => "touches",
+            (Direction::Read | Direction::E2e, _, Reader::Verifies) => "verifies",
+            (Direction::Read | Direction::E2e, _, Reader::Counts) => "counts",
+            _ => "",
+        }
+    }
+
+    fn cells(&self) -> [String; 11] {
         let gb = |rate: f64| format!("{rate:.2}");
         let aims = [
             self.target.map(|least| format!("{least:.2}")),
@@ -110,6 +129,7 @@ impl WallRow {
         [
             self.path.name().to_owned(),
             self.order.to_string(),
+            self.ours().to_owned(),
             Size(self.batch_bytes.into()).to_string(),
             Size(self.message_bytes.into()).to_string(),
             self.wall.to_owned(),
@@ -127,6 +147,7 @@ impl fmt::Display for WallRow {
         let [
             path,
             order,
+            how,
             batch,
             message,
             wall,
@@ -140,7 +161,12 @@ impl fmt::Display for WallRow {
             "{path}, batches of {batch}, messages of {message}, {wall} {wall_rate} GB/s"
         )?;
         if self.ratio.is_some() {
-            write!(f, "; order {order} {ours} GB/s: {ratio}")?;
+            let how = if how.is_empty() {
+                how
+            } else {
+                format!(" {how}")
+            };
+            write!(f, "; order {order}{how} {ours} GB/s: {ratio}")?;
         }
         Ok(())
     }
@@ -174,6 +200,7 @@ impl fmt::Display for WallsReport {
         let mut table = Table::new([
             "path",
             "order",
+            "ours",
             "batch",
             "message",
             "beside",
@@ -273,6 +300,7 @@ mod tests {
         let row = Row {
             wall: "bare",
             order: 0,
+            reader: Reader::Verifies,
             spins: false,
             baseline: 0,
             changed: Some(1),

@@ -1,6 +1,7 @@
 //! What is measured by turns for one path and one size of batches, and which of it is compared with what.
 
 use super::plan::{Carrier, Case, Direction, Path, SMALL_MESSAGE_BYTES};
+use crate::reader::Reader;
 use crate::wall::drive::Wall;
 use crate::wall::shm::drive::ShmWall;
 use crate::wall::shm::ping::Ping;
@@ -22,8 +23,8 @@ pub enum Config {
     Ours {
         /// Order level of the topic.
         order: u32,
-        /// Whether the bench verifies each message that it reads, beside the subscriber, which checks each batch.
-        verified: bool,
+        /// What becomes of each message that is read.
+        reader: Reader,
         /// Whether broker and clients spin before they sleep, on a cluster of one data broker.
         spins: bool,
     },
@@ -43,6 +44,8 @@ pub struct Row {
     pub wall: &'static str,
     /// Order level of ours.
     pub order: u32,
+    /// What becomes of each message that is read of ours.
+    pub reader: Reader,
     /// Whether ours spins before it sleeps.
     pub spins: bool,
     /// Place of the wall among the configurations.
@@ -75,9 +78,9 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
     if walls_only {
         return configs;
     }
-    let ours = |order, verified, spins| Config::Ours {
+    let ours = |order, reader, spins| Config::Ours {
         order,
-        verified,
+        reader,
         spins,
     };
     for &order in orders {
@@ -85,15 +88,24 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
             configs.extend([false, true].map(|local| Config::Beside { order, local }));
             continue;
         }
-        configs.push(ours(order, true, false));
-        if path.direction() == Direction::Read {
-            configs.push(ours(order, false, false));
+        for &reader in readers(path) {
+            configs.push(ours(order, reader, false));
         }
-        if path.is_timed() {
-            configs.push(ours(order, true, true));
+        if path.also_spins() {
+            configs.push(ours(order, Reader::Verifies, true));
         }
     }
     configs
+}
+
+/// Who reads, where anybody does.
+fn readers(path: Path) -> &'static [Reader] {
+    match (path.direction(), path.carrier()) {
+        (Direction::Read, Carrier::Shm) => &[Reader::Verifies, Reader::Counts, Reader::Touches],
+        (Direction::Read, Carrier::Sockets(_)) => &[Reader::Verifies, Reader::Counts],
+        (Direction::E2e, Carrier::Shm) => &[Reader::Verifies, Reader::Touches],
+        _ => &[Reader::Verifies],
+    }
 }
 
 fn walls(path: Path) -> Vec<Config> {
@@ -131,14 +143,17 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
             .filter_map(|(place, other)| match other {
                 Config::Ours {
                     order,
-                    verified,
+                    reader,
                     spins,
-                } => (*verified == counts_verified(*config)).then_some((place, *order, *spins)),
+                } => {
+                    (*reader == reader_beside(*config)).then_some((place, *order, *reader, *spins))
+                }
                 _ => None,
             });
-        let row = |changed, order, spins| Row {
+        let row = |changed, order, reader, spins| Row {
             wall: name(*config),
             order,
+            reader,
             spins,
             baseline,
             changed,
@@ -149,34 +164,39 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
             },
         };
         let before = rows.len();
-        rows.extend(ours.map(|(place, order, spins)| row(Some(place), order, spins)));
+        rows.extend(
+            ours.map(|(place, order, reader, spins)| row(Some(place), order, reader, spins)),
+        );
         if rows.len() == before {
-            rows.push(row(None, 0, false));
+            rows.push(row(None, 0, Reader::Verifies, false));
         }
     }
     rows.sort_by_key(|row| row.order);
-    let ours = |order, verified, spins| Config::Ours {
+    let ours = |order, reader, spins| Config::Ours {
         order,
-        verified,
+        reader,
         spins,
     };
-    for (order, spins) in [0, 1, 2, 5]
-        .into_iter()
-        .flat_map(|order| [(order, false), (order, true)])
-    {
-        let verified = place(ours(order, true, spins));
-        if let Some(baseline) = place(ours(order, false, spins)) {
+    for (order, reader, spins) in [0, 1, 2, 5].into_iter().flat_map(|order| {
+        let of = |reader, spins| (order, reader, spins);
+        let (verifies, touches) = (Reader::Verifies, Reader::Touches);
+        [of(verifies, false), of(verifies, true), of(touches, false)]
+    }) {
+        let changed = place(ours(order, reader, spins));
+        let counts = place(ours(order, Reader::Counts, spins));
+        if let Some(baseline) = counts.filter(|_| reader == Reader::Verifies) {
             rows.push(Row {
                 wall: WITHOUT_CHECK,
                 order,
+                reader,
                 spins,
                 baseline,
-                changed: verified,
+                changed,
                 aim: Aim::default(),
             });
         }
-        let order_0 = place(ours(0, true, spins));
-        if let (Some(baseline), Some(_), true) = (order_0, verified, order > 0) {
+        let order_0 = place(ours(0, reader, spins));
+        if let (Some(baseline), Some(_), true) = (order_0, changed, order > 0) {
             let ratio = match (case.path.is_timed(), spins) {
                 (false, _) => Some(0.95),
                 (true, true) => Some(2.0),
@@ -185,9 +205,10 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
             rows.push(Row {
                 wall: ORDER_0,
                 order,
+                reader,
                 spins,
                 baseline,
-                changed: verified,
+                changed,
                 aim: Aim {
                     ratio: ratio.filter(|_| order == 5),
                     ours: None,
@@ -201,6 +222,7 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
             rows.push(Row {
                 wall: BESIDE_TCP,
                 order,
+                reader: Reader::Verifies,
                 spins: false,
                 baseline,
                 changed: Some(changed),
@@ -243,13 +265,13 @@ fn name(wall: Config) -> &'static str {
     }
 }
 
-/// Whether the wall is for ours with the bench's own check of each message: the bare one is what can be had at all, and
-/// the verified one does the same.
-fn counts_verified(wall: Config) -> bool {
-    !matches!(
-        wall,
-        Config::Wall(Wall::ReadWorking) | Config::Shm(ShmWall::Pass)
-    )
+/// What becomes of each message of ours beside a wall: what the wall does, or, beside one of sockets alone, all that is done.
+fn reader_beside(wall: Config) -> Reader {
+    match wall {
+        Config::Wall(Wall::ReadWorking) => Reader::Counts,
+        Config::Shm(ShmWall::Pass | ShmWall::PublishFollowed) => Reader::Touches,
+        _ => Reader::Verifies,
+    }
 }
 
 fn aim(wall: Config, case: Case, order: u32) -> Aim {
@@ -344,15 +366,28 @@ mod tests {
     fn a_wall_is_compared_with_what_does_the_same_work() {
         let configs = configs(Path::ReadTcp, &[0], false);
         let rows = rows(case(Path::ReadTcp, SMALL_BATCH_BYTES), &configs);
-        let verified = |wall: &str| {
+        let reader = |rows: &[Row], configs: &[Config], wall: &str| {
             let row = rows.iter().find(|row| row.wall == wall).expect(wall);
             match configs[row.changed.expect("measured")] {
-                Config::Ours { verified, .. } => verified,
+                Config::Ours { reader, .. } => {
+                    assert_eq!(reader, row.reader, "{wall}");
+                    reader
+                }
                 _ => panic!("a wall is not ours"),
             }
         };
-        assert!(verified("bare") && verified("working, verified") && verified(WITHOUT_CHECK));
-        assert!(!verified("working"));
+        for wall in ["bare", "working, verified", WITHOUT_CHECK] {
+            assert_eq!(reader(&rows, &configs, wall), Reader::Verifies, "{wall}");
+        }
+        assert_eq!(reader(&rows, &configs, "working"), Reader::Counts);
+        for (path, wall) in [
+            (Path::ReadShm, "plain pass"),
+            (Path::E2eShm, "bare, followed"),
+        ] {
+            let configs = super::configs(path, &[0], false);
+            let rows = super::rows(case(path, 256 << 10), &configs);
+            assert_eq!(reader(&rows, &configs, wall), Reader::Touches, "{wall}");
+        }
     }
 
     #[test]
@@ -392,7 +427,7 @@ mod tests {
     fn aims_in_shared_memory_are_of_order_0_and_of_two_sizes_of_messages() {
         let ours = |order| Config::Ours {
             order,
-            verified: true,
+            reader: Reader::Verifies,
             spins: false,
         };
         let configs = [Config::Shm(ShmWall::PublishBare), ours(0), ours(5)];

@@ -168,6 +168,7 @@ mod tests {
     use embar_meter::experiment::{Better, Experiment, Sample};
 
     use super::*;
+    use crate::reader::Reader;
     use crate::walls::rows::Aim;
 
     const CASE: Case = Case {
@@ -180,6 +181,7 @@ mod tests {
         Row {
             wall: "hand-over",
             order: 0,
+            reader: Reader::Verifies,
             spins: true,
             baseline: 0,
             changed,

@@ -14,6 +14,7 @@ mod walls;
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -24,7 +25,7 @@ use embar_bench::wall::stream;
 use embar_broker::ReceivePath;
 use embar_client::Transport;
 use embar_console::context::Context as Work;
-use embar_console::size::Size;
+use embar_console::size::{Size, parse_duration};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -107,6 +108,9 @@ struct CommonArgs {
     /// otherwise, so that figures can be compared with those of other runs
     #[arg(long, value_name = "HOW", default_value_t = Transport::Tcp)]
     transport: Transport,
+    /// How long clients and brokers look for what comes before they sleep, at the price of busy cores; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    spin: Duration,
 }
 
 impl CommonArgs {
@@ -132,6 +136,7 @@ impl CommonArgs {
             warmup: self.warmup,
             metering,
             transport: self.transport,
+            spin: self.spin,
         })
     }
 

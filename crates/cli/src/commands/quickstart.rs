@@ -10,6 +10,7 @@ use embar_bench::plan::{BenchPlan, Metering, TOPIC};
 use embar_bench::private_cluster::{PrivateCluster, sweep};
 use embar_bench::publish::PublishTrial;
 use embar_bench::read::ReadTrial;
+use embar_bench::reader::Reader;
 use embar_bench::report::profile_text;
 use embar_bench::usage::Rate;
 use embar_bench::{publish, read, retained};
@@ -81,6 +82,7 @@ impl QuickstartArgs {
             warmup: 0,
             metering: Metering::On,
             transport: Transport::Auto,
+            spin: Duration::ZERO,
         };
         plan.validate(true)?;
         Ok(plan)
@@ -272,10 +274,11 @@ fn read_all(
 ) -> Result<ReadTrial> {
     let job = read::ReadJob {
         topic: plan.topic.clone(),
-        verified: true,
+        reader: Reader::Verifies,
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
+        spin: plan.spin,
         connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         bar: context.work.bar("reading", plan.total_bytes),

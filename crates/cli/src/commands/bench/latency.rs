@@ -23,6 +23,7 @@ Examples:
   embar bench latency                              all order levels, alone and at half of the highest rate
   embar bench latency --orders 5 --load 0          one message in flight, nothing else
   embar bench latency --load 0.8 --duration 10s
+  embar bench latency --transport shm --brokers 2 --spin 1ms --load 0    a broker and a client that spin
 
 Alone: one message in flight, sent at once; from the call that publishes it to the return of the call
 that waits for its acknowledgement. Loaded: messages leave when they are due; from when the first
@@ -68,6 +69,12 @@ pub struct LatencyArgs {
     /// Bytes of shared memory in all
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     region_size: Size,
+    /// How clients connect to brokers: tcp, unix, shm (shared memory), or auto (the shortest way)
+    #[arg(long, value_name = "HOW", default_value_t = Transport::Tcp)]
+    transport: Transport,
+    /// How long clients and brokers look for what comes before they sleep, at the price of busy cores; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    spin: Duration,
 }
 
 #[derive(Serialize)]
@@ -139,7 +146,8 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             trials: args.trials,
             warmup: args.warmup,
             metering: Metering::On,
-            transport: Transport::Tcp,
+            transport: args.transport,
+            spin: args.spin,
         },
         orders: args.orders.clone(),
         iterations: args.iterations,

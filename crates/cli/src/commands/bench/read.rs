@@ -5,6 +5,7 @@ use clap::Args;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::read::{ReadJob, ReadTrial};
+use embar_bench::reader::Reader;
 use embar_bench::report::{
     ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, series,
     summary_line, trials_table,
@@ -27,12 +28,13 @@ Examples:
   embar bench read
   embar bench read --wall --trials 8        against what the machine allows, in one run
   embar bench read -m 64 -s 512MiB --json
+  embar bench read --transport shm --reader touches    in place, each byte read once
 
 One cluster is started and filled once; each trial reads everything from the start with a new
 subscriber. Each message carries a sequence number and a checksum of all its bytes, and each
-must arrive exactly once.
+must arrive exactly once, which a reader that verifies checks; others count.
 
-JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, tcp_connections,
+JSON, one object: config; reader; trials[] with mib_per_s, messages_per_s, seconds, tcp_connections,
 unix_connections and shm_connections (made to brokers), client and brokers (costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs;
 subscriber_profile; recv_calls_per_batch, bytes_per_recv, recv_eagain (of the subscriber); wall
 with --wall: series[], ratio_to_bare")]
@@ -40,6 +42,9 @@ pub struct ReadArgs {
     /// Bytes to publish and read; without it, 60 % of the region, which is retained for certain
     #[arg(short, long, value_name = "SIZE")]
     size: Option<Size>,
+    /// What becomes of each message
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Reader::Verifies)]
+    reader: Reader,
     /// Also measure the machine, in the same run, and print the ratio
     #[arg(long)]
     wall: bool,
@@ -51,6 +56,7 @@ pub struct ReadArgs {
 struct Report<'a> {
     bench: &'static str,
     config: &'a BenchPlan,
+    reader: Reader,
     trials: &'a [ReadTrial],
     #[serde(flatten)]
     summary: Summary,
@@ -75,9 +81,11 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
         .map_or(args.common.region_size.0 / 10 * 6, |size| size.0);
     let plan = args.common.plan(size, 1, Metering::On)?;
     plan.validate(true)?;
-    context
-        .output
-        .say(format_args!("read: {}", plan.describe()))?;
+    context.output.say(format_args!(
+        "read by one who {}: {}",
+        args.reader,
+        plan.describe()
+    ))?;
     let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
     fill(&mut private, &plan, context)?;
     let wall = wall_of(&plan);
@@ -97,7 +105,7 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
         .trials(plan.trials)
         .run(|index, round| {
             let rate = if names[index] == "read" {
-                let trial = trial(&mut private, &plan, context)?;
+                let trial = trial(&mut private, &plan, args.reader, context)?;
                 let rate = trial.rate.mib_per_s;
                 if !round.warmup {
                     trials.push(trial);
@@ -114,7 +122,7 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
         })
         .map_err(trial_failed)?;
     private.stop();
-    report(&plan, &trials, &outcome, context)
+    report(&plan, args.reader, &trials, &outcome, context)
 }
 
 /// Publishes everything and makes sure that it is still there.
@@ -135,13 +143,19 @@ fn fill(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Re
     retained::check(&connector, plan)
 }
 
-fn trial(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
+fn trial(
+    private: &mut PrivateCluster,
+    plan: &BenchPlan,
+    reader: Reader,
+    context: &Context,
+) -> Result<ReadTrial> {
     let job = ReadJob {
         topic: plan.topic.clone(),
-        verified: true,
+        reader,
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
+        spin: plan.spin,
         connector: plan.connector(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         bar: context.work.bar("reading", plan.total_bytes),
@@ -153,6 +167,7 @@ fn trial(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> R
 
 fn report(
     plan: &BenchPlan,
+    reader: Reader,
     trials: &[ReadTrial],
     outcome: &Outcome,
     context: &Context,
@@ -169,6 +184,7 @@ fn report(
     let report = Report {
         bench: "read",
         config: plan,
+        reader,
         trials,
         summary: Summary::of(&trials.iter().map(|trial| trial.rate).collect::<Vec<_>>())?,
         costs: median(&trials.iter().map(|trial| trial.costs).collect::<Vec<_>>()),
