@@ -95,8 +95,9 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Buffers of one broker, at least 2; at this limit the broker is held back by TCP. Each has a batch, or several small
-    /// ones of 512 KiB together. Default 2: more would leave the cache.
+    /// Buffers of one broker, at least 2; at this limit the broker is held back. Each has a batch, or several small
+    /// ones of 512 KiB together. Default 2: more would leave the cache. A broker that lends its memory is held back also
+    /// while 8 MiB of it are in the buffers.
     pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
         self.buffers_per_broker = buffers;
         self

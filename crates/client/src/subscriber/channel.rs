@@ -4,6 +4,8 @@
 //! - `position` is the next offset to deliver, of this broker or in the one order of all of them; it grows by exactly the offsets of each delivered batch.
 //! - At most `buffers` payload buffers are with the consumer or being filled. At that limit nothing is read, so the
 //!   broker is held back by TCP, and no other broker is.
+//! - While the consumer may have bytes of the broker's own memory, the broker's silence says nothing of it: what was lent
+//!   holds back all that comes behind it on the connection, heartbeats included.
 
 mod payload;
 mod role;
@@ -87,6 +89,8 @@ pub(super) struct SubscribeChannel {
     check: PayloadCheck,
     spare: Vec<Vec<u8>>,
     with_consumer: usize,
+    /// Something that a broker lent was delivered since the consumer last had nothing: it may have that still.
+    has_leases: bool,
 }
 
 impl SubscribeChannel {
@@ -154,6 +158,7 @@ impl SubscribeChannel {
             check: PayloadCheck::default(),
             spare: Vec::new(),
             with_consumer: 0,
+            has_leases: false,
         }
     }
 
@@ -220,7 +225,20 @@ impl SubscribeChannel {
         self.with_consumer -= 1;
         self.spare.push(buffer);
         self.peer.connection.hold(false, now);
+        if self.has_leases {
+            // Only now may the broker be able to go on.
+            self.forget_silence(config, now);
+            self.has_leases = self.with_consumer > 0;
+        }
         self.read(config, now, out)
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, config: &SubscriberConfig, now: Now) {
+        if self.has_leases {
+            self.forget_silence(config, now);
+        }
+        self.peer.tick(now);
     }
 
     /// Takes in what came, up to the next payload that is not there yet.
@@ -442,6 +460,12 @@ impl SubscribeChannel {
     /// True if no batch buffer is left for this channel.
     pub(super) fn is_starved(&self, config: &SubscriberConfig) -> bool {
         self.with_consumer >= config.buffers_per_broker
+    }
+
+    /// True if nothing may come because of what the consumer has: there is no buffer left, or what was lent fills the window
+    /// of the connection. Nobody here knows how much of that window is left.
+    pub(super) fn may_wait_for_consumer(&self, config: &SubscriberConfig) -> bool {
+        self.is_starved(config) || self.has_leases
     }
 
     /// True if everything up to the end at subscription was delivered.

@@ -220,7 +220,7 @@ impl SubscriberCore {
         }
         self.directory.tick(now);
         for index in 0..self.channels.len() {
-            self.channels[index].peer.tick(now);
+            self.channels[index].tick(&self.config, now);
             self.read(index, now);
         }
         if self.ended.is_some() {

@@ -219,7 +219,8 @@ pub(crate) mod tests {
 
     /// A stamped batch frame with these values.
     pub(crate) fn frame(base: u64, topic: u32, values: &[&[u8]]) -> Vec<u8> {
-        let mut builder = BatchBuilder::new(Vec::new(), 1 << 20);
+        let bytes: usize = values.iter().map(|value| value.len()).sum();
+        let mut builder = BatchBuilder::new(Vec::new(), (1 << 20) + bytes);
         for value in values {
             builder.try_push(None, &[], value).expect("fits");
         }

@@ -21,6 +21,7 @@ use crate::transport::Ways;
 
 mod helpers;
 mod hostile;
+mod leases;
 mod members;
 mod opening;
 mod ordered;

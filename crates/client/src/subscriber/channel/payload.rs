@@ -156,6 +156,7 @@ impl SubscribeChannel {
         match self.accept(header, crc) {
             Ok(skip) => {
                 self.with_consumer += 1;
+                self.has_leases |= payload.is_lent();
                 out.push_back(Event::Deliver(Delivered {
                     channel: self.channel,
                     broker: self.peer.broker,

@@ -10,7 +10,8 @@
 //! - Help ends when the server does. Once the server was asked to leave anything out, all of these connections end
 //!   together, whichever ends. A broker then serves alone, from the position that comes next. So only the word of one that
 //!   serves alone counts: on evictions, damage, or topics that are gone.
-//! - A helper that hangs holds the order up for [`STALL`] if something is ahead, for [`SILENCE_MAX`] in any case.
+//! - A helper that hangs holds the order up for [`STALL`] if something is ahead, for [`SILENCE_MAX`] in any case. Time in
+//!   which it may be waiting for the consumer does not count.
 
 use std::time::Duration;
 
@@ -302,8 +303,8 @@ impl SubscriberCore {
         let (mut came, mut may_come) = (0, true);
         for channel in owing {
             came += channel.came_since();
-            // Otherwise it may have no buffer because the consumer has it.
-            may_come &= !channel.is_starved(&self.config);
+            // Otherwise the consumer has what the next one needs.
+            may_come &= !channel.may_wait_for_consumer(&self.config);
         }
         if !may_come {
             self.helpers.watch = None;

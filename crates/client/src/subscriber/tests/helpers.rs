@@ -12,7 +12,7 @@ const LARGE: u32 = 100;
 /// ...and so many show that they are.
 const BEFORE: u64 = 4;
 
-fn shared() -> SubscriberConfig {
+pub(super) fn shared() -> SubscriberConfig {
     SubscriberConfig {
         shared_batch_bytes: Some(LARGE),
         ..config()
@@ -44,7 +44,7 @@ fn end_closing(script: &mut Script) {
 }
 
 /// Time passes, in which this process runs.
-fn pass(script: &mut Script, time: u64) {
+pub(super) fn pass(script: &mut Script, time: u64) {
     let end = script.now.0 + time;
     while let Some(due) = script.core.next_tick().filter(|due| due.0 < end) {
         script.tick_at(due.0.max(script.now.0 + 1));
@@ -71,7 +71,7 @@ fn answer(script: &mut Script, channel: ChannelId, start: u64) {
     script.tell(channel, &subscribed(Order::TotalPerPublisher, start, end));
 }
 
-fn send(script: &mut Script, channel: ChannelId, position: u64) {
+pub(super) fn send(script: &mut Script, channel: ChannelId, position: u64) {
     assert!(
         script
             .feed(channel, &batch(position, TOPIC, &[b"large"]))
@@ -81,7 +81,7 @@ fn send(script: &mut Script, channel: ChannelId, position: u64) {
 }
 
 /// The positions that were delivered; their buffers go back.
-fn positions(script: &mut Script) -> Vec<u64> {
+pub(super) fn positions(script: &mut Script) -> Vec<u64> {
     script.taken().into_iter().map(|(base, ..)| base).collect()
 }
 
@@ -117,7 +117,7 @@ fn large(config: SubscriberConfig) -> (Script, ChannelId, Vec<ChannelId>) {
 }
 
 /// The same, and both others help.
-fn together(config: SubscriberConfig) -> (Script, ChannelId, [ChannelId; 2]) {
+pub(super) fn together(config: SubscriberConfig) -> (Script, ChannelId, [ChannelId; 2]) {
     let (mut script, server, helpers) = large(config);
     let helpers: [ChannelId; 2] = helpers.try_into().expect("both others");
     for (index, helper) in helpers.into_iter().enumerate() {
