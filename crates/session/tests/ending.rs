@@ -528,6 +528,32 @@ fn a_held_reader_is_not_kicked_by_its_peer() {
 }
 
 #[test]
+fn a_peer_that_takes_nothing_of_a_body_and_lives_is_not_given_up() {
+    let mut config = config();
+    config.keep_alive = seconds(100);
+    config.idle_timeout = seconds(9);
+    let mut pair = Pair::open_with(&config, &config);
+    pair.b.stuck_send = true;
+    let body = frame(2, 1, &[0; 5000]);
+    pair.b.core.send_body(body, Body::Empty);
+    pair.a.core.hold(true, at(0));
+    let hours = 2 * 60 * 60;
+    for now in (3..hours).step_by(3) {
+        pair.tick(at(now));
+        pair.run(usize::MAX);
+        assert!(pair.b.core.is_open(), "at {now}: {:?}", pair.b.end());
+    }
+    // One answer is enough for all that the peer said meanwhile.
+    pair.b.stuck_send = false;
+    pair.a.core.hold(false, at(hours));
+    let before = pair.b.core.stats().bytes_out;
+    pair.run(usize::MAX);
+    assert!(matches!(pair.a.told[..], [Told::Body { .. }]));
+    let behind = pair.b.core.stats().bytes_out - before - 5008;
+    assert!((1..40).contains(&behind), "{behind} bytes behind the body");
+}
+
+#[test]
 fn a_peer_that_never_reads_is_given_up_after_the_idle_timeout() {
     let mut config = config();
     config.idle_timeout = seconds(9);

@@ -211,12 +211,14 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             return;
         }
         let (sender, clock) = (&self.sender, self.clock);
+        let waits = self.output.sending || self.output.rest.is_some();
         let owed = &mut self.output.owed;
         let ping = |token| PingView {
             token,
             ..Default::default()
         };
-        if let Some(token) = owed.pong
+        // Behind a send that the peer does not take, each of its PINGs would have an answer in the ring, until that is full.
+        if let Some(token) = owed.pong.filter(|_| !waits)
             && put(sender, OwnId::Pong, &ping(token))
         {
             owed.pong = None;
