@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
 use crate::file_id::FileId;
@@ -79,8 +80,8 @@ impl LentFile {
             if bytes.is_empty() {
                 continue;
             }
-            // Where the kernel has no such locks nothing was ever lent.
-            let Ok(Some(locked)) = file_lock::locked_by_others(&self.file, bytes.clone()) else {
+            let asked = file_lock::locked_by_others(&self.file, bytes.clone());
+            let Some(locked) = told(asked, &bytes) else {
                 continue;
             };
             let start = (locked.start / unit * unit).clamp(bytes.start, bytes.end);
@@ -106,6 +107,16 @@ impl LentFile {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
+
+/// What the kernel tells of these bytes. Where it tells nothing, for instance for want of memory, all of them may be locked: who
+/// asks again learns more.
+fn told(asked: io::Result<Option<Range<u64>>>, bytes: &Range<u64>) -> Option<Range<u64>> {
+    asked.unwrap_or_else(|error| match Errno::from_io_error(&error) {
+        // The kernel has no such locks, so nothing was ever lent.
+        Some(Errno::INVAL | Errno::NOSYS) => None,
+        _ => Some(bytes.clone()),
+    })
 }
 
 /// The same file.
@@ -292,6 +303,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use rustix::fs::{MemfdFlags, memfd_create};
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
     use super::*;
 
@@ -341,6 +353,31 @@ mod tests {
         opening.unlock(0..4096);
         opening.unlock(4096..8192);
         assert!(lent.locked(4096).is_empty());
+    }
+
+    /// What is found locked by a thread whose every `fcntl` ends like this.
+    fn locked_where_asking_ends(lent: LentFile, errno: Errno) -> Vec<Range<u64>> {
+        let asking = move || {
+            let refused = SeccompAction::Errno(errno.raw_os_error().unsigned_abs());
+            let rules = [(libc::SYS_fcntl, Vec::new())].into();
+            let arch = std::env::consts::ARCH.try_into().expect("a known one");
+            let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch);
+            let program: BpfProgram = filter.expect("a filter").try_into().expect("a program");
+            apply_filter(&program).expect("it is of this thread alone");
+            lent.locked(4096)
+        };
+        std::thread::spawn(asking).join().expect("an answer")
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_counts_as_locked() {
+        let lent = LentFile::new(file(8192)).expect("metadata");
+        let found = locked_where_asking_ends(lent.clone(), Errno::NOMEM);
+        assert_eq!(only(&found), 0..8192);
+        for missing in [Errno::INVAL, Errno::NOSYS] {
+            let found = locked_where_asking_ends(lent.clone(), missing);
+            assert!(found.is_empty(), "a kernel without such locks");
+        }
     }
 
     #[test]
