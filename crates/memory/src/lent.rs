@@ -199,6 +199,7 @@ pub struct LentView {
 impl LentView {
     /// Maps `len` bytes of an opening of a file for reading, none of which is present at first. The process that gave the descriptor is
     /// trusted: if the file is shortened, reads beyond its end end this process by `SIGBUS`.
+    /// A process that this one forks does not have the mapping.
     ///
     /// # Errors
     /// `InvalidData` if the file is shorter than that, or `len` is no positive multiple of 4096; what the kernel says.
@@ -210,8 +211,11 @@ impl LentView {
             let text = format!("{len} bytes of a file of {is} bytes are lent");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
+        let mapping = Mapping::new(&file, len, ProtFlags::READ)?;
+        // The owner keeps what is lent for as long as anybody maps this opening, and a child would do so for as long as it lives.
+        mapping.stay_here()?;
         Ok(Arc::new(Self {
-            mapping: Mapping::new(&file, len, ProtFlags::READ)?,
+            mapping,
             present: Present::none(len),
             file: FileId::of(&metadata),
         }))

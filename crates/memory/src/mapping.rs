@@ -56,6 +56,14 @@ impl Mapping {
         self.len
     }
 
+    /// Keeps the mapping out of processes that this one forks: they have nothing there, and what the mapping keeps of its file ends with
+    /// this process's own.
+    pub fn stay_here(&self) -> io::Result<()> {
+        let (start, len) = (self.start.as_ptr().cast(), self.len as usize);
+        // SAFETY: the range is our mapping; the advice changes nothing in this process.
+        unsafe { madvise(start, len, Advice::LinuxDontFork) }.map_err(io::Error::from)
+    }
+
     /// Makes the pages of a range present in this process: for reading, or, where the mapping is writable, for writing.
     pub fn populate(&self, at: u64, len: u64, writable: bool) -> io::Result<()> {
         check_range(at, len, self.len);
