@@ -189,10 +189,8 @@ impl<M: Memory> Extents<M> {
 
     /// Bytes at the ends of the extents, where nothing was reserved.
     pub fn unfilled_bytes(&self) -> u64 {
-        let entries = self.entries.values();
-        entries
-            .map(|entry| u64::from(entry.extent.remaining()))
-            .sum()
+        let extents = self.entries.values().map(|entry| &entry.extent);
+        extents.map(|it| u64::from(it.len() - it.filled())).sum()
     }
 
     /// Space in the newest extent, or `None` when a new one is needed.
@@ -279,8 +277,7 @@ impl<M: Memory> Extents<M> {
         self.push(extent);
         let entry = self.entries.last_mut().expect("just pushed");
         (entry.end, entry.live_bytes, entry.pending) = (end, bytes, unknown.into());
-        let filled = entry.extent.len() - entry.extent.remaining();
-        entry.dead_bytes = u64::from(filled).saturating_sub(bytes);
+        entry.dead_bytes = u64::from(entry.extent.filled()).saturating_sub(bytes);
         self.dead_bytes += entry.dead_bytes;
     }
 
@@ -502,3 +499,22 @@ impl<M: Memory> Extents<M> {
 /// A topic has at least this many extents, unless its batches are larger or its extents the largest: an eviction
 /// takes one of them at once.
 const EXTENTS_PER_TOPIC: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_region::kept_payload;
+
+    #[test]
+    fn the_rest_of_an_extent_that_readers_of_a_dead_broker_keep_is_not_dead() {
+        let (payload, _reader) = kept_payload(4 * UNIT_BYTES, 0..UNIT_BYTES);
+        let mut found = payload.allocate_at(0, 2).expect("nobody has it");
+        found.set_cursor(1024);
+        let mut extents = Extents::new(1, false, 0);
+        extents.adopt(found, 10, 1000, false);
+        assert!(extents.reserve(64).is_none(), "readers have it");
+        assert_eq!((extents.dead_bytes(), extents.size().stuck_bytes), (24, 24));
+        let all = 1000 + extents.dead_bytes() + extents.unfilled_bytes();
+        assert_eq!(all, extents.occupied_bytes());
+    }
+}

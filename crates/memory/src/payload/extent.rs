@@ -64,6 +64,11 @@ impl<M: Memory> Extent<M> {
         self.block.order()
     }
 
+    /// Bytes at the start that were reserved or recovered. What lies behind them was not, also where no more may be.
+    pub fn filled(&self) -> u32 {
+        self.cursor
+    }
+
     /// Bytes that may still be reserved.
     pub fn remaining(&self) -> u32 {
         match self.closed {
