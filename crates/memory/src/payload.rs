@@ -55,7 +55,8 @@
 //! *Loans.* A [`Loan`] is a span that another process reads by a mapping of its own
 //! ([`LentView`](crate::LentView)), which is other memory. The loan keeps the block, so these bytes stand still
 //! for that process, too, until the loan ends: when the reader says so, or once its mapping is gone. Nobody need hear of the reader for that: the lock
-//! on the block lives on with the mapping ([`LentView::slice`](crate::LentView::slice) is unsafe: who calls it trusts the owner), and what is locked is [held](PayloadFile::release_held), by this owner and by the next ones.
+//! on the block lives on with the mapping ([`LentView::slice`](crate::LentView::slice) is unsafe: who calls it trusts the owner), and what is locked is [held](PayloadFile::release_held), by this owner and by the next ones. Nothing is reserved in
+//! what the next ones find held, but by [`Extent::reserve_unlent`], whose callers know what was not lent.
 //!
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
 //! caller holds the [`Exclusive`] meanwhile.

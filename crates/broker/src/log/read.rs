@@ -154,6 +154,7 @@ impl<M: Memory> Log<M> {
         let mut bytes = [0; BATCH_HEADER_BYTES];
         let payload = match &batch.span {
             Some(span) => {
+                // Lent is the payload alone: the header may be voided under readers of this incarnation by the next one.
                 span.with_bytes(|all| bytes.copy_from_slice(&all[..BATCH_HEADER_BYTES]));
                 Payload::Own(span.slice(BATCH_HEADER_BYTES..span.len()))
             }

@@ -82,7 +82,8 @@ impl<M: Memory> Log<M> {
     }
 
     /// The record's numbers come from shared memory. Memory that other batches use since is not touched:
-    /// whatever lay there before was settled when that memory was given up.
+    /// whatever lay there before was settled when that memory was given up. Readers of the incarnation before may keep the
+    /// block, but not this part of it: of an ordered topic only payload is lent.
     fn void_batch(&self, record: &PbrRecord) {
         let order = record.extent_order();
         if self.has_header(record)
@@ -90,7 +91,7 @@ impl<M: Memory> Log<M> {
             && let Some(mut extent) = self.payload_file.allocate_at(start, order)
         {
             extent.set_cursor((record.payload_at - start) as u32);
-            if let Some(mut header) = extent.reserve(BATCH_HEADER_BYTES as u32) {
+            if let Some(mut header) = extent.reserve_unlent(BATCH_HEADER_BYTES as u32) {
                 void(&mut header);
             }
         }
@@ -106,7 +107,56 @@ fn overlaps(ranges: &BTreeMap<u64, u64>, at: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use embar_fabric::Geometry;
+    use embar_memory::payload::UNIT_BYTES;
+    use embar_wire::batch::{BatchHeader, SealFields};
+    use embar_wire::builder::BatchBuilder;
+
     use super::*;
+    use crate::log::Watermarks;
+    use crate::test_region::{self, kept_payload};
+
+    #[test]
+    fn a_batch_is_voided_although_readers_of_a_dead_broker_keep_its_block() {
+        let bytes = 2 * UNIT_BYTES;
+        let region = test_region::region(&Geometry {
+            payload_bytes: bytes,
+            ..test_region::geometry()
+        });
+        let marks = Watermarks {
+            high_bytes: bytes,
+            low_bytes: bytes,
+        };
+        let claim = Arc::new(region.claim_unlocked(1));
+        let mut log = Log::open(&region, &claim, marks, &[]);
+        let (payload, _reader) = kept_payload(bytes, UNIT_BYTES..bytes);
+        log.payload_file = payload;
+        let mut builder = BatchBuilder::new(Vec::new(), 4096);
+        builder.try_push(None, &[], b"message").expect("fits");
+        let frame = builder.seal(SealFields::default());
+        let len = frame.len() as u32;
+        let header = BatchHeader::parse(&frame, len).expect("sealed");
+        for at in [0, UNIT_BYTES] {
+            // As the dead broker wrote it.
+            let mut extent = log.payload_file.allocate_at(at, 0).expect("in no topic");
+            let mut written = extent.reserve_unlent(len).expect("fresh");
+            written.write(0, &frame);
+            written.commit();
+            drop(extent);
+            let record = PbrRecord {
+                payload_at: at,
+                len,
+                count: header.message_count(),
+                payload_crc: header.payload_crc(),
+                ..PbrRecord::default()
+            };
+            assert!(log.has_header(&record), "at {at}");
+            log.void_batch(&record);
+            assert!(!log.has_header(&record), "at {at}");
+        }
+    }
 
     #[test]
     fn a_header_that_touches_a_range_overlaps_it() {

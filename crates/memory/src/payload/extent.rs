@@ -92,8 +92,17 @@ impl<M: Memory> Extent<M> {
     ///
     /// A reservation that is dropped leaves a gap that lasts as long as the extent.
     pub fn reserve(&mut self, len: u32) -> Option<Reservation<M>> {
+        match self.closed {
+            true => None,
+            false => self.reserve_unlent(len),
+        }
+    }
+
+    /// The same, also where readers of the owner before may still have something of the block: these bytes they were
+    /// not lent, as the caller knows.
+    pub fn reserve_unlent(&mut self, len: u32) -> Option<Reservation<M>> {
         let taken = len.checked_next_multiple_of(LINE_BYTES as u32)?;
-        if taken == 0 || taken > self.remaining() {
+        if taken == 0 || taken > self.len() - self.cursor {
             return None;
         }
         let at = self.block.at() + u64::from(self.cursor);
