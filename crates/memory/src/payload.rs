@@ -66,6 +66,7 @@ mod buddy;
 mod exclusive;
 mod extent;
 mod foreign;
+mod kept;
 mod loan;
 mod span;
 
@@ -148,9 +149,6 @@ impl<M: Memory> PayloadFile<M> {
             buddy: Mutex::new(Buddy::new(bytes)),
             idle: Mutex::new(Idle::default()),
             lends: OnceLock::new(),
-            lending: Mutex::new(()),
-            lent: AtomicU64::new(0),
-            lent_max: bytes / UNIT_BYTES * UNIT_BYTES / LENT_PART,
             held: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             _lock: lock,
@@ -171,7 +169,7 @@ impl<M: Memory> PayloadFile<M> {
         for bytes in locked {
             buddy.hold(units_of(&bytes));
         }
-        let held = buddy.held_bytes();
+        let held = buddy.kept.held_bytes();
         drop(buddy);
         self.store.held.store(held, Ordering::Relaxed);
         let again = self.store.lends.set(file);
@@ -196,7 +194,7 @@ impl<M: Memory> PayloadFile<M> {
             return;
         }
         buddy.hold_only(&locked);
-        let held = buddy.held_bytes();
+        let held = buddy.kept.held_bytes();
         if store.held.swap(held, Ordering::Relaxed) != held {
             store.returned.fetch_add(1, Ordering::Relaxed);
         }
@@ -256,10 +254,16 @@ impl<M: Memory> PayloadFile<M> {
         self.store.buddy().freed()
     }
 
-    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Self::release_held). What is both counts twice; while it is
+    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Self::release_held); what is both counts once. While it is
     /// an [eighth](LENT_PART) of all, no further block is lent.
     pub fn lent_bytes(&self) -> u64 {
-        self.store.lent.load(Ordering::Relaxed) + self.held_bytes()
+        self.store.buddy().kept.bytes()
+    }
+
+    /// Bytes of blocks that outlive their extents, because of reservations and spans on them, without what is lent or held: that may
+    /// stay for as long as readers like.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.store.buddy().kept.pinned_bytes()
     }
 
     /// How often the last loan on a block ended so far: another number when there may be a block that nobody reads any more.
@@ -300,12 +304,6 @@ struct Store<M: Memory> {
     idle: Mutex<Idle<M>>,
     /// What readers map, if it is lent to other processes.
     lends: OnceLock<LentFile>,
-    /// Whose turn it is to make the first loan on a block, or to end the last one.
-    lending: Mutex<()>,
-    /// Bytes of blocks on which there are loans.
-    lent: AtomicU64,
-    /// How much may be lent or held.
-    lent_max: u64,
     /// Bytes that are held for readers that nobody hears of any more.
     held: AtomicU64,
     /// How often a block was lent no more.
@@ -318,10 +316,6 @@ impl<M: Memory> Store<M> {
     fn buddy(&self) -> MutexGuard<'_, Buddy> {
         // The allocator panics only before it changes anything.
         self.buddy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lending(&self) -> MutexGuard<'_, ()> {
-        self.lending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle<M>> {

@@ -91,9 +91,7 @@ impl<M: Memory> Log<M> {
     /// Whether so much that was evicted is still being sent that no more is evicted before those readers are cut.
     /// Pending batches of topics that were deleted count as well.
     pub fn lends_too_much(&self) -> bool {
-        let total = self.payload_file.total_bytes();
-        let pinned = total - self.payload_file.free_bytes() - self.sizes.occupied_bytes();
-        pinned.saturating_sub(self.payload_file.lent_bytes()) > total / SENT_PART
+        self.payload_file.pinned_bytes() > self.payload_file.total_bytes() / SENT_PART
     }
 
     /// The next extent to evict, with its topic.

@@ -17,11 +17,10 @@ pub(super) struct Size {
     pub stuck_bytes: u64,
 }
 
-/// The sizes of all topics, and their sums.
+/// The sizes of all topics, and how much is stuck in all.
 #[derive(Default)]
 pub(super) struct Sizes {
     ranks: Ranks<Size>,
-    occupied_bytes: u64,
     stuck_bytes: u64,
 }
 
@@ -29,18 +28,12 @@ impl Sizes {
     /// What a topic takes now; nothing once it is gone.
     pub fn set(&mut self, topic: u32, size: Size) {
         let before = self.ranks.set(topic, size);
-        self.occupied_bytes = self.occupied_bytes + size.occupied_bytes - before.occupied_bytes;
         self.stuck_bytes = self.stuck_bytes + size.stuck_bytes - before.stuck_bytes;
     }
 
     /// The topic that comes first, of those behind this one when there is one.
     pub fn most(&self, below: Option<u32>) -> Option<u32> {
         self.ranks.most(below)
-    }
-
-    /// Bytes that all topics occupy.
-    pub fn occupied_bytes(&self) -> u64 {
-        self.occupied_bytes
     }
 
     /// Bytes of all topics that are stuck.
@@ -54,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_follow_the_sizes() {
+    fn the_greatest_and_the_sum_follow_the_sizes() {
         let size = |excess_bytes, stuck_bytes| Size {
             excess_bytes,
             occupied_bytes: excess_bytes + 1,
@@ -65,8 +58,8 @@ mod tests {
         sizes.set(2, size(30, 3));
         sizes.set(2, size(5, 1));
         assert_eq!((sizes.most(None), sizes.most(Some(1))), (Some(1), Some(2)));
-        assert_eq!((sizes.occupied_bytes(), sizes.stuck_bytes()), (17, 1));
+        assert_eq!(sizes.stuck_bytes(), 1);
         sizes.set(1, Size::default());
-        assert_eq!((sizes.occupied_bytes(), sizes.stuck_bytes()), (6, 1));
+        assert_eq!(sizes.stuck_bytes(), 1);
     }
 }

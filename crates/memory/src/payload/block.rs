@@ -25,7 +25,8 @@ struct Shared<M: Memory> {
     store: Option<Arc<Store<M>>>,
     at: u64,
     order: u8,
-    /// Loans on the block. Who makes the first one counts its bytes as lent, who ends the last one does not any more.
+    /// Loans on the block. Who makes the first one counts the block as lent, who ends the last one does not any more: both have
+    /// the allocator's lock meanwhile.
     loans: AtomicUsize,
 }
 
@@ -100,14 +101,9 @@ impl<M: Memory> Block<M> {
         if change(loans, |count| (count > 0).then(|| count + 1)) {
             return true;
         }
-        let (store, len) = (self.store(), u64::from(self.len()));
-        let _turn = store.lending();
-        if loans.load(Ordering::Acquire) == 0 {
-            let lent = store.lent.load(Ordering::Relaxed) + store.held.load(Ordering::Relaxed);
-            if lent + len > store.lent_max {
-                return false;
-            }
-            store.lent.fetch_add(len, Ordering::Relaxed);
+        let mut buddy = self.store().buddy();
+        if loans.load(Ordering::Acquire) == 0 && !buddy.kept.lend(self.at(), self.order()) {
+            return false;
         }
         loans.fetch_add(1, Ordering::AcqRel);
         true
@@ -119,12 +115,17 @@ impl<M: Memory> Block<M> {
         if change(loans, |count| (count > 1).then(|| count - 1)) {
             return;
         }
-        let (store, len) = (self.store(), u64::from(self.len()));
-        let _turn = store.lending();
+        let store = self.store();
+        let mut buddy = store.buddy();
         if loans.fetch_sub(1, Ordering::AcqRel) == 1 {
-            store.lent.fetch_sub(len, Ordering::Relaxed);
+            buddy.kept.end_loan(self.at(), self.order());
             store.returned.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The block's extent is dropped, and there are other handles.
+    pub fn outlive_extent(&self) {
+        self.store().buddy().kept.outlive(self.at(), self.order());
     }
 
     /// From now on the block is held: its loans are over, and a reader may still have what was lent.
@@ -132,7 +133,7 @@ impl<M: Memory> Block<M> {
         let store = self.store();
         let mut buddy = store.buddy();
         buddy.hold_of(self.at(), self.order());
-        store.held.store(buddy.held_bytes(), Ordering::Relaxed);
+        store.held.store(buddy.kept.held_bytes(), Ordering::Relaxed);
     }
 
     /// Where the block lies in the file.
@@ -148,7 +149,7 @@ impl<M: Memory> Block<M> {
     /// Whether some of the block is held for readers that nobody hears of any more.
     pub fn is_held(&self) -> bool {
         let store = self.store();
-        store.held.load(Ordering::Relaxed) > 0 && store.buddy().holds_of(self.at(), self.order())
+        store.held.load(Ordering::Relaxed) > 0 && store.buddy().kept.holds(self.at(), self.order())
     }
 }
 

@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::kept::Kept;
+
 /// Smallest block, and the unit of all blocks.
 pub const UNIT_BYTES: u64 = 64 << 10;
 /// Largest block.
@@ -22,9 +24,9 @@ pub(super) struct Buddy {
     units: u64,
     /// How many times a block was given back.
     freed: u64,
-    /// Units that are held: not free, whether or not a block has them.
-    held: BTreeSet<u64>,
-    /// Those of them that no block has.
+    /// What readers keep. What of it is held is not free, whether or not a block has it.
+    pub(super) kept: Kept,
+    /// Units that are held and that no block has.
     held_idle: BTreeSet<u64>,
     /// How many times a block was held that somebody had.
     holds: u64,
@@ -39,7 +41,7 @@ impl Buddy {
             free_units: units,
             units,
             freed: 0,
-            held: BTreeSet::new(),
+            kept: Kept::new(units),
             held_idle: BTreeSet::new(),
             holds: 0,
         };
@@ -104,16 +106,15 @@ impl Buddy {
     pub(super) fn hold(&mut self, units: Range<u64>) {
         for unit in units.start..units.end.min(self.units) {
             if self.take_at(unit, 0) {
-                self.held.insert(unit);
+                self.kept.hold_unit(unit);
                 self.held_idle.insert(unit);
             }
         }
     }
 
-    /// Holds a block that somebody has.
+    /// Holds a block that somebody has, and of which something is lent.
     pub(super) fn hold_of(&mut self, at: u64, order: u8) {
-        let unit = at / UNIT_BYTES;
-        self.held.extend(unit..unit + (1 << order));
+        self.kept.hold(at, order);
         self.holds += 1;
     }
 
@@ -124,28 +125,17 @@ impl Buddy {
 
     /// Holds no more than those of these units that it holds already.
     pub(super) fn hold_only(&mut self, units: &[Range<u64>]) {
-        let mut over = std::mem::take(&mut self.held);
-        self.held = over
-            .extract_if(.., |it| units.iter().any(|units| units.contains(it)))
+        let held = self.kept.held().iter().copied();
+        let over: Vec<u64> = held
+            .filter(|it| !units.iter().any(|units| units.contains(it)))
             .collect();
         for unit in over {
+            self.kept.release(unit);
             if self.held_idle.remove(&unit) {
                 self.freed += 1;
                 self.put(unit, 0);
             }
         }
-    }
-
-    /// Whether some of a block is held.
-    pub(super) fn holds_of(&self, at: u64, order: u8) -> bool {
-        let unit = at / UNIT_BYTES;
-        let mut held = self.held.range(unit..unit + (1 << order));
-        held.next().is_some()
-    }
-
-    /// Bytes that are held.
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.held.len() as u64 * UNIT_BYTES
     }
 
     /// Takes a block that is free.
@@ -181,12 +171,13 @@ impl Buddy {
     /// Gives a block back, but for what is held of it. Joins it with its buddy for as long as that is free too.
     pub(super) fn free(&mut self, at: u64, order: u8) {
         self.freed += 1;
+        self.kept.free(at, order);
         let unit = at / UNIT_BYTES;
-        if !self.holds_of(at, order) {
+        if !self.kept.holds(at, order) {
             return self.put(unit, order);
         }
         for unit in unit..unit + (1 << order) {
-            match self.held.contains(&unit) {
+            match self.kept.held().contains(&unit) {
                 true => drop(self.held_idle.insert(unit)),
                 false => self.put(unit, 0),
             }

@@ -33,10 +33,9 @@ impl<M: Memory> Extent<M> {
     /// The same, found at recovery.
     pub(super) fn found(block: Block<M>) -> Self {
         let closed = block.is_held();
-        Self {
-            closed,
-            ..Self::new(block)
-        }
+        let mut found = Self::new(block);
+        found.closed = closed;
+        found
     }
 
     #[cfg(test)]
@@ -162,6 +161,15 @@ impl<M: Memory> Extent<M> {
             self.block.memory().invalidate(at, len.into());
         }
         Some(Span::new(self.block.clone(), at, len as usize))
+    }
+}
+
+impl<M: Memory> Drop for Extent<M> {
+    fn drop(&mut self) {
+        // Without pins nobody else can make any.
+        if self.pins() > 0 {
+            self.block.outlive_extent();
+        }
     }
 }
 

@@ -204,6 +204,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_and_lent_again_counts_once() {
+        let shared = Shared::new();
+        let (payload, gone, reader) = (shared.payload(), shared.reader(), shared.reader());
+        let _view = mapped(&gone);
+        let span = committed(&payload);
+        span.lend(&gone).expect("an eighth").abandon();
+        let loan = span.lend(&reader).expect("nothing more than before");
+        assert_eq!(payload.lent_bytes(), UNIT_BYTES);
+        let other = committed(&payload);
+        assert!(other.lend(&reader).is_some(), "an eighth in all");
+        drop(loan);
+        assert_eq!(payload.lent_bytes(), UNIT_BYTES);
+    }
+
+    #[test]
     fn a_block_that_is_used_goes_on_although_a_reader_was_left_alone_with_it() {
         let shared = Shared::new();
         let (payload, reader) = (shared.payload(), shared.reader());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use embar_fabric::Geometry;
 use embar_memory::payload::UNIT_BYTES;
-use embar_memory::{Coherence, PayloadFile, Simulated, Span};
+use embar_memory::{Coherence, LentOpening, PayloadFile, Simulated, Span};
 use embar_meter::Profile;
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -153,13 +153,17 @@ fn memory_that_a_reader_gives_back_makes_a_block() {
     assert_eq!(world.place_large(), Ok(0));
 }
 
+/// A reader of this machine.
+fn reader() -> Arc<LentOpening> {
+    let lent = PayloadFile::anonymous_lent(u64::from(UNITS) * UNIT_BYTES, Coherence::Coherent);
+    Arc::new(lent.expect("memory").1.open().expect("a descriptor"))
+}
+
 #[test]
 fn a_block_of_which_something_is_lent_is_not_cleared_in_vain() {
     let mut world = World::new(&[4, 8, 12]);
     let span = world.store(2);
-    let lent = PayloadFile::anonymous_lent(u64::from(UNITS) * UNIT_BYTES, Coherence::Coherent);
-    let reader = lent.expect("memory").1.open().expect("a descriptor");
-    let loan = span.lend(&Arc::new(reader)).expect("little is lent");
+    let loan = span.lend(&reader()).expect("little is lent");
     drop(span);
     assert_eq!(world.place_large(), Err(AdmitError::Full));
     assert!(world.knows());
@@ -167,4 +171,24 @@ fn a_block_of_which_something_is_lent_is_not_cleared_in_vain() {
     drop(loan);
     assert!(!world.knows());
     assert_eq!(world.place_large(), Ok(0));
+}
+
+#[test]
+fn what_is_lent_of_topics_that_stay_excuses_nothing_that_is_still_sent() {
+    let mut world = World::new(&[]);
+    let reader = reader();
+    let lent = [1, 2].map(|unit| world.store(unit));
+    let loans = lent.map(|span| span.lend(&reader).expect("an eighth"));
+    let sent = [3, 4, 5].map(|unit| world.store(unit));
+    assert!((3..5).all(|unit| world.log.close_topic(unit)));
+    assert!(!world.log.lends_too_much(), "an eighth");
+    assert!(world.log.close_topic(5));
+    assert!(world.log.lends_too_much());
+    drop(sent);
+    assert!(!world.log.lends_too_much());
+    // What is lent may stay for ever, and is bounded by itself.
+    assert!([1, 2].into_iter().all(|unit| world.log.close_topic(unit)));
+    assert!(!world.log.lends_too_much());
+    drop(loans);
+    assert_eq!(world.log.space().free_bytes, 5 * UNIT_BYTES);
 }

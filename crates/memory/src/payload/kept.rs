@@ -1,0 +1,208 @@
+//! What readers keep of a payload file from being used again: blocks of which something is lent to them, and what is held
+//! for those that nobody hears of any more. And blocks that outlive their extents without that: who reads there is still at work.
+//!
+//! Invariant: what is both lent and held counts once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::buddy::UNIT_BYTES;
+use super::loan::LENT_PART;
+
+pub(super) struct Kept {
+    /// Blocks of which something is lent: their orders, by their first units.
+    lent: BTreeMap<u64, u8>,
+    /// Blocks whose extents were dropped, and that are not free yet.
+    outliving: BTreeMap<u64, u8>,
+    /// Units that are held, whether or not a block has them.
+    held: BTreeSet<u64>,
+    /// Units that are lent or held...
+    units: u64,
+    /// ...and how many may be, if more are to be lent.
+    units_max: u64,
+    /// Units of outliving blocks that are neither.
+    pinned: u64,
+}
+
+impl Kept {
+    /// Nothing, of a file of so many units.
+    pub fn new(units: u64) -> Self {
+        Self {
+            lent: BTreeMap::new(),
+            outliving: BTreeMap::new(),
+            held: BTreeSet::new(),
+            units: 0,
+            units_max: units / LENT_PART,
+            pinned: 0,
+        }
+    }
+
+    /// Counts a block as lent, of which nothing was. False, and nothing is counted, if that were too much.
+    pub fn lend(&mut self, at: u64, order: u8) -> bool {
+        let (unit, more) = (at / UNIT_BYTES, self.unheld(at, order));
+        if self.units + more > self.units_max {
+            return false;
+        }
+        let before = self.lent.insert(unit, order);
+        debug_assert!(before.is_none(), "only the first loan on a block counts");
+        self.units += more;
+        if self.outliving.contains_key(&unit) {
+            self.pinned -= more;
+        }
+        true
+    }
+
+    /// The last loan on a block has ended.
+    pub fn end_loan(&mut self, at: u64, order: u8) {
+        let (unit, less) = (at / UNIT_BYTES, self.unheld(at, order));
+        self.lent.remove(&unit);
+        self.units -= less;
+        if self.outliving.contains_key(&unit) {
+            self.pinned += less;
+        }
+    }
+
+    /// The extent of a block was dropped, and something else has the block still.
+    pub fn outlive(&mut self, at: u64, order: u8) {
+        let unit = at / UNIT_BYTES;
+        self.outliving.insert(unit, order);
+        if !self.lent.contains_key(&unit) {
+            self.pinned += self.unheld(at, order);
+        }
+    }
+
+    /// Nothing has the block any more.
+    pub fn free(&mut self, at: u64, order: u8) {
+        if self.outliving.remove(&(at / UNIT_BYTES)).is_some() {
+            self.pinned -= self.unheld(at, order);
+        }
+    }
+
+    /// Holds all of a block that is lent.
+    pub fn hold(&mut self, at: u64, order: u8) {
+        debug_assert!(self.lent.contains_key(&(at / UNIT_BYTES)), "it is lent");
+        self.held.extend(units_of(at, order));
+    }
+
+    /// Holds a unit that no block has.
+    pub fn hold_unit(&mut self, unit: u64) {
+        if self.held.insert(unit) {
+            self.units += 1;
+        }
+    }
+
+    /// Does not hold a unit any more that was held.
+    pub fn release(&mut self, unit: u64) {
+        if !self.held.remove(&unit) || is_in(&self.lent, unit) {
+            return;
+        }
+        self.units -= 1;
+        if is_in(&self.outliving, unit) {
+            self.pinned += 1;
+        }
+    }
+
+    /// Units that are held.
+    pub fn held(&self) -> &BTreeSet<u64> {
+        &self.held
+    }
+
+    /// Whether some of a block is held.
+    pub fn holds(&self, at: u64, order: u8) -> bool {
+        self.held.range(units_of(at, order)).next().is_some()
+    }
+
+    /// Bytes that are held.
+    pub fn held_bytes(&self) -> u64 {
+        self.held.len() as u64 * UNIT_BYTES
+    }
+
+    /// Bytes that are lent or held.
+    pub fn bytes(&self) -> u64 {
+        self.units * UNIT_BYTES
+    }
+
+    /// Bytes of blocks that outlive their extents, without what is lent or held.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned * UNIT_BYTES
+    }
+
+    /// Units of a block that are not held.
+    fn unheld(&self, at: u64, order: u8) -> u64 {
+        let held = self.held.range(units_of(at, order)).count() as u64;
+        (1 << order) - held
+    }
+}
+
+/// The units of a block.
+fn units_of(at: u64, order: u8) -> Range<u64> {
+    let unit = at / UNIT_BYTES;
+    unit..unit + (1 << order)
+}
+
+/// Whether a unit is in one of these blocks.
+fn is_in(blocks: &BTreeMap<u64, u8>, unit: u64) -> bool {
+    let before = blocks.range(..=unit).next_back();
+    before.is_some_and(|(first, order)| unit < first + (1 << order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block, and what is so of it.
+    #[derive(Default)]
+    struct Model {
+        has_extent: bool,
+        exists: bool,
+        is_lent: bool,
+    }
+
+    /// Random steps on blocks of four units, beside what a pass over all of them counts.
+    #[test]
+    fn counts_are_those_of_a_pass_over_all_blocks() {
+        const BLOCKS: usize = 32;
+        let order = 2;
+        let mut kept = Kept::new(4 * BLOCKS as u64);
+        let mut blocks: [Model; BLOCKS] = Default::default();
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let draw = (random >> 33) as usize;
+            let (index, step, unit) = (draw % BLOCKS, draw / BLOCKS % 6, draw / BLOCKS / 6 % 4);
+            let at = index as u64 * 4 * UNIT_BYTES;
+            let unit = index as u64 * 4 + unit as u64;
+            let block = &mut blocks[index];
+            match step {
+                0 if !block.exists => (block.exists, block.has_extent) = (true, true),
+                0 if block.has_extent => {
+                    block.has_extent = false;
+                    kept.outlive(at, order);
+                }
+                0 if !block.is_lent => {
+                    block.exists = false;
+                    kept.free(at, order);
+                }
+                1 | 2 if block.exists && !block.is_lent => block.is_lent = kept.lend(at, order),
+                3 if block.is_lent => {
+                    block.is_lent = false;
+                    kept.end_loan(at, order);
+                }
+                4 if block.is_lent => kept.hold(at, order),
+                4 if !block.exists && draw.is_multiple_of(7) => kept.hold_unit(unit),
+                5 => kept.release(unit),
+                _ => {}
+            }
+            let of = |unit: &u64| &blocks[*unit as usize / 4];
+            let all = 0..4 * BLOCKS as u64;
+            let is_kept = |unit: &u64| of(unit).is_lent || kept.held().contains(unit);
+            let units = all.clone().filter(is_kept).count() as u64;
+            assert_eq!(kept.bytes(), units * UNIT_BYTES);
+            let outlives = |unit: &u64| of(unit).exists && !of(unit).has_extent;
+            let pinned = all.filter(|unit| outlives(unit) && !is_kept(unit)).count() as u64;
+            assert_eq!(kept.pinned_bytes(), pinned * UNIT_BYTES);
+        }
+    }
+}
