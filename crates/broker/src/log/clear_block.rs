@@ -4,6 +4,8 @@
 //! - Of all blocks that can be cleared it is the one with which readers lose least.
 //! - Where none can be, the search is not repeated before one may be: a batch that waits for one asks in
 //!   every round, and a search is a pass over all extents.
+//! - A block of which something is lent cannot be cleared. What may be lent leaves most blocks of any size without
+//!   ([`Span::lend`](embar_memory::Span::lend)).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

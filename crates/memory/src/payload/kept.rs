@@ -1,12 +1,15 @@
 //! What readers keep of a payload file from being used again: blocks of which something is lent to them, and what is held
 //! for those that nobody hears of any more. And blocks that outlive their extents without that: who reads there is still at work.
 //!
-//! Invariant: what is both lent and held counts once.
+//! Invariants
+//! - What is both lent and held counts once.
+//! - What is lent leaves a block of every size free of readers: it lies in few of the *stretches* in which a largest block can lie,
+//!   an eighth of them, and in a file that has less than eight in one. So batches of any size go on whatever stays lent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::buddy::UNIT_BYTES;
+use super::buddy::{ORDER_MAX, UNIT_BYTES};
 use super::loan::LENT_PART;
 
 pub(super) struct Kept {
@@ -20,6 +23,12 @@ pub(super) struct Kept {
     units: u64,
     /// ...and how many may be, if more are to be lent.
     units_max: u64,
+    /// How many of them are in each stretch that has some...
+    stretches: BTreeMap<u64, u64>,
+    /// ...and how many stretches may have some, if more are to be lent.
+    stretches_max: usize,
+    /// A stretch has 1 << order units.
+    stretch_order: u8,
     /// Units of outliving blocks that are neither.
     pinned: u64,
 }
@@ -27,7 +36,14 @@ pub(super) struct Kept {
 impl Kept {
     /// Nothing, of a file of so many units.
     pub fn new(units: u64) -> Self {
+        // A file that has not two of the largest blocks is divided into smaller ones.
+        let has_two = |order: &u8| units >> order >= 2;
+        let stretch_order = (0..=ORDER_MAX).rev().find(has_two).unwrap_or(0);
+        let stretches_max = (units >> stretch_order) / LENT_PART;
         Self {
+            stretches: BTreeMap::new(),
+            stretches_max: stretches_max.max(1) as usize,
+            stretch_order,
             lent: BTreeMap::new(),
             outliving: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -40,12 +56,15 @@ impl Kept {
     /// Counts a block as lent, of which nothing was. False, and nothing is counted, if that were too much.
     pub fn lend(&mut self, at: u64, order: u8) -> bool {
         let (unit, more) = (at / UNIT_BYTES, self.unheld(at, order));
-        if self.units + more > self.units_max {
+        // A block that may be lent is no larger than a stretch.
+        let is_new = more > 0 && !self.stretches.contains_key(&(unit >> self.stretch_order));
+        let stretches = self.stretches.len() + usize::from(is_new);
+        if self.units + more > self.units_max || stretches > self.stretches_max {
             return false;
         }
         let before = self.lent.insert(unit, order);
         debug_assert!(before.is_none(), "only the first loan on a block counts");
-        self.units += more;
+        self.keep(unit, more);
         if self.outliving.contains_key(&unit) {
             self.pinned -= more;
         }
@@ -56,7 +75,7 @@ impl Kept {
     pub fn end_loan(&mut self, at: u64, order: u8) {
         let (unit, less) = (at / UNIT_BYTES, self.unheld(at, order));
         self.lent.remove(&unit);
-        self.units -= less;
+        self.unkeep(unit, less);
         if self.outliving.contains_key(&unit) {
             self.pinned += less;
         }
@@ -87,7 +106,7 @@ impl Kept {
     /// Holds a unit that no block has.
     pub fn hold_unit(&mut self, unit: u64) {
         if self.held.insert(unit) {
-            self.units += 1;
+            self.keep(unit, 1);
         }
     }
 
@@ -96,9 +115,30 @@ impl Kept {
         if !self.held.remove(&unit) || is_in(&self.lent, unit) {
             return;
         }
-        self.units -= 1;
+        self.unkeep(unit, 1);
         if is_in(&self.outliving, unit) {
             self.pinned += 1;
+        }
+    }
+
+    /// Counts more units as lent or held, from this one on.
+    fn keep(&mut self, unit: u64, more: u64) {
+        if more > 0 {
+            self.units += more;
+            let stretch = unit >> self.stretch_order;
+            *self.stretches.entry(stretch).or_default() += more;
+        }
+    }
+
+    /// Takes that back.
+    fn unkeep(&mut self, unit: u64, less: u64) {
+        self.units -= less;
+        let stretch = unit >> self.stretch_order;
+        if let Some(count) = self.stretches.get_mut(&stretch) {
+            *count -= less;
+            if *count == 0 {
+                self.stretches.remove(&stretch);
+            }
         }
     }
 
@@ -149,6 +189,7 @@ fn is_in(blocks: &BTreeMap<u64, u8>, unit: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::payload::BLOCK_BYTES_MAX;
 
     /// A block, and what is so of it.
     #[derive(Default)]
@@ -156,6 +197,32 @@ mod tests {
         has_extent: bool,
         exists: bool,
         is_lent: bool,
+    }
+
+    #[test]
+    fn what_is_lent_leaves_a_largest_block_alone_if_there_are_two() {
+        let largest = 1 << ORDER_MAX;
+        // Units, and how many of the largest blocks that fit twice may have something that is lent.
+        for (units, most) in [
+            (64 * largest, 8),
+            (17 * largest, 2),
+            (8 * largest, 1),
+            (4 * largest, 1),
+            (2 * largest, 1),
+            (16, 1),
+            (8, 1),
+            (7, 0),
+            (1, 0),
+        ] {
+            let mut kept = Kept::new(units);
+            let size = (1 << kept.stretch_order) * UNIT_BYTES;
+            let stretches = units * UNIT_BYTES / size;
+            let lent = (0..stretches).filter(|it| kept.lend(it * size, 0)).count();
+            assert_eq!(lent, most, "of {units} units");
+            assert!(stretches >= 2 && size <= BLOCK_BYTES_MAX || units == 1);
+            let again = kept.lend(UNIT_BYTES, 0);
+            assert_eq!(again, units / LENT_PART > most as u64, "of {units} units");
+        }
     }
 
     /// Random steps on blocks of four units, beside what a pass over all of them counts.
@@ -200,6 +267,9 @@ mod tests {
             let is_kept = |unit: &u64| of(unit).is_lent || kept.held().contains(unit);
             let units = all.clone().filter(is_kept).count() as u64;
             assert_eq!(kept.bytes(), units * UNIT_BYTES);
+            let kept_units = all.clone().filter(is_kept);
+            let stretches: BTreeSet<u64> = kept_units.map(|it| it >> kept.stretch_order).collect();
+            assert!(stretches.iter().eq(kept.stretches.keys()));
             let outlives = |unit: &u64| of(unit).exists && !of(unit).has_extent;
             let pinned = all.filter(|unit| outlives(unit) && !is_kept(unit)).count() as u64;
             assert_eq!(kept.pinned_bytes(), pinned * UNIT_BYTES);

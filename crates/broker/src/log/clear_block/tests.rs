@@ -174,6 +174,21 @@ fn a_block_of_which_something_is_lent_is_not_cleared_in_vain() {
 }
 
 #[test]
+fn a_reader_that_stands_still_leaves_a_block_of_any_size_to_clear() {
+    let mut world = World::new(&[]);
+    let reader = reader();
+    // All over the log, and of half of the log something stays alone.
+    let spans = [2, 10, 3, 14].map(|unit| world.store(unit));
+    let loans = spans.each_ref().map(|span| span.lend(&reader));
+    let is_lent = loans.each_ref().map(Option::is_some);
+    assert_eq!(is_lent, [true, false, true, false]);
+    drop(spans);
+    let half = u64::from(UNITS / 2) * UNIT_BYTES;
+    let placed = world.log.reserve(LARGE, half as u32);
+    assert_eq!(placed.map(|space| space.reservation.at()), Ok(half));
+}
+
+#[test]
 fn what_is_lent_of_topics_that_stay_excuses_nothing_that_is_still_sent() {
     let mut world = World::new(&[]);
     let reader = reader();
