@@ -15,8 +15,8 @@ use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 use embar_frame::Now;
-use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
+use embar_memory::{Held, Memory};
 use embar_meter::profile::Profile;
 use embar_order::{LeaderWatch, Leadership, Term};
 use embar_transport::Peer as Origin;
@@ -66,6 +66,8 @@ pub struct Node<M: Memory> {
     row: Mutex<BrokerRowPublisher<M>>,
     topics: Mutex<TopicTable<M>>,
     log: Option<Mutex<Log<M>>>,
+    /// What the log holds for readers that nobody hears of any more.
+    held: Option<Held<M>>,
     connections: Mutex<Connections>,
     /// Of the connections, those by the Unix socket.
     by_unix: AtomicUsize,
@@ -103,6 +105,7 @@ impl<M: Memory> Node<M> {
             alive,
             row: Mutex::new(row),
             topics: Mutex::new(topics),
+            held: log.as_ref().map(Log::held),
             log: log.map(Mutex::new),
             connections: Mutex::new(Connections::new(config.max_connections)),
             by_unix: AtomicUsize::new(0),
@@ -198,8 +201,15 @@ impl<M: Memory> Node<M> {
     /// Frees memory that was lent to readers of whom nobody hears any more, and who are gone by now. To be called every so
     /// often: nobody tells.
     pub fn release_held(&self) {
-        if self.takes_data() {
-            self.log().release_held();
+        // Without the log's lock: the kernel takes its time where there are many locks.
+        let Some(held) = &self.held else { return };
+        let released = held.release();
+        if released > 0 {
+            tracing::info!(
+                bytes = released,
+                held = held.bytes(),
+                "readers are gone that still had what this broker lent"
+            );
         }
     }
 

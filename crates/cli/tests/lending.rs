@@ -150,9 +150,12 @@ fn held_bytes(up: &Up) -> u64 {
 
 /// Where openings of a payload file by other processes keep bytes of it locked.
 fn locked(payload: &File) -> Vec<Range<u64>> {
+    let len = payload.metadata().expect("it is open").len();
     let mut locked = Vec::new();
     let mut from = 0;
-    while let Some(bytes) = file_lock::locked_by_others(payload, from..u64::MAX).expect("asked") {
+    while from < len
+        && let Some(bytes) = file_lock::locked_by_others(payload, from..len).expect("asked")
+    {
         from = bytes.end;
         locked.push(bytes);
     }

@@ -9,6 +9,10 @@
 //! keeps the opening, and with it the locks, for as long as anything of it is read, whatever becomes of the owner. Who owns the
 //! file finds those locks, and uses these blocks for nothing new until the reader is gone.
 
+mod left;
+
+pub use left::LEFT_LOCKS_MAX;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -25,6 +29,7 @@ use crate::file_lock::{self, Access};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
 use crate::present::Present;
+use left::{LIVES, Left};
 
 /// A payload file that is lent to readers, by one owner, which opened it for reading only.
 #[derive(Debug, Clone)]
@@ -32,6 +37,7 @@ pub struct LentFile {
     file: Arc<File>,
     id: FileId,
     len: u64,
+    left: Arc<Left>,
 }
 
 impl LentFile {
@@ -45,6 +51,7 @@ impl LentFile {
             id: FileId::of(&metadata),
             len: metadata.len() / PAGE_BYTES * PAGE_BYTES,
             file: Arc::new(file),
+            left: Arc::new(Left::new()),
         })
     }
 
@@ -52,45 +59,62 @@ impl LentFile {
     ///
     /// # Errors
     /// What the kernel says, for instance that this process has as many descriptors as it may; that there is no `/proc`.
+    /// `QuotaExceeded` while readers that nobody hears of any more keep [too many locks](LEFT_LOCKS_MAX).
     pub fn open(&self) -> io::Result<LentOpening> {
-        // By the descriptor, because the name may be gone, or another file's.
-        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        let file = File::open(path_of(self))?;
         if FileId::of(&file.metadata()?) != self.id {
             return Err(io::ErrorKind::NotFound.into());
         }
+        let life = self.left.begin(&file, &self.file)?;
         Ok(LentOpening {
             opened: Self {
                 file: Arc::new(file),
-                ..*self
+                ..self.clone()
             },
+            life,
             locked: Mutex::default(),
         })
     }
 
-    /// What openings of the file keep locked, rounded outwards to multiples of `unit`.
-    pub(crate) fn locked(&self, unit: u64) -> Vec<Range<u64>> {
+    /// What openings of the file keep locked, rounded outwards to multiples of `unit`. Takes note of the openings that owners
+    /// before left.
+    pub(crate) fn find_locked(&self, unit: u64) -> Vec<Range<u64>> {
+        self.left.find(self.locked(LIVES, 1));
+        self.locked(0..self.len, unit)
+    }
+
+    /// What openings keep locked of these bytes, rounded in the same way.
+    fn locked(&self, bytes: Range<u64>, unit: u64) -> Vec<Range<u64>> {
         let mut found = Vec::new();
-        // The kernel tells one of the locks, and not the lowest one: there may be more on both sides of it.
-        #[expect(
-            clippy::single_range_in_vec_init,
-            reason = "the first range to be asked for"
-        )]
-        let mut unknown = vec![0..self.len];
+        let mut unknown = vec![bytes];
         while let Some(bytes) = unknown.pop() {
-            if bytes.is_empty() {
-                continue;
+            if let Some(locked) = self.locked_one(&bytes, unit) {
+                unknown.push(bytes.start..locked.start);
+                unknown.push(locked.end..bytes.end);
+                found.push(locked);
             }
-            let asked = file_lock::locked_by_others(&self.file, bytes.clone());
-            let Some(locked) = told(asked, &bytes) else {
-                continue;
-            };
-            let start = (locked.start / unit * unit).clamp(bytes.start, bytes.end);
-            let end = locked.end.min(bytes.end).next_multiple_of(unit);
-            unknown.push(bytes.start..start);
-            unknown.push(end..bytes.end);
-            found.push(start..end);
         }
         found
+    }
+
+    /// Some of the bytes that openings keep locked of these, rounded in the same way: the kernel tells one of the locks, and not the lowest one,
+    /// so there may be more on both sides of it.
+    pub(crate) fn locked_one(&self, bytes: &Range<u64>, unit: u64) -> Option<Range<u64>> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let locked = told(
+            file_lock::locked_by_others(&self.file, bytes.clone()),
+            bytes,
+        )?;
+        let start = (locked.start / unit * unit).clamp(bytes.start, bytes.end);
+        let end = locked.end.min(bytes.end).next_multiple_of(unit);
+        Some(start..end)
+    }
+
+    /// Forgets openings whose owner closed them, and whose readers are gone since. Looks at most at `most` of them in one call.
+    pub(crate) fn forget_gone(&self, most: usize) {
+        self.left.forget_gone(&self.file, most);
     }
 
     /// Which file it is.
@@ -107,6 +131,11 @@ impl LentFile {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
+
+/// By the descriptor, because the name may be gone, or another file's.
+fn path_of(lent: &LentFile) -> String {
+    format!("/proc/self/fd/{}", lent.file.as_raw_fd())
 }
 
 /// What the kernel tells of these bytes. Where it tells nothing, for instance for want of memory, all of them may be locked: who
@@ -135,6 +164,8 @@ impl Eq for LentFile {}
 #[derive(Debug)]
 pub struct LentOpening {
     opened: LentFile,
+    /// Where its life byte is.
+    life: u64,
     /// Loans on each block, by where it begins.
     locked: Mutex<BTreeMap<u64, usize>>,
 }
@@ -177,6 +208,13 @@ impl LentOpening {
     fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
         // No step leaves it half-done when it panics.
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LentOpening {
+    fn drop(&mut self) {
+        let blocks = self.locked().len();
+        self.opened.left.add(self.life, blocks + 1);
     }
 }
 
@@ -337,12 +375,12 @@ mod tests {
         view.read(4096, &mut into);
         assert_eq!(&into, b"payload");
         assert!(opening.lock(0..4096));
-        assert_eq!(only(&lent.locked(4096)), 0..4096);
+        assert_eq!(only(&lent.find_locked(4096)), 0..4096);
         // The owner is through with the reader, and the reader is not through.
         drop(opening);
-        assert_eq!(only(&lent.locked(4096)), 0..4096);
+        assert_eq!(only(&lent.find_locked(4096)), 0..4096);
         drop(view);
-        assert!(lent.locked(4096).is_empty());
+        assert!(lent.find_locked(4096).is_empty());
     }
 
     #[test]
@@ -351,12 +389,12 @@ mod tests {
         let opening = lent.open().expect("a descriptor");
         assert!(opening.lock(0..4096) && opening.lock(0..4096) && opening.lock(4096..8192));
         opening.unlock(0..4096);
-        assert_eq!(only(&lent.locked(8192)), 0..8192);
+        assert_eq!(only(&lent.find_locked(8192)), 0..8192);
         opening.unlock(0..4096);
-        assert_eq!(only(&lent.locked(4096)), 4096..8192);
+        assert_eq!(only(&lent.find_locked(4096)), 4096..8192);
         opening.unlock(0..4096);
         opening.unlock(4096..8192);
-        assert!(lent.locked(4096).is_empty());
+        assert!(lent.find_locked(4096).is_empty());
     }
 
     /// What is found locked by a thread whose every `fcntl` ends like this.
@@ -368,9 +406,52 @@ mod tests {
             let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch);
             let program: BpfProgram = filter.expect("a filter").try_into().expect("a program");
             apply_filter(&program).expect("it is of this thread alone");
-            lent.locked(4096)
+            lent.find_locked(4096)
         };
         std::thread::spawn(asking).join().expect("an answer")
+    }
+
+    #[test]
+    fn readers_that_are_not_heard_any_more_keep_no_more_locks_than_may_be_left() {
+        let lent = LentFile::new(file(8192)).expect("metadata");
+        let mapped = |opening: &LentOpening| {
+            let fd = opening.as_fd().try_clone_to_owned().expect("a descriptor");
+            LentView::map(fd, lent.len()).expect("mapped")
+        };
+        let mut views = Vec::new();
+        let refused = loop {
+            assert!(views.len() < LEFT_LOCKS_MAX, "it goes on for ever");
+            match lent.open() {
+                Ok(opening) => {
+                    assert!(opening.lock(0..4096));
+                    views.push(mapped(&opening));
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+        assert_eq!(views.len(), LEFT_LOCKS_MAX / 2, "a block and a life byte");
+        // The next owner learns of them.
+        let next = LentFile::new(File::open(path_of(&lent)).expect("open")).expect("metadata");
+        assert_eq!(only(&next.find_locked(4096)), 0..4096);
+        assert_eq!(next.left.locks(), LEFT_LOCKS_MAX / 2);
+        // Some are gone, and others have the same block still.
+        views.truncate(10);
+        for of in [&lent, &next] {
+            of.forget_gone(views.len());
+            of.forget_gone(LEFT_LOCKS_MAX);
+            of.open().expect("there is room again");
+        }
+        assert_eq!(lent.left.locks(), 10 * 2 + 1, "and the last opening");
+    }
+
+    #[test]
+    fn readers_that_end_leave_nothing_however_many_come() {
+        let lent = LentFile::new(file(8192)).expect("metadata");
+        for _ in 0..2 * LEFT_LOCKS_MAX {
+            lent.open().expect("a descriptor");
+        }
+        assert!(lent.left.locks() < 4);
     }
 
     #[test]

@@ -55,7 +55,7 @@
 //! *Loans.* A [`Loan`] is a span that another process reads by a mapping of its own
 //! ([`LentView`](crate::LentView)), which is other memory. The loan keeps the block, so these bytes stand still
 //! for that process, too, until the loan ends: when the reader says so, or once its mapping is gone. Nobody need hear of the reader for that: the lock
-//! on the block lives on with the mapping ([`LentView::slice`](crate::LentView::slice) is unsafe: who calls it trusts the owner), and what is locked is [held](PayloadFile::release_held), by this owner and by the next ones. Nothing is reserved in
+//! on the block lives on with the mapping ([`LentView::slice`](crate::LentView::slice) is unsafe: who calls it trusts the owner), and what is locked is [held](Held), by this owner and by the next ones. Nothing is reserved in
 //! what the next ones find held, but by [`Extent::reserve_unlent`], whose callers know what was not lent.
 //!
 //! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
@@ -66,6 +66,7 @@ mod buddy;
 mod exclusive;
 mod extent;
 mod foreign;
+mod held;
 mod kept;
 mod loan;
 mod span;
@@ -74,6 +75,7 @@ pub use buddy::{BLOCK_BYTES_MAX, ORDER_MAX, UNIT_BYTES};
 pub use exclusive::Exclusive;
 pub use extent::Extent;
 pub use foreign::Foreign;
+pub use held::Held;
 pub use loan::{LENT_PART, Loan};
 pub use span::{Reservation, Span};
 
@@ -150,6 +152,7 @@ impl<M: Memory> PayloadFile<M> {
             idle: Mutex::new(Idle::default()),
             lends: OnceLock::new(),
             held: AtomicU64::new(0),
+            unasked: Mutex::default(),
             returned: AtomicU64::new(0),
             _lock: lock,
         };
@@ -164,7 +167,7 @@ impl<M: Memory> PayloadFile<M> {
     /// # Panics
     /// When it was called before.
     pub fn lending(self, file: LentFile) -> Self {
-        let locked = file.locked(UNIT_BYTES);
+        let locked = file.find_locked(UNIT_BYTES);
         let mut buddy = self.store.buddy();
         for bytes in locked {
             buddy.hold(units_of(&bytes));
@@ -177,30 +180,12 @@ impl<M: Memory> PayloadFile<M> {
         self
     }
 
-    /// Finds out whether what is held is still read, and frees what is not. Held is what readers of owners before have, and of those that this owner
-    /// [left alone](Loan::abandon).
-    pub fn release_held(&self) {
-        let store = &self.store;
-        let lends = store.lends.get();
-        let Some(lends) = lends.filter(|_| store.held.load(Ordering::Relaxed) > 0) else {
-            return;
-        };
-        let holds = store.buddy().holds();
-        let locked = lends.locked(UNIT_BYTES);
-        let locked: Vec<Range<u64>> = locked.iter().map(units_of).collect();
-        let mut buddy = store.buddy();
-        if buddy.holds() != holds {
-            // What was locked may be more by now: the next time will tell.
-            return;
-        }
-        buddy.hold_only(&locked);
-        let held = buddy.kept.held_bytes();
-        if store.held.swap(held, Ordering::Relaxed) != held {
-            store.returned.fetch_add(1, Ordering::Relaxed);
-        }
+    /// What is held: see [`Held`].
+    pub fn held(&self) -> Held<M> {
+        Held::of(&self.store)
     }
 
-    /// Bytes that are [held](Self::release_held).
+    /// Bytes that are [held](Held).
     pub fn held_bytes(&self) -> u64 {
         self.store.held.load(Ordering::Relaxed)
     }
@@ -254,7 +239,7 @@ impl<M: Memory> PayloadFile<M> {
         self.store.buddy().freed()
     }
 
-    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Self::release_held); what is both counts once. While it is
+    /// Bytes of the blocks of which something is [lent](Span::lend), and of what is [held](Held); what is both counts once. While it is
     /// an [eighth](LENT_PART) of all, no further block is lent.
     pub fn lent_bytes(&self) -> u64 {
         self.store.buddy().kept.bytes()
@@ -306,6 +291,8 @@ struct Store<M: Memory> {
     lends: OnceLock<LentFile>,
     /// Bytes that are held for readers that nobody hears of any more.
     held: AtomicU64,
+    /// What is held of which it is still to be found out whether somebody reads it: of a pass over all, what is left.
+    unasked: Mutex<Vec<Range<u64>>>,
     /// How often a block was lent no more.
     returned: AtomicU64,
     /// The owner's lock: no other process takes the memory over while a handle lives.

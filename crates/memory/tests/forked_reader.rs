@@ -33,10 +33,10 @@ fn what_a_reader_had_is_free_although_a_process_that_it_forked_lives() {
     span.lend(&reader).expect("nothing is lent").abandon();
     drop((extent, span, reader));
     let child = fork();
-    payload.release_held();
+    payload.held().release();
     assert_eq!(payload.held_bytes(), UNIT_BYTES, "the reader lives");
     drop(view);
-    payload.release_held();
+    payload.held().release();
     let held = payload.held_bytes();
     kill_process(child, Signal::KILL).expect("it waits");
     waitpid(Some(child), WaitOptions::empty()).expect("it is ours");

@@ -109,7 +109,7 @@ impl Pair {
     fn await_released(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.payload.lent_bytes() > 0 {
-            self.payload.release_held();
+            self.payload.held().release();
             assert!(Instant::now() < deadline, "something stays lent");
             std::thread::yield_now();
         }
@@ -252,7 +252,7 @@ fn what_a_closed_connection_had_lent_is_taken_and_stays_the_readers() {
     let expected = span.as_slice().to_vec();
     pair.send(SendBuf::span(span));
     pair.epoll.close(pair.owner);
-    pair.payload.release_held();
+    pair.payload.held().release();
     assert_eq!(pair.payload.lent_bytes(), MIB as u64, "the reader lives");
     assert_eq!(pair.payload.free_bytes(), 15 * MIB as u64);
     assert!(pair.receive_exactly(MIB) == expected, "bytes differ");
@@ -337,7 +337,7 @@ fn bytes_that_are_read_stand_still_although_both_sides_closed_the_connection() {
     let read = pair.receive_lent(MIB, MIB);
     pair.epoll.close(pair.owner);
     pair.epoll.close(pair.reader);
-    pair.payload.release_held();
+    pair.payload.held().release();
     // All that there is is used again, several times.
     for seed in 2..50 {
         let others: Vec<_> = std::iter::from_fn(|| pair.payload.allocate(1)).collect();
@@ -419,6 +419,6 @@ fn two_readers_of_one_block_take_it_once() {
     }
     assert_eq!(payload.lent_bytes(), MIB as u64);
     drop(epoll);
-    payload.release_held();
+    payload.held().release();
     assert_eq!(payload.lent_bytes(), 0);
 }

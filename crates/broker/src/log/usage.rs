@@ -1,6 +1,6 @@
 //! How the bytes of a log are used.
 
-use embar_memory::Memory;
+use embar_memory::{Held, Memory};
 
 use super::Log;
 
@@ -44,21 +44,9 @@ pub struct LogSpace {
 }
 
 impl<M: Memory> Log<M> {
-    /// Frees what was held for readers that are gone.
-    pub fn release_held(&self) {
-        let before = self.payload_file.held_bytes();
-        if before == 0 {
-            return;
-        }
-        self.payload_file.release_held();
-        let held = self.payload_file.held_bytes();
-        if held < before {
-            tracing::info!(
-                bytes = before - held,
-                held,
-                "readers are gone that still had what this broker lent"
-            );
-        }
+    /// What is held for readers of whom nobody hears any more: it needs no lock of the log.
+    pub fn held(&self) -> Held<M> {
+        self.payload_file.held()
     }
 
     /// How the bytes of this log are used. A pass over all topics.

@@ -6,6 +6,7 @@ mod connections;
 mod crowd;
 mod damage;
 mod export;
+mod held;
 mod paused;
 mod refusals;
 mod searching;

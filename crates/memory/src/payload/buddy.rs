@@ -123,13 +123,10 @@ impl Buddy {
         self.holds
     }
 
-    /// Holds no more than those of these units that it holds already.
-    pub(super) fn hold_only(&mut self, units: &[Range<u64>]) {
-        let held = self.kept.held().iter().copied();
-        let over: Vec<u64> = held
-            .filter(|it| !units.iter().any(|units| units.contains(it)))
-            .collect();
-        for unit in over {
+    /// Holds nothing of these units any more.
+    pub(super) fn release(&mut self, units: Range<u64>) {
+        let held: Vec<u64> = self.kept.held().range(units).copied().collect();
+        for unit in held {
             self.kept.release(unit);
             if self.held_idle.remove(&unit) {
                 self.freed += 1;

@@ -147,6 +147,19 @@ impl Kept {
         &self.held
     }
 
+    /// Where they are, as few ranges of bytes; the last ones come first.
+    pub fn held_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for unit in self.held.iter().rev() {
+            let bytes = unit * UNIT_BYTES..(unit + 1) * UNIT_BYTES;
+            match ranges.last_mut() {
+                Some(behind) if behind.start == bytes.end => behind.start = bytes.start,
+                _ => ranges.push(bytes),
+            }
+        }
+        ranges
+    }
+
     /// Whether some of a block is held.
     pub fn holds(&self, at: u64, order: u8) -> bool {
         self.held.range(units_of(at, order)).next().is_some()

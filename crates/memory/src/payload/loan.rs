@@ -43,7 +43,7 @@ impl<M: Memory> Loan<M> {
     }
 
     /// The reader does not say any more when it is through. So the lock stays, and while the reader's mapping keeps that the block is held:
-    /// see [`PayloadFile::release_held`](super::PayloadFile::release_held).
+    /// see [`Held`](super::Held).
     pub fn abandon(mut self) {
         self.span.block().hold();
         self.reader = None;
@@ -117,9 +117,14 @@ mod tests {
         LentView::map(fd, reader.file().len()).expect("mapped")
     }
 
+    /// Frees what no reader keeps.
+    fn release(payload: &PayloadFile<Simulated>) {
+        payload.held().release();
+    }
+
     /// The units that openings keep locked.
     fn locked(shared: &Shared) -> Vec<u64> {
-        let locked = shared.lent().locked(UNIT_BYTES);
+        let locked = shared.lent().find_locked(UNIT_BYTES);
         let units = |it: std::ops::Range<u64>| it.start / UNIT_BYTES..it.end / UNIT_BYTES;
         let mut units: Vec<u64> = locked.into_iter().flat_map(units).collect();
         units.sort_unstable();
@@ -185,7 +190,7 @@ mod tests {
             (UNIT_BYTES, UNIT_BYTES)
         );
         assert_eq!(payload.free_bytes(), 15 * UNIT_BYTES);
-        payload.release_held();
+        release(&payload);
         assert_eq!(payload.free_bytes(), 15 * UNIT_BYTES, "it is mapped");
         let more = [(); 3].map(|()| committed(&payload));
         let lent = more[0].lend(&other);
@@ -194,7 +199,7 @@ mod tests {
             "an eighth in all"
         );
         drop(view);
-        payload.release_held();
+        release(&payload);
         assert_eq!(
             (payload.held_bytes(), payload.lent_bytes()),
             (0, UNIT_BYTES)
@@ -229,7 +234,7 @@ mod tests {
         drop((reader, span));
         assert!(extent.reserve(64).is_some() && extent.is_lent());
         drop(view);
-        payload.release_held();
+        release(&payload);
         assert!(!extent.is_lent());
         drop(extent);
         assert_eq!(payload.free_bytes(), 16 * UNIT_BYTES);
@@ -268,18 +273,18 @@ mod tests {
         assert!(span.lend(&reader).is_none(), "an eighth is held");
         drop(found);
         assert_eq!(payload.free_bytes(), 10 * UNIT_BYTES);
-        payload.release_held();
+        release(&payload);
         assert_eq!(payload.held_bytes(), 2 * UNIT_BYTES, "they live");
         let [first, second] = dead;
         drop(second);
-        payload.release_held();
+        release(&payload);
         assert_eq!(payload.held_bytes(), UNIT_BYTES);
         assert_eq!(payload.free_bytes(), 11 * UNIT_BYTES);
         let found = payload
             .allocate_at(4 * UNIT_BYTES, 2)
             .expect("nobody has it");
         drop(first);
-        payload.release_held();
+        release(&payload);
         assert_eq!((payload.held_bytes(), payload.returned_blocks()), (0, 2));
         assert_eq!(payload.free_bytes(), 8 * UNIT_BYTES, "a block has it");
         drop(found);
