@@ -53,22 +53,41 @@ pub fn unlock(file: &File, bytes: Range<u64>) -> io::Result<()> {
     call(file, libc::F_OFD_SETLK, libc::F_UNLCK, bytes).map(drop)
 }
 
-/// Bytes among these that another description holds a lock on, be it shared or not: of the locks there are, one. It may
-/// reach beyond what was asked for.
+/// A lock that a description has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// On these bytes, which may reach beyond what was asked for.
+    pub bytes: Range<u64>,
+    /// Who else may have one.
+    pub access: Access,
+}
+
+/// A lock of another description on some of these bytes, be it shared or not: of the locks there are, one.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn locked_by_others(file: &File, bytes: Range<u64>) -> io::Result<Option<Range<u64>>> {
+pub fn lock_of_others(file: &File, bytes: Range<u64>) -> io::Result<Option<Lock>> {
     let found = call(file, libc::F_OFD_GETLK, libc::F_WRLCK, bytes)?;
-    if libc::c_int::from(found.l_type) == libc::F_UNLCK {
-        return Ok(None);
-    }
+    let access = match libc::c_int::from(found.l_type) {
+        libc::F_UNLCK => return Ok(None),
+        libc::F_RDLCK => Access::Shared,
+        _ => Access::Exclusive,
+    };
     let start = found.l_start.cast_unsigned();
     let end = match found.l_len.cast_unsigned() {
         0 => WHOLE.end,
         len => start.saturating_add(len),
     };
-    Ok(Some(start..end))
+    let bytes = start..end;
+    Ok(Some(Lock { bytes, access }))
+}
+
+/// The bytes of such a lock.
+///
+/// # Errors
+/// What the kernel says.
+pub fn locked_by_others(file: &File, bytes: Range<u64>) -> io::Result<Option<Range<u64>>> {
+    lock_of_others(file, bytes).map(|found| found.map(|lock| lock.bytes))
 }
 
 /// Asks for, or about, a lock; returns what was filled in.

@@ -88,28 +88,21 @@ impl LentFile {
         let mut found = Vec::new();
         let mut unknown = vec![bytes];
         while let Some(bytes) = unknown.pop() {
-            if let Some(locked) = self.locked_one(&bytes, unit) {
+            let looked = self.look(&bytes, unit);
+            if let Found::Readers(locked) | Found::Others(locked) = &looked {
                 unknown.push(bytes.start..locked.start);
                 unknown.push(locked.end..bytes.end);
+            }
+            if let Found::Readers(locked) = looked {
                 found.push(locked);
             }
         }
         found
     }
 
-    /// Some of the bytes that openings keep locked of these, rounded in the same way: the kernel tells one of the locks, and not the lowest one,
-    /// so there may be more on both sides of it.
-    pub(crate) fn locked_one(&self, bytes: &Range<u64>, unit: u64) -> Option<Range<u64>> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let locked = told(
-            file_lock::locked_by_others(&self.file, bytes.clone()),
-            bytes,
-        )?;
-        let start = (locked.start / unit * unit).clamp(bytes.start, bytes.end);
-        let end = locked.end.min(bytes.end).next_multiple_of(unit);
-        Some(start..end)
+    /// Looks at one of the locks on these bytes. Its own bytes are rounded in the same way.
+    pub(crate) fn look(&self, bytes: &Range<u64>, unit: u64) -> Found {
+        look(&self.file, bytes, unit)
     }
 
     /// Forgets openings whose owner closed them, and whose readers are gone since. Looks at most at `most` of them in one call.
@@ -138,14 +131,37 @@ fn path_of(lent: &LentFile) -> String {
     format!("/proc/self/fd/{}", lent.file.as_raw_fd())
 }
 
-/// What the kernel tells of these bytes. Where it tells nothing, for instance for want of memory, all of them may be locked: who
-/// asks again learns more.
-fn told(asked: io::Result<Option<Range<u64>>>, bytes: &Range<u64>) -> Option<Range<u64>> {
-    asked.unwrap_or_else(|error| match Errno::from_io_error(&error) {
-        // The kernel has no such locks, so nothing was ever lent.
-        Some(Errno::INVAL | Errno::NOSYS) => None,
-        _ => Some(bytes.clone()),
-    })
+/// One lock on what was looked at. The kernel tells not the lowest one, so there may be more on both sides of it.
+pub(crate) enum Found {
+    /// Readers may have these bytes.
+    Readers(Range<u64>),
+    /// Another program has these bytes locked for itself alone. Readers share, so none has any of them.
+    Others(Range<u64>),
+    /// Nobody has anything.
+    Nothing,
+}
+
+/// See [`LentFile::look`]. Where the kernel tells nothing, for instance for want of memory, all may be locked: who asks again learns
+/// more.
+fn look(file: &File, bytes: &Range<u64>, unit: u64) -> Found {
+    if bytes.is_empty() {
+        return Found::Nothing;
+    }
+    let lock = match file_lock::lock_of_others(file, bytes.clone()) {
+        Ok(Some(lock)) => lock,
+        Ok(None) => return Found::Nothing,
+        Err(error) => match Errno::from_io_error(&error) {
+            // The kernel has no such locks, so nothing was ever lent.
+            Some(Errno::INVAL | Errno::NOSYS) => return Found::Nothing,
+            _ => return Found::Readers(bytes.clone()),
+        },
+    };
+    let start = (lock.bytes.start / unit * unit).clamp(bytes.start, bytes.end);
+    let end = lock.bytes.end.min(bytes.end).next_multiple_of(unit);
+    match lock.access {
+        Access::Shared => Found::Readers(start..end),
+        Access::Exclusive => Found::Others(start..end),
+    }
 }
 
 /// The same file.

@@ -190,6 +190,12 @@ impl<M: Memory> PayloadFile<M> {
         self.store.held.load(Ordering::Relaxed)
     }
 
+    /// Whether so much is [held](Held) that readers cannot have it: another program has locked the file, or much of it, when this owner
+    /// took it over. It is all held, because readers may have some of it, until that lock is gone.
+    pub fn is_locked_by_others(&self) -> bool {
+        self.held_bytes() > 0 && self.store.buddy().kept.is_more_than_lent()
+    }
+
     /// A free block of at least `bytes`, at least 64 KiB, rounded up to a power of two.
     ///
     /// `None` when no block of that size is free, or `bytes` exceed 16 MiB.

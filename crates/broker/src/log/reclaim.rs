@@ -7,6 +7,7 @@
 //! - Nothing is evicted in vain: it gives a block for the batch, or a page. The exception are blocks that
 //!   readers still send from, which are at most an eighth of the log; then those readers are cut first. And
 //!   blocks that are lent to readers of this machine, at most another eighth: they are not waited for.
+//!   While another program has locked more of the payload file than that, nothing goes.
 //! - What goes beside a victim, because it is older and lies in an extent that cannot go, is at most a quarter
 //!   of the log: batches that wait may keep an eighth (`session_quota`), and the extents that they share with
 //!   others when they come. Where pending batches keep more in every topic, the least goes.
@@ -64,7 +65,7 @@ impl<M: Memory> Log<M> {
     fn reclaim(&mut self, wanted: u32, len: u32) -> Result<Extent<M>, AdmitError> {
         let least = PayloadFile::<M>::block_bytes(len).ok_or(AdmitError::Full)?;
         let mut evicted = 0;
-        while !self.lends_too_much() {
+        while !self.lends_too_much() && !self.payload_file.is_locked_by_others() {
             let Some((topic, victim)) = self.next_victim(Short::Memory) else {
                 return self.payload_file.allocate(len).ok_or(AdmitError::Full);
             };

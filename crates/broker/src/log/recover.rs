@@ -6,6 +6,7 @@
 //! below a damaged batch nothing is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use embar_fabric::owner::Claim;
@@ -78,7 +79,15 @@ impl<M: Memory> Log<M> {
         let payload_file = region.payload_file(claim);
         let total_bytes = payload_file.total_bytes();
         let held = payload_file.held_bytes();
-        if held > 0 {
+        if payload_file.is_locked_by_others() {
+            tracing::error!(
+                region = %region.dir().unwrap_or(Path::new("")).display(),
+                bytes = held,
+                "a program that reads no messages has a lock on the file payload-{} of this region: `lslocks` names it; end it, or make it \
+                 lock nothing there. What is there can be read meanwhile, nothing of it is evicted, and publishers wait for room",
+                claim.row()
+            );
+        } else if held > 0 {
             tracing::info!(
                 bytes = held,
                 "readers still have what this broker lent before it died: nothing new is put there until they are gone"

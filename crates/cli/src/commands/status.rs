@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use embar_client::{AdminError, Request};
 use embar_console::size::Size;
+use embar_memory::payload::LENT_PART;
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
 use serde::Serialize;
@@ -238,12 +239,19 @@ fn table(report: &Report) -> Table {
 
 /// A remark on memory that comes back late.
 fn held(broker: &Broker) -> Option<String> {
-    let held = broker.counters.as_ref()?.held_bytes;
+    let counters = broker.counters.as_ref()?;
+    let (id, held) = (broker.id, counters.held_bytes);
+    if held > counters.log_total_bytes / LENT_PART {
+        return Some(format!(
+            "broker {id} keeps {} of its log as it is, more than readers were ever lent: another program has a lock on the \
+             region's file payload-{id}. `lslocks` names it. Until it ends publishers may wait for room",
+            Size(held)
+        ));
+    }
     (held > 0).then(|| {
         format!(
-            "broker {} keeps {} of its log as it is for readers whose connection has ended, and who still have \
+            "broker {id} keeps {} of its log as it is for readers whose connection has ended, and who still have \
              messages in it. It is free when they drop these, or end",
-            broker.id,
             Size(held)
         )
     })

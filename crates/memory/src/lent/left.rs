@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::told;
+use super::{Found, look};
 use crate::file_lock::{self, Access};
 
 /// While so many locks are left, a file is opened for no reader more: it takes 10 us then to lock a block and to unlock it again.
@@ -79,8 +79,7 @@ impl Left {
             let Some((life, locks)) = self.openings().pop_front() else {
                 return;
             };
-            let byte = life..life + 1;
-            if told(file_lock::locked_by_others(file, byte.clone()), &byte).is_some() {
+            if let Found::Readers(_) = look(file, &(life..life + 1), 1) {
                 self.add(life, locks);
             }
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::buddy::UNIT_BYTES;
 use super::{Store, units_of};
+use crate::lent::Found;
 use crate::memory::Memory;
 
 /// How much is asked of the kernel by one call: each question is a pass over all locks on the file.
@@ -47,13 +48,16 @@ impl<M: Memory> Held<M> {
                 break;
             };
             let holds = self.store.buddy().holds();
-            match lends.locked_one(&bytes, UNIT_BYTES) {
-                Some(locked) => {
-                    let around = [locked.end..bytes.end, bytes.start..locked.start];
-                    unasked.extend(around.into_iter().filter(|it| !it.is_empty()));
-                }
-                None => released += self.release_unless_held_since(&bytes, holds),
+            let found = lends.look(&bytes, UNIT_BYTES);
+            if let Found::Readers(locked) | Found::Others(locked) = &found {
+                let around = [locked.end..bytes.end, bytes.start..locked.start];
+                unasked.extend(around.into_iter().filter(|it| !it.is_empty()));
             }
+            released += match found {
+                Found::Readers(_) => 0,
+                Found::Others(free) => self.release_unless_held_since(&free, holds),
+                Found::Nothing => self.release_unless_held_since(&bytes, holds),
+            };
         }
         released
     }

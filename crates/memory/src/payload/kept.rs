@@ -71,6 +71,11 @@ impl Kept {
         true
     }
 
+    /// Whether more is lent or held than was ever lent: somebody has locked what no reader can have.
+    pub fn is_more_than_lent(&self) -> bool {
+        self.units > self.units_max || self.stretches.len() > self.stretches_max
+    }
+
     /// The last loan on a block has ended.
     pub fn end_loan(&mut self, at: u64, order: u8) {
         let (unit, less) = (at / UNIT_BYTES, self.unheld(at, order));
