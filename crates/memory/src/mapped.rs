@@ -12,6 +12,7 @@ use crate::damage::{Damage, DamageLog};
 use crate::file_id::FileId;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::{Memory, check_range};
+use crate::reserve::reserve;
 
 /// Whether the hosts that share a region see each other's caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Mapped {
     /// As [`Mapped::anonymous`], with the file.
     pub(crate) fn anonymous_file(len: u64, coherence: Coherence) -> io::Result<(Self, File)> {
         let file = File::from(memfd_create(c"embar", MemfdFlags::CLOEXEC)?);
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+        reserve(&file, len, len, &|_| {})?;
         // SAFETY: no other mapping of this file exists; whoever makes one keeps its promises.
         let memory = unsafe { Self::map(&file, len, coherence)? };
         Ok((memory, file))

@@ -1,13 +1,14 @@
 //! A file's pages in this process, whoever else maps them: what [`Mapped`](crate::Mapped) and
 //! [`sealed`](crate::sealed) memory are made of.
 
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::copy::copy;
 use crate::memory::{check_range, check_word};
@@ -15,6 +16,11 @@ use crate::streaming::copy_shared_seen;
 
 /// Bytes of a page: the unit in which files are sized and mapped.
 pub(crate) const PAGE_BYTES: u64 = 4096;
+/// Bytes of a large page, in whose size such pages begin in a file and in a process.
+pub(crate) const LARGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Advice that rustix has no name for: gather the range into large pages (Linux 6.1).
+const COLLAPSE: libc::c_int = 25;
 
 /// A file mapped shared, from its start, for the life of this value.
 #[derive(Debug)]
@@ -29,22 +35,88 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+/// Where a mapping goes, if it is to begin where a large page may.
+struct Place {
+    /// Null if the kernel is to choose.
+    start: *mut c_void,
+    /// What was reserved around it.
+    reserved: (*mut c_void, usize),
+}
+
+impl Place {
+    fn of(bytes: usize) -> io::Result<Self> {
+        let large = LARGE_PAGE_BYTES as usize;
+        if bytes < large {
+            return Ok(Self {
+                start: ptr::null_mut(),
+                reserved: (ptr::null_mut(), 0),
+            });
+        }
+        let room = bytes.checked_add(large).ok_or(Errno::NOMEM)?;
+        // SAFETY: a null hint lets the kernel choose unused addresses, and nobody can reach anything there.
+        let reserved = unsafe {
+            mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE)?
+        };
+        let start = reserved.map_addr(|at| at.next_multiple_of(large));
+        Ok(Self {
+            start,
+            reserved: (reserved, room),
+        })
+    }
+
+    fn flags(&self) -> MapFlags {
+        match self.start.is_null() {
+            true => MapFlags::empty(),
+            false => MapFlags::FIXED,
+        }
+    }
+
+    /// A mapping of so many bytes was made there: what was reserved beside it is given back.
+    fn keep(mut self, bytes: usize) {
+        let (reserved, room) = std::mem::replace(&mut self.reserved, (ptr::null_mut(), 0));
+        if room > 0 {
+            let before = self.start.addr() - reserved.addr();
+            give_back(reserved, before);
+            let behind = self
+                .start
+                .map_addr(|at| at + bytes.next_multiple_of(PAGE_BYTES as usize));
+            give_back(behind, reserved.addr() + room - behind.addr());
+        }
+    }
+}
+
+impl Drop for Place {
+    /// Nothing was made there.
+    fn drop(&mut self) {
+        give_back(self.reserved.0, self.reserved.1);
+    }
+}
+
+fn give_back(start: *mut c_void, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: these addresses were reserved for a `Place`, and nothing else was mapped there.
+        let _ = unsafe { munmap(start, bytes) };
+    }
+}
+
 impl Mapping {
     /// Maps the first `len` bytes.
     pub fn new(fd: impl AsFd, len: u64, protection: ProtFlags) -> io::Result<Self> {
         let bytes =
             usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is replaced.
+        let place = Place::of(bytes)?;
+        // SAFETY: the kernel chooses unused addresses, or the place is ours alone and is replaced where it was mapped.
         let start = unsafe {
             mmap(
-                ptr::null_mut(),
+                place.start,
                 bytes,
                 protection,
-                MapFlags::SHARED,
+                MapFlags::SHARED | place.flags(),
                 fd.as_fd(),
                 0,
             )?
         };
+        place.keep(bytes);
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         // Larger pages make faults and translations cheaper; many kernels refuse, which is fine.
         // SAFETY: the range was mapped just above; this advice changes no content.
@@ -62,6 +134,13 @@ impl Mapping {
         let (start, len) = (self.start.as_ptr().cast(), self.len as usize);
         // SAFETY: the range is our mapping; the advice changes nothing in this process.
         unsafe { madvise(start, len, Advice::LinuxDontFork) }.map_err(io::Error::from)
+    }
+
+    /// Asks the kernel for large pages where there are small ones, or none; where it cannot, all stays as it was.
+    pub fn collapse(&self, at: u64, len: u64) {
+        check_range(at, len, self.len);
+        // SAFETY: the range lies in our mapping; gathering changes no content.
+        let _refused = unsafe { libc::madvise(self.pointer(at).cast(), len as usize, COLLAPSE) };
     }
 
     /// Makes the pages of a range present in this process: for reading, or, where the mapping is writable, for writing.

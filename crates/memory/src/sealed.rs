@@ -41,13 +41,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
 use crate::file_id::FileId;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
+use crate::reserve::{LargePages, allocate};
 
 /// Bytes of a page: the unit in which sealed memory is sized.
 pub const SEALED_PAGE_BYTES: u64 = PAGE_BYTES;
@@ -125,7 +126,10 @@ impl Sealed {
             made => made?,
         };
         // Otherwise the file would have holes, which take memory when they are read.
-        fallocate(&fd, FallocateFlags::empty(), 0, len)?;
+        if let Some(large) = LargePages::of(fd.as_fd(), len) {
+            large.gather(fd.as_fd(), 0, len)?;
+        }
+        allocate(fd.as_fd(), 0, len)?;
         let mapping = Mapping::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
         mapping.populate(0, len, true)?;
         fcntl_add_seals(&fd, SEALS)?;
@@ -210,6 +214,7 @@ impl Memory for Sealed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FallocateFlags, fallocate};
 
     #[test]
     fn nobody_can_write_shorten_or_punch_what_is_sealed() {

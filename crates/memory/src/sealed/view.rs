@@ -14,9 +14,7 @@ use super::{SEALED_PAGE_BYTES, SEALS};
 use crate::file_id::FileId;
 use crate::mapping::Mapping;
 use crate::memory::Memory;
-
-/// What the kernel calls the file system of memfds.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
+use crate::reserve::TMPFS_MAGIC;
 
 /// Bytes of the unit in which the kernel counts what a file takes.
 const BLOCK_BYTES: u64 = 512;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate, statfs};
+use rustix::fs::statfs;
 
 use crate::error::RegionError;
 
@@ -38,19 +38,7 @@ pub(super) fn reserve(file: &File, len: u64) -> io::Result<()> {
 
 /// The same, and says how many bytes were added, after each [`RESERVE_BYTES`].
 pub(super) fn reserve_and_tell(file: &File, len: u64, added: &dyn Fn(u64)) -> io::Result<()> {
-    let mut at = 0;
-    while at < len {
-        let bytes = RESERVE_BYTES.min(len - at);
-        match fallocate(file, FallocateFlags::empty(), at, bytes) {
-            Ok(()) => {
-                at += bytes;
-                added(bytes);
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
+    embar_memory::reserve(file, len, RESERVE_BYTES, added)
 }
 
 /// The error for a reservation that the kernel refused after all.
