@@ -14,6 +14,7 @@ mod sequencer_thread;
 mod setup;
 mod start_error;
 mod stop;
+mod turns;
 mod wakeups;
 
 use std::net::SocketAddr;
@@ -96,6 +97,7 @@ impl Server {
         let specs = (0..node.threads()).map(|number| ThreadSpec {
             number,
             node: Arc::clone(&node),
+            turns: sequencer.as_ref().map(SequencerThread::turns),
             listeners: std::mem::take(&mut listeners),
             options: options.clone(),
             stop: Arc::clone(&stop),

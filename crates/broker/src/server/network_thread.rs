@@ -15,6 +15,7 @@ use embar_transport::{
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
+use super::turns::Turns;
 use super::wakeups::{Parker, SequencerWakeups};
 use crate::clock::{Clock, Timestamp};
 use crate::node::Node;
@@ -27,6 +28,8 @@ pub(super) struct ThreadSpec {
     /// Its number among the threads of its broker, and its lane.
     pub number: u16,
     pub node: Arc<Node<Mapped>>,
+    /// Of the candidate in this process, if it is one.
+    pub turns: Option<Arc<Turns>>,
     /// Of the thread that accepts.
     pub listeners: Vec<Listener>,
     pub options: SocketOptions,
@@ -130,6 +133,8 @@ impl Newcomer {
             inbox: self.inbox,
             siblings,
             wakeups,
+            turns: spec.turns,
+            submitted: false,
             stop: spec.stop,
             clock: spec.clock,
             next_sibling: 0,
@@ -178,6 +183,10 @@ struct NetworkThread<R> {
     siblings: Siblings,
     /// Of a broker that takes data.
     wakeups: Option<SequencerWakeups>,
+    /// Of the candidate in this process, if it is one.
+    turns: Option<Arc<Turns>>,
+    /// There is something that the sequencer has not been told of.
+    submitted: bool,
     stop: Arc<StopSignal>,
     clock: Clock,
     /// Which thread gets the connection that is accepted next.
@@ -308,7 +317,21 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
         }
     }
 
+    /// Carries the shard's actions out, and has the sequencer order what it submitted: by a turn on this thread where the candidate is
+    /// in this process, so that the answers are there at once.
     fn carry_out(&mut self, actions: &mut Vec<Action<Mapped>>) {
+        self.perform(actions);
+        while std::mem::take(&mut self.submitted) {
+            if self.turns.as_ref().is_some_and(|turns| turns.take_here()) {
+                self.shard.settle(self.clock.read(), actions);
+                self.perform(actions);
+            } else if let Some(wakeups) = &mut self.wakeups {
+                wakeups.notify_sequencer();
+            }
+        }
+    }
+
+    fn perform(&mut self, actions: &mut Vec<Action<Mapped>>) {
         for action in actions.drain(..) {
             match action {
                 Action::Recv(token, buf) => self.reactor.recv(token, buf),
@@ -317,11 +340,7 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
                 // The peer may be gone already; then the receive outstanding says so.
                 Action::ShutdownWrite(token) => drop(self.reactor.shutdown_write(token)),
                 Action::Close(token) => self.reactor.close(token),
-                Action::Submitted => {
-                    if let Some(wakeups) = &mut self.wakeups {
-                        wakeups.notify_sequencer();
-                    }
-                }
+                Action::Submitted => self.submitted = true,
                 Action::WakeOthers => {
                     let others = self.siblings.wakers.iter().enumerate();
                     others

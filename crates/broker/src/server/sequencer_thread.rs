@@ -1,8 +1,8 @@
-//! The thread of a candidate: drives its [`Candidacy`], sleeps in between, and wakes the brokers for which
+//! The thread of a candidate: takes its [`Turns`], sleeps in between, and wakes the brokers for which
 //! there is something.
 //!
-//! It shares nothing with the network threads but the region, so that it neither waits for them nor
-//! holds them up, also in a head that is alone and takes data.
+//! With network threads it shares the region, and, in a head that is alone and takes data, the turns: those never wait for one,
+//! and it waits for a few of theirs at most.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -12,18 +12,16 @@ use std::time::Duration;
 use embar_fabric::SleepFlag;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
-use embar_frame::Now;
 use embar_memory::Mapped;
-use embar_order::{Sequencer, TakeoverError};
 use embar_transport::{Completion, Epoll, Reactor, Waker};
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
-use super::wakeups::{BrokersNotifier, Parker};
-use crate::candidacy::{Candidacy, Due, Outcome};
+use super::turns::Turns;
+use super::wakeups::Parker;
+use crate::candidacy::Due;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
-use crate::node::counts_as_alive;
 
 /// Turns without work after which the thread sleeps: to sleep and to be woken costs about as much.
 const IDLE_TURNS: u32 = 8;
@@ -32,7 +30,15 @@ const IDLE_TURNS: u32 = 8;
 pub(super) struct SequencerThread {
     stop: Arc<StopSignal>,
     waker: Waker,
+    turns: Arc<Turns>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl SequencerThread {
+    /// The candidate's turns, for others of this process that submit to it.
+    pub fn turns(&self) -> Arc<Turns> {
+        Arc::clone(&self.turns)
+    }
 }
 
 impl Drop for SequencerThread {
@@ -59,12 +65,10 @@ pub(super) fn start(
     let mut reactor = Epoll::new()?;
     reactor.set_wakeup(parker.wakeup)?;
     let waker = Reactor::<Mapped>::waker(&reactor);
+    let turns = Arc::new(Turns::new(region, claim, config, clock, waker.clone()));
     let mut thread = Thread {
-        candidacy: Candidacy::new(region, claim, config, clock.read().now),
-        brokers: BrokersNotifier::new(region),
-        region: region.clone(),
+        turns: Arc::clone(&turns),
         stop: Arc::clone(stop),
-        clock,
         reactor,
         sleep_flag: parker.sleep_flag,
         woken: Vec::new(),
@@ -80,17 +84,15 @@ pub(super) fn start(
     Ok(SequencerThread {
         stop: Arc::clone(stop),
         waker,
+        turns,
         thread: Some(thread),
     })
 }
 
 /// What the thread works with.
 struct Thread {
-    candidacy: Candidacy<Mapped>,
-    region: Region<Mapped>,
+    turns: Arc<Turns>,
     stop: Arc<StopSignal>,
-    clock: Clock,
-    brokers: BrokersNotifier,
     reactor: Epoll,
     sleep_flag: SleepFlag<Mapped>,
     /// Empty; kept for its memory.
@@ -103,7 +105,7 @@ impl Thread {
         let mut first = Some(first);
         let mut idle = 0;
         while !self.is_over() {
-            let due = self.turn();
+            let due = self.turns.take();
             if let Some(first) = first.take() {
                 // Whoever started the thread may have stopped to wait.
                 let _ = first.send(());
@@ -129,77 +131,12 @@ impl Thread {
         self.stop.get() == Stop::Cut
     }
 
-    fn now(&self) -> Now {
-        self.clock.read().now
-    }
-
-    /// Does what is due, and wakes the brokers for which there is something.
-    fn turn(&mut self) -> Due {
-        let now = self.now();
-        let turn = self.candidacy.turn(now, &|row| is_alive(&self.region, row));
-        match &turn.outcome {
-            Outcome::Watched | Outcome::Failed(TakeoverError::Overtaken) => {}
-            Outcome::Failed(error) => {
-                tracing::error!("cannot take over as the sequencer: {error}");
-            }
-            Outcome::TookOver { living } => {
-                self.refresh_brokers(*living);
-                self.log_takeover(self.now().since(now));
-            }
-            Outcome::Stepped { living, .. } => {
-                if let Some(living) = living {
-                    self.refresh_brokers(*living);
-                }
-            }
-            Outcome::Deposed { epoch } => tracing::warn!(epoch, "another one sequences now"),
-        }
-        let rows = turn.to_wake();
-        if rows != 0 {
-            self.brokers.notify(rows);
-        }
-        turn.due
-    }
-
-    fn refresh_brokers(&mut self, living: u128) {
-        self.brokers.refresh(&|row| living & 1 << row != 0);
-    }
-
-    fn log_takeover(&self, took: Duration) {
-        let Some(sequencer) = self.candidacy.sequencer() else {
-            return;
-        };
-        self.log_damage(sequencer);
-        let found = sequencer.core().figures();
-        tracing::info!(
-            epoch = sequencer.epoch(),
-            chains = found.chains,
-            sessions = found.sessions,
-            ?took,
-            "sequences"
-        );
-    }
-
-    fn log_damage(&self, sequencer: &Sequencer<Mapped>) {
-        for chain in sequencer.damaged() {
-            tracing::error!(
-                topic = self.candidacy.topic_name(*chain),
-                "the order of a topic is damaged and ends there: what comes before can be read, and nothing more is stored; delete the topic, or publish to another"
-            );
-        }
-        if sequencer.lost_sessions() > 0 {
-            tracing::error!(
-                sessions = sequencer.lost_sessions(),
-                "the rows of publishers' sessions are damaged: these publishers are told that nobody knows their session, and others go on"
-            );
-        }
-    }
-
     /// Sleeps until a broker wakes it, or something is due.
     fn rest(&mut self) {
         self.sleep_flag.set(true);
         // The last look: a broker that submits something after it sees that this thread sleeps.
-        if self.turn() == Due::OnWakeup {
-            self.sleep(self.candidacy.rest(self.now()));
+        if let Some(most) = self.turns.take_last() {
+            self.sleep(most);
         }
         self.sleep_flag.set(false);
     }
@@ -213,9 +150,4 @@ impl Thread {
             std::thread::sleep(most);
         }
     }
-}
-
-/// Whether a live process holds a row, as far as its lock tells.
-pub(super) fn is_alive(region: &Region<Mapped>, row: u16) -> bool {
-    counts_as_alive(region.owner_alive(row))
 }
