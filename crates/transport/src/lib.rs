@@ -12,9 +12,9 @@
 //!
 //! Processes of one machine may connect by shared memory ([`shm`]), which the kernel has no part in while both are busy.
 //!
-//! This crate never knows a protocol, never parses a byte, never starts a thread, and never
-//! decides what a failure means: it reports the error with the buffer and leaves the rest to its
-//! user.
+//! This crate never knows a protocol, never parses a byte, and never decides what a failure means: it
+//! reports the error with the buffer and leaves the rest to its user. It starts threads only for what may
+//! wait inside the kernel: receives of [`Blocking`], and closing what peers hand over.
 //!
 //! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], [`shm`],
 //! then `epoll.rs` and its parts under `epoll/`, `uring.rs` and its own; [`tls`] stands between a reactor and its user.
@@ -59,10 +59,12 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+mod aside;
 pub mod biased;
 pub mod blocking;
 pub mod buffer;
 pub mod epoll;
+mod handed;
 mod listener_driver;
 pub mod marks;
 pub mod park;

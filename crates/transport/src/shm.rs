@@ -44,5 +44,5 @@ pub mod cores {
     pub use super::sender::Sender;
 }
 
+pub(crate) use doorbell::HEAR_BYTES;
 pub(crate) use nap::settle;
-pub(crate) use stream::HEAR_BYTES;

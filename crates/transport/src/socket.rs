@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::handed::{self, Unread};
 use crate::shm::Shm;
 pub use crate::shm::ShmOptions;
 pub use address::{Address, AddressError, Peer};
@@ -140,10 +141,13 @@ pub fn listen(
     let open = || -> io::Result<Listener> {
         let fd = unix::open()?;
         apply_unix(&fd, options)?;
+        if let Address::Unix(_) = &address {
+            handed::refuse(&fd);
+        }
         let file = unix::listen(&fd, path, i32::from(options.backlog))?;
         let listener = UnixListener::from(fd);
         Ok(match &address {
-            Address::Shm(_) => Listener::Shm(listener, file, options.shm.clone()),
+            Address::Shm(_) => Listener::Shm(Unread::new(listener), file, options.shm.clone()),
             _ => Listener::Unix(listener, Some(file)),
         })
     };
@@ -183,6 +187,9 @@ pub fn connect(
     let open = || -> io::Result<Stream> {
         let stream = UnixStream::from(unix::open()?);
         apply_unix(&stream, options)?;
+        if let Address::Unix(_) = &address {
+            handed::refuse(&stream);
+        }
         let deadline = Instant::now() + timeout;
         // The kernel says neither when the backlog has room again, nor lets a wait end in time.
         while let Err(error) = unix::connect(&stream, path, options.same_user) {
@@ -236,6 +243,7 @@ pub(crate) fn open_stream(address: &Address, options: &SocketOptions) -> io::Res
         Address::Unix(_) => {
             let fd = unix::open()?;
             apply_unix(&fd, options)?;
+            handed::refuse(&fd);
             Ok(Stream::Unix(fd.into()))
         }
         Address::Shm(_) => Ok(Shm::connecting(unix::open()?.into(), &options.shm).into()),

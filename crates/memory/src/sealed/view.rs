@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{SealFlags, SeekFrom, fcntl_get_seals, fstatfs};
@@ -124,11 +124,12 @@ pub struct SealedView {
 
 impl SealedView {
     /// Maps memory by a descriptor that may be of anything. Whoever gave it says that it is of `len` bytes; the caller has
-    /// found that to be no more than it wants to map.
+    /// found that to be no more than it wants to map. The descriptor stays the caller's, to be closed where that may take
+    /// long: only of what was mapped it does not.
     ///
     /// # Errors
     /// [`SealedError`] says what is wrong with the descriptor.
-    pub fn map(fd: OwnedFd, len: u64) -> Result<Self, SealedError> {
+    pub fn map(fd: impl AsFd, len: u64) -> Result<Self, SealedError> {
         if len == 0 || !len.is_multiple_of(SEALED_PAGE_BYTES) {
             return Err(SealedError::Uneven { said: len });
         }
@@ -147,7 +148,7 @@ impl SealedView {
             return Err(SealedError::NotTmpfs { kind });
         }
         // With these seals none of what follows can change any more.
-        let metadata = File::from(fd.try_clone()?).metadata()?;
+        let metadata = File::from(fd.as_fd().try_clone_to_owned()?).metadata()?;
         let is = metadata.len();
         if is != len {
             return Err(SealedError::Size { said: len, is });

@@ -1,18 +1,16 @@
 //! What both sides say first, by their socket: how large their outbox is and what else they hand over, with a descriptor
 //! for each.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::layout::{MEMORIES_MAX, Sizes, violation};
+use crate::handed::{self, Handed};
 
 /// Bytes of a hello.
 pub(super) const HELLO_BYTES: usize = 64;
@@ -150,7 +148,7 @@ impl Hello {
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Handed>,
 }
 
 /// What was heard so far.
@@ -164,37 +162,31 @@ pub(super) enum Heard {
 
 /// What comes with a hello.
 pub(super) struct Descriptors {
-    pub outbox: OwnedFd,
+    pub outbox: Handed,
     /// What else is handed over.
-    pub memories: Vec<OwnedFd>,
-    pub lent: Option<OwnedFd>,
+    pub memories: Vec<Handed>,
+    pub lent: Option<Handed>,
 }
 
 impl Incoming {
     /// Takes what is there, and nothing behind the hello, which is that of the side that connects, or of the other one.
     pub fn receive(&mut self, socket: &UnixStream, of_connecting: bool) -> io::Result<Heard> {
         while self.bytes.len() < HELLO_BYTES {
+            if handed::is_behind() {
+                let text =
+                    "descriptors that others handed over cannot be closed: no more are taken";
+                return Err(io::Error::new(ErrorKind::ResourceBusy, text));
+            }
             let mut part = [0; HELLO_BYTES];
             let left = HELLO_BYTES - self.bytes.len();
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let into = &mut [IoSliceMut::new(&mut part[..left])];
-            let received = match rustix::net::recvmsg(socket, into, &mut ancillary, flags) {
+            let into = &mut part[..left];
+            let received = match handed::receive(socket, into, &mut self.descriptors) {
                 Ok(received) => received,
                 Err(Errno::AGAIN) => return Ok(Heard::Part),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            for message in ancillary.drain() {
-                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                    self.descriptors.extend(descriptors);
-                }
-            }
-            if received.flags.contains(ReturnFlags::CTRUNC)
-                || self.descriptors.len() > DESCRIPTORS_MAX
-            {
+            if received.lost || self.descriptors.len() > DESCRIPTORS_MAX {
                 return Err(violation("it hands over too many descriptors"));
             }
             if received.bytes == 0 && self.bytes.is_empty() {

@@ -4,12 +4,11 @@
 //! them any more: its *leases* have ended. They end in any order, and on any thread.
 
 use std::collections::VecDeque;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
 use embar_memory::{Memory, Sealed, SealedView};
 
-use super::doorbell::ring;
+use super::doorbell::Doorbell;
 use super::layout::{CONSUMED_AT, LINE_BYTES};
 use super::nap::{Bell, ROOM};
 use super::sync::{Mutex, MutexGuard, PoisonError};
@@ -87,15 +86,15 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The leases of one connection, with what wakes its peer. Who reads does not keep a connection from being closed.
 pub(super) struct ConnectionLeases {
     pub leases: Arc<Mutex<Leases<Sealed, SealedView>>>,
-    pub socket: Weak<UnixStream>,
+    pub doorbell: Weak<Doorbell>,
 }
 
 impl Lessor for ConnectionLeases {
     fn end_lease(&self, record: u64) {
         if locked(&self.leases).end(record)
-            && let Some(socket) = self.socket.upgrade()
+            && let Some(doorbell) = self.doorbell.upgrade()
         {
-            ring(&socket);
+            doorbell.ring();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A connection by shared memory: its socket, its two outboxes, and what both sides need to find each other.
 
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use embar_memory::{
     Buffer, FileId, LentFile, LentOpening, LentView, Loan, Mapped, Sealed, SealedFile, SealedView,
 };
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use self::greeting::Greeting;
-use super::doorbell::ring;
+use super::doorbell::{Doorbell, Heard};
+use super::layout::violation;
 use super::leases::ConnectionLeases;
 use super::nap::{Nap, settle};
 use super::receiver::{Receiver, Taken};
@@ -29,9 +29,6 @@ const RECV_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes after which the peer learns what it may use again: a few times for each of its rings.
 const RECV_STEP_BYTES: usize = 32 << 10;
-
-/// Bytes of the doorbell taken by one call. A peer rings once for each time that this side sleeps.
-pub(crate) const HEAR_BYTES: usize = 64;
 
 /// How connections by shared memory are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,12 +80,14 @@ enum Kept {
 #[derive(Debug)]
 pub struct Shm {
     /// Who reads what the peer lends knows it, too, to wake the peer.
-    socket: Arc<UnixStream>,
+    doorbell: Arc<Doorbell>,
     options: ShmOptions,
     greeting: Mutex<Greeting>,
     link: OnceLock<Link>,
     /// The other end of the socket is closed: nothing more will be published.
     gone: AtomicBool,
+    /// How it broke a rule by the socket.
+    nonsense: OnceLock<&'static str>,
     /// That was told with an error once, as sockets do.
     reset_told: AtomicBool,
     /// Sending ended before the greeting was over.
@@ -158,11 +157,12 @@ impl Shm {
 
     fn new(socket: UnixStream, options: ShmOptions, connects: bool) -> Self {
         Self {
-            socket: Arc::new(socket),
+            doorbell: Arc::new(Doorbell::new(socket)),
             options,
             greeting: Mutex::new(Greeting::new(connects)),
             link: OnceLock::new(),
             gone: AtomicBool::new(false),
+            nonsense: OnceLock::new(),
             reset_told: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             blocks: AtomicBool::new(true),
@@ -171,7 +171,7 @@ impl Shm {
 
     /// The socket beside the memory.
     pub(crate) fn socket(&self) -> &UnixStream {
-        &self.socket
+        self.doorbell.socket()
     }
 
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
@@ -204,6 +204,7 @@ impl Shm {
         second: &mut [u8],
         witness: Option<&dyn Witness>,
     ) -> io::Result<usize> {
+        self.check_socket()?;
         // Before the look into memory: what it published before it left is seen then.
         let gone = self.is_gone();
         if !self.greet()? {
@@ -248,6 +249,7 @@ impl Shm {
     /// Takes the next bytes, at least `least` and at most `most`, where the peer lends them; `None` if they are to be copied, or not
     /// there.
     pub(crate) fn try_recv_lent(&self, least: usize, most: usize) -> Option<LentBytes> {
+        self.check_socket().ok()?;
         let link = self.link.get()?;
         let mut receiver = lock(&link.receiver);
         let part = receiver.take_lent(least, most)?;
@@ -316,6 +318,7 @@ impl Shm {
         &self,
         publish: impl FnOnce(&mut Sender<Sealed, SealedView, Kept>, &Link) -> io::Result<usize>,
     ) -> io::Result<(usize, bool)> {
+        self.check_socket()?;
         let greeted = self.greet()?;
         let gone = self.is_gone();
         if !greeted && !gone {
@@ -414,31 +417,36 @@ impl Shm {
 
     /// Wakes the peer. It costs a system call, and often a wake-up on another core: whatever else is to be published goes first.
     pub(crate) fn ring(&self) {
-        ring(&self.socket);
+        self.doorbell.ring();
     }
 
-    /// Takes what woke this side: how many bytes, at most [`HEAR_BYTES`]. `None` if there are none, or if the peer left, which
-    /// it learns here.
+    /// Takes what woke this side: how many bytes, at most [`HEAR_BYTES`](super::HEAR_BYTES). `None` if there are none, or if the
+    /// peer left, which it learns here.
     pub(crate) fn hear(&self) -> Option<usize> {
-        let mut bytes = [0; HEAR_BYTES];
-        loop {
-            match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-                Ok((count, _)) if count > 0 => {
-                    // It may have rung because of what was named. Nonsense is for the next send or receive to tell.
-                    if let Some(link) = self.link.get() {
-                        let _ = Self::let_go(link);
-                    }
-                    return Some(count);
+        match self.doorbell.hear() {
+            Heard::Nothing => return None,
+            Heard::Rung(count) => {
+                // It may have rung because of what was named. Nonsense is for the next send or receive to tell.
+                if let Some(link) = self.link.get() {
+                    let _ = Self::let_go(link);
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return None,
-                // With an error, if the peer left before it had read what woke it.
-                _ => {
-                    self.gone.store(true, Ordering::Release);
-                    return None;
-                }
+                return Some(count);
+            }
+            Heard::Gone => {}
+            Heard::Nonsense(text) => {
+                // The next send or receive tells. Nothing more comes by the socket, so it wakes nobody any more.
+                let _ = self.nonsense.set(text);
+                let _ = self.socket().shutdown(Shutdown::Both);
             }
         }
+        self.gone.store(true, Ordering::Release);
+        None
+    }
+
+    /// # Errors
+    /// `InvalidData` if the peer broke a rule by the socket.
+    fn check_socket(&self) -> io::Result<()> {
+        self.nonsense.get().map_or(Ok(()), |it| Err(violation(it)))
     }
 
     /// Asks to be woken: for news, or for room. Then [`settle`] is due, and a look whether [it stirs](Shm::stirs).
@@ -563,6 +571,6 @@ impl Drop for Shm {
 
 impl AsFd for Shm {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        (*self.socket).as_fd()
+        self.socket().as_fd()
     }
 }

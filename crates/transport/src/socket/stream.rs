@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::unix::SocketFile;
 use super::{Address, Peer};
+use crate::handed::{self, Unread};
 use crate::peer_user::has_trusted_peer;
 use crate::shm::{Shm, ShmOptions};
 
@@ -19,7 +20,7 @@ pub enum Listener {
     /// By a socket file. If the listener created that file, it removes it when it is dropped.
     Unix(UnixListener, Option<SocketFile>),
     /// By a socket file, for streams by shared memory; these have such options.
-    Shm(UnixListener, SocketFile, ShmOptions),
+    Shm(Unread<UnixListener>, SocketFile, ShmOptions),
 }
 
 impl Listener {
@@ -67,9 +68,8 @@ impl Listener {
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => listener.set_nonblocking(nonblocking),
-            Self::Unix(listener, _) | Self::Shm(listener, ..) => {
-                listener.set_nonblocking(nonblocking)
-            }
+            Self::Unix(listener, _) => listener.set_nonblocking(nonblocking),
+            Self::Shm(listener, ..) => listener.set_nonblocking(nonblocking),
         }
     }
 }
@@ -81,8 +81,9 @@ impl From<TcpListener> for Listener {
 }
 
 impl From<UnixListener> for Listener {
-    /// Its file, if it has one, is not removed with it.
+    /// Its file, if it has one, is not removed with it. From now on its peers can hand over no descriptors.
     fn from(listener: UnixListener) -> Self {
+        handed::refuse(&listener);
         Self::Unix(listener, None)
     }
 }
@@ -91,7 +92,8 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener, _) | Self::Shm(listener, ..) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Shm(listener, ..) => listener.as_fd(),
         }
     }
 }

@@ -80,10 +80,16 @@ fn memory_that_is_not_what_it_should_be_is_refused() {
     assert!(out.is_empty(), "an honest one is not refused: {out:?}");
 }
 
+/// What a peer says that will keep to the rules for now: its outbox, and its end of the socket.
+pub fn greeting(server: &Server) -> (Sealed, UnixStream) {
+    let outbox = Sealed::new(OUTBOX_BYTES).unwrap();
+    let stream = hello(&server.path(), outbox.handle().as_fd(), 256);
+    (outbox, stream)
+}
+
 /// A connection whose other side is a memory that the test stores into.
 fn scribbler(server: &mut Server) -> (Sealed, UnixStream, Token) {
-    let outbox = Sealed::new(OUTBOX_BYTES).unwrap();
-    let mut stream = hello(&server.path(), outbox.handle().as_fd(), 256);
+    let (outbox, mut stream) = greeting(server);
     let token = server.accept();
     send(&mut server.epoll, token, SendBuf::heap(b"welcome".to_vec())).unwrap();
     let mut answer = [0; 64];

@@ -22,6 +22,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 mod hostile;
+mod lingering;
 mod named;
 mod processes;
 mod sleeping;

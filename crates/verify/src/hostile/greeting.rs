@@ -1,9 +1,13 @@
 //! Greetings that keep to no rule: other bytes, other descriptors, none, or too many.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,6 +20,34 @@ use super::raw_stream::{self, HELLO_BYTES, OUTBOX_BYTES, RECORDS, RING_BYTES, Ra
 /// Connections of a crowd, and what each hands over.
 const CROWD: usize = 8;
 const CROWD_BYTES: u64 = 4 << 20;
+
+/// How long closing a lingering socket may take. The longest that the kernel takes is years.
+const LINGERS: Duration = Duration::from_secs(3600);
+/// So many peers of lingering sockets are kept, which keeps those lingering.
+const DEAF_MAX: usize = 64;
+
+static DEAF: Mutex<VecDeque<TcpStream>> = Mutex::new(VecDeque::new());
+
+/// Says this with the last descriptor of a socket whose closing waits for a peer that reads nothing.
+fn say_lingering(socket: &UnixStream, bytes: &[u8]) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut lingering = TcpStream::connect(listener.local_addr()?)?;
+    let mut deaf = DEAF.lock().unwrap_or_else(PoisonError::into_inner);
+    deaf.push_back(listener.accept()?.0);
+    if deaf.len() > DEAF_MAX {
+        deaf.pop_front();
+    }
+    drop(deaf);
+    lingering.set_nonblocking(true)?;
+    while lingering.write(&[0; 64 << 10]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&lingering, Some(LINGERS))?;
+    let said = say(socket, bytes, &[lingering.as_fd()]);
+    if said.is_err() {
+        // Otherwise this process would be the one that waits.
+        rustix::net::sockopt::set_socket_linger(&lingering, None)?;
+    }
+    said
+}
 
 /// A memfd of this size, sealed so.
 fn memfd(bytes: u64, seals: SealFlags) -> Result<OwnedFd> {
@@ -32,7 +64,7 @@ pub fn greet_badly(path: &Path, random: &mut SplitMix64) -> Result<()> {
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE;
     let honest = Sealed::new(OUTBOX_BYTES)?.handle();
     let file = File::open("/proc/self/exe")?;
-    match random.below(12) {
+    match random.below(15) {
         0 => say(&socket, &good, &[file.as_fd()])?,
         1 => say(&socket, &good, &[socket.as_fd()])?,
         2 => say(
@@ -69,6 +101,17 @@ pub fn greet_badly(path: &Path, random: &mut SplitMix64) -> Result<()> {
             std::thread::sleep(Duration::from_millis(random.below(300)));
             if random.below(2) == 0 {
                 (&socket).write_all(&good[20..])?;
+            }
+        }
+        11 => say_lingering(&socket, &good)?,
+        12 => {
+            // Behind a hello, where it may still be when the broker closes the connection.
+            say(&socket, &good, &[honest.as_fd()])?;
+            say_lingering(&socket, &[1])?;
+        }
+        13 => {
+            for byte in &good[..1 + random.below(3) as usize] {
+                say_lingering(&socket, &[*byte])?;
             }
         }
         // Nobody says anything.

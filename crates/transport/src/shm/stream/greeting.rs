@@ -14,6 +14,7 @@ use super::super::nap::Nap;
 use super::super::receiver::Receiver;
 use super::super::sender::Sender;
 use super::{Link, Shm, lock};
+use crate::handed::{self, Handed};
 use crate::peer_user::has_trusted_peer;
 
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Shm {
             greeting.said = Some(self.say_hello(wanted, None)?);
         }
         let of_connecting = !greeting.connects;
-        let (hello, descriptors) = match greeting.heard.receive(&self.socket, of_connecting)? {
+        let (hello, descriptors) = match greeting.heard.receive(self.socket(), of_connecting)? {
             Heard::Part => return Ok(false),
             Heard::Nothing if greeting.connects => return Err(ErrorKind::ConnectionReset.into()),
             Heard::Nothing => {
@@ -75,6 +76,8 @@ impl Shm {
             }
             Heard::All(hello, descriptors) => (hello, descriptors),
         };
+        // From here on only doorbells come.
+        handed::refuse(self.socket());
         let (peer, memories, lent) = self.map(&hello, descriptors)?;
         let lends = self.lends_to(hello.lent)?;
         let (own, sizes) = match greeting.said.take() {
@@ -89,7 +92,7 @@ impl Shm {
         let handed = self.options.memories.iter().map(SealedFile::id);
         let leases = ConnectionLeases {
             leases: Arc::clone(receiver.leases()),
-            socket: Arc::downgrade(&self.socket),
+            doorbell: Arc::downgrade(&self.doorbell),
         };
         let link = Link {
             leases: Arc::new(leases),
@@ -117,22 +120,26 @@ impl Shm {
                 hello.total_bytes()
             )));
         }
-        let peer = SealedView::map(descriptors.outbox, hello.sizes.outbox_bytes())?;
+        let peer = map_sealed(descriptors.outbox, hello.sizes.outbox_bytes())?;
         peer.populate()?;
         let memories = descriptors.memories.into_iter().zip(&hello.memories);
         let memories = memories
-            .map(|(memory, len)| Ok(Arc::new(SealedView::map(memory, *len)?)))
+            .map(|(memory, len)| Ok(Arc::new(map_sealed(memory, *len)?)))
             .collect::<io::Result<Box<[_]>>>()?;
         let lent = match descriptors.lent {
             None => None,
             Some(_) if !self.options.borrows => {
                 return Err(violation("it lends memory that nobody asked for"));
             }
-            Some(_) if !has_trusted_peer(&self.socket)? => {
+            Some(_) if !has_trusted_peer(self.socket())? => {
                 let text = "memory is lent by a process that is neither of this user nor of root";
                 return Err(io::Error::new(ErrorKind::PermissionDenied, text));
             }
-            Some(lent) => Some(LentView::map(lent, hello.lent.bytes())?),
+            Some(lent) => {
+                // By a second descriptor: the first one is closed aside, and is the last.
+                let opening = lent.as_fd().try_clone_to_owned()?;
+                Some(LentView::map(opening, hello.lent.bytes())?)
+            }
         };
         Ok((Arc::new(peer), memories, lent))
     }
@@ -141,7 +148,7 @@ impl Shm {
     fn lends_to(&self, said: Lent) -> io::Result<Option<LentOpening>> {
         let lends = self.options.lends.as_ref().filter(|it| !it.is_empty());
         match lends {
-            Some(file) if said == Lent::Wanted(true) && has_trusted_peer(&self.socket)? => {
+            Some(file) if said == Lent::Wanted(true) && has_trusted_peer(self.socket())? => {
                 Ok(file.open().ok())
             }
             _ => Ok(None),
@@ -173,9 +180,16 @@ impl Shm {
         let all = [&own].into_iter().chain(memories);
         let mut descriptors: Vec<BorrowedFd<'_>> = all.map(AsFd::as_fd).collect();
         descriptors.extend(lends.map(AsFd::as_fd));
-        hello.send(&self.socket, &descriptors)?;
+        hello.send(self.socket(), &descriptors)?;
         Ok((Arc::new(outbox), sizes))
     }
+}
+
+/// Maps what a stranger handed over, and closes it here only once it is known to be memory.
+fn map_sealed(memory: Handed, len: u64) -> io::Result<SealedView> {
+    let view = SealedView::map(&memory, len)?;
+    drop(memory.take());
+    Ok(view)
 }
 
 /// The peer's outbox, what else it handed over, and what it lends.
