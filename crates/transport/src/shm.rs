@@ -44,5 +44,4 @@ pub mod cores {
     pub use super::sender::Sender;
 }
 
-pub(crate) use doorbell::HEAR_BYTES;
 pub(crate) use nap::settle;

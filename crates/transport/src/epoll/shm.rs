@@ -11,7 +11,7 @@ use embar_meter::clock::ticks;
 
 use super::connection::Connection;
 use super::{Entry, Epoll};
-use crate::shm::{HEAR_BYTES, Shm, settle};
+use crate::shm::{Shm, settle};
 use crate::{Completion, IoCounters, Stream, Token};
 
 /// Streams by shared memory. What they do is counted as calls, although there are none, but only if it gets anywhere.
@@ -132,8 +132,8 @@ impl Epoll {
         if connection.may_read && shm.is_linked() {
             let heard = shm.hear();
             // No other edge comes for the end.
-            connection.may_read = heard.is_some_and(|it| connection.eager || it == HEAR_BYTES);
-            connection.eager &= heard.is_some();
+            connection.may_read = heard && connection.eager;
+            connection.eager &= heard;
         }
         if connection.connecting {
             self.finish_shm_connect(token, out);

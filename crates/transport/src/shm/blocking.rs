@@ -70,7 +70,7 @@ impl Shm {
                 Ok(())
             };
             self.wake();
-            while self.hear().is_some() {}
+            while self.hear() {}
             slept?;
         }
     }

@@ -420,17 +420,16 @@ impl Shm {
         self.doorbell.ring();
     }
 
-    /// Takes what woke this side: how many bytes, at most [`HEAR_BYTES`](super::HEAR_BYTES). `None` if there are none, or if the
-    /// peer left, which it learns here.
-    pub(crate) fn hear(&self) -> Option<usize> {
+    /// Takes all that woke this side. False if nothing did, or if the connection is over, which it learns here.
+    pub(crate) fn hear(&self) -> bool {
         match self.doorbell.hear() {
-            Heard::Nothing => return None,
-            Heard::Rung(count) => {
+            Heard::Nothing => return false,
+            Heard::Rung => {
                 // It may have rung because of what was named. Nonsense is for the next send or receive to tell.
                 if let Some(link) = self.link.get() {
                     let _ = Self::let_go(link);
                 }
-                return Some(count);
+                return true;
             }
             Heard::Gone => {}
             Heard::Nonsense(text) => {
@@ -440,7 +439,7 @@ impl Shm {
             }
         }
         self.gone.store(true, Ordering::Release);
-        None
+        false
     }
 
     /// # Errors

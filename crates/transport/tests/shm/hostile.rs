@@ -152,6 +152,35 @@ fn records_and_counters_that_lie_end_their_connection_only() {
     assert_eq!(got, b"honestly");
 }
 
+/// Thousands of rings that nobody slept for would cost a round of the reactor for each few of them.
+#[test]
+fn rings_without_end_end_their_connection() {
+    let mut server = Server::new();
+    for receives in [true, false] {
+        let (_outbox, mut stream, token) = scribbler(&mut server);
+        if receives {
+            server.epoll.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
+        }
+        rustix::net::send(&stream, &[1; 100_000], SendFlags::empty()).unwrap();
+        if !receives {
+            // Nothing is outstanding: the next operation tells.
+            let mut out = Vec::new();
+            server.epoll.poll(Some(PATIENCE), &mut out).unwrap();
+            server.epoll.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
+        }
+        let error = wait(&mut server.epoll, |completion| match completion {
+            Completion::Received { result, .. } => Some(result.unwrap_err()),
+            _ => None,
+        });
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        // The peer learns at once, and rings for nothing more.
+        assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
+        let more = rustix::net::send(&stream, &[1], SendFlags::NOSIGNAL);
+        assert_eq!(more, Err(rustix::io::Errno::PIPE));
+        server.epoll.close(token);
+    }
+}
+
 /// The bytes of a record change while they are taken: something comes, and nothing breaks.
 #[test]
 fn scribbling_while_bytes_are_taken_harms_nobody() {
