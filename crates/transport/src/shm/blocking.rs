@@ -49,28 +49,37 @@ impl Shm {
         })
     }
 
+    /// Repeats an attempt until it does not have to wait, or the time is over, however often the peer rings meanwhile.
     fn repeat(
         &self,
         news: bool,
         timeout: Option<Duration>,
         mut attempt: impl FnMut() -> io::Result<usize>,
     ) -> io::Result<usize> {
+        let mut deadline = None;
         loop {
             match attempt() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock && self.blocks() => {}
                 other => return other,
             }
+            let now = Instant::now();
+            let deadline = *deadline.get_or_insert_with(|| now.checked_add(timeout?));
+            let left = deadline.map(|it| it.saturating_duration_since(now));
+            if left.is_some_and(|it| it.is_zero()) {
+                return Err(ErrorKind::WouldBlock.into());
+            }
             if !self.is_linked() {
-                self.await_socket(timeout)?;
+                self.await_socket(left)?;
                 continue;
             }
             let slept = if self.may_sleep(news, !news) {
-                self.await_socket(timeout)
+                self.await_socket(left)
             } else {
                 Ok(())
             };
             self.wake();
-            while self.hear() {}
+            // What is left of it ends the next wait at once.
+            self.hear();
             slept?;
         }
     }

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use embar_memory::{Buffer, Memory, Sealed};
@@ -164,6 +165,35 @@ fn io_uring_refuses_what_needs_no_kernel() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("epoll"), "{error}");
     }
+}
+
+/// A ring that announces nothing, as soon as the one before was heard, neither keeps a read from ending in time, nor ends it.
+#[test]
+fn a_read_ends_in_time_however_often_the_peer_rings() {
+    let (ours, theirs) = Shm::pair(&ShmOptions::default(), &ShmOptions::default()).unwrap();
+    let mut ours = Stream::from(ours);
+    ours.set_timeout(Some(Duration::from_millis(300))).unwrap();
+    let unheard = ours.as_fd().try_clone_to_owned().unwrap();
+    let (done, rings) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let deadline = Instant::now() + PATIENCE;
+            while !done.load(Ordering::Relaxed) {
+                if rustix::io::ioctl_fionread(&unheard).unwrap() == 0 {
+                    rustix::net::send(&theirs, &[1], SendFlags::empty()).unwrap();
+                    rings.fetch_add(1, Ordering::Relaxed);
+                }
+                assert!(Instant::now() < deadline, "the read does not end");
+            }
+        });
+        while rings.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let error = ours.read(&mut [0; 8]).unwrap_err();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+        assert!(rings.load(Ordering::Relaxed) > 1, "it heard none");
+    });
 }
 
 /// Streams that nobody drives end with the listener's process, as others do.
