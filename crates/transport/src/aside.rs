@@ -38,12 +38,21 @@ impl<T: Send> Aside<T> {
     pub fn give(&'static self, item: T) {
         let mut queue = self.lock();
         queue.waiting.push_back(item);
+        self.start_on(&mut queue);
+        drop(queue);
+        self.given.notify_one();
+    }
+
+    /// Starts the thread before anything is given, for work that comes when a thread may be hard to get.
+    pub fn start(&'static self) {
+        self.start_on(&mut self.lock());
+    }
+
+    fn start_on(&'static self, queue: &mut Queue<T>) {
         if !queue.has_thread {
             let thread = thread::Builder::new().name(self.name.into());
             queue.has_thread = thread.spawn(|| self.run()).is_ok();
         }
-        drop(queue);
-        self.given.notify_one();
     }
 
     /// How many wait.

@@ -157,7 +157,7 @@ impl Shm {
 
     fn new(socket: UnixStream, options: ShmOptions, connects: bool) -> Self {
         Self {
-            doorbell: Arc::new(Doorbell::new(socket)),
+            doorbell: Doorbell::new(socket),
             options,
             greeting: Mutex::new(Greeting::new(connects)),
             link: OnceLock::new(),
