@@ -15,7 +15,7 @@ const FEW: usize = 4;
 /// Rounds of tries between two looks at the clock, and at everything else that may have happened.
 const TRIES_PER_LOOK: u32 = 16;
 
-/// The same where streams by shared memory alone are tried, which takes no system calls.
+/// The same where streams by shared memory alone are tried, which takes no system calls; so many in all.
 const TRIES_PER_LOOK_SHM: u32 = 256;
 
 /// What spinning needs to know.
@@ -40,6 +40,17 @@ impl Spin {
     }
 }
 
+/// Rounds of tries of so many receives and of so many streams by shared memory, before the kernel is asked once more: the more there
+/// are to try, the fewer rounds, so that what only the kernel knows is not found later for it.
+fn rounds_per_look(receivers: usize, hot: usize) -> u32 {
+    let most = match (receivers, hot) {
+        (0, 1..) => TRIES_PER_LOOK_SHM,
+        _ => TRIES_PER_LOOK,
+    };
+    let each = TRIES_PER_LOOK_SHM as usize / hot.max(1);
+    most.min(each.max(1) as u32)
+}
+
 impl Epoll {
     /// Before a wait that would block, tries the outstanding receives (those submitted from now
     /// on, while there are few; else it asks the kernel without waiting) and looks for a wake, for
@@ -55,10 +66,9 @@ impl Epoll {
         out: &mut Vec<Completion<Mapped>>,
     ) -> io::Result<bool> {
         let limit = timeout.map_or(self.spin.limit, |most| most.min(self.spin.limit));
-        let tries = match (self.few_receivers(), self.hot.is_empty()) {
-            (true, false) if self.spin.receivers.is_empty() => TRIES_PER_LOOK_SHM,
-            (true, _) => TRIES_PER_LOOK,
-            (false, _) => 0,
+        let tries = match self.few_receivers() {
+            true => rounds_per_look(self.spin.receivers.len(), self.hot.len()),
+            false => 0,
         };
         let before = out.len();
         let mut started = None;
@@ -111,6 +121,28 @@ impl Epoll {
             {
                 self.outstanding -= 1;
                 out.push(received);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_two_looks_all_streams_together_are_tried_as_often_as_one() {
+        assert_eq!(rounds_per_look(0, 1), TRIES_PER_LOOK_SHM);
+        // Receives take a call each.
+        assert_eq!(rounds_per_look(1, 0), TRIES_PER_LOOK);
+        assert_eq!(rounds_per_look(4, 1), TRIES_PER_LOOK);
+        for receivers in [0, 1, 4] {
+            for hot in [2, 3, 100, 256] {
+                let rounds = rounds_per_look(receivers, hot) as usize;
+                assert!(rounds * hot <= TRIES_PER_LOOK_SHM as usize, "{hot}");
+            }
+            for hot in [200, 257, 100_000, usize::MAX] {
+                assert_eq!(rounds_per_look(receivers, hot), 1);
             }
         }
     }
