@@ -14,8 +14,8 @@
 //!
 //! This crate never knows a protocol, never parses a byte, and never decides what a failure means: it
 //! reports the error with the buffer and leaves the rest to its user. It starts threads only for what may
-//! wait inside the kernel: receives of [`Blocking`], closing what peers hand over, and rings that the
-//! kernel has no memory for.
+//! wait inside the kernel: receives of [`Blocking`], closing and unmapping what peers handed over, and
+//! rings that the kernel has no memory for.
 //!
 //! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], [`shm`],
 //! then `epoll.rs` and its parts under `epoll/`, `uring.rs` and its own; [`tls`] stands between a reactor and its user.

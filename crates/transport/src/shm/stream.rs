@@ -11,7 +11,7 @@ use embar_memory::{
     Buffer, FileId, LentFile, LentOpening, LentView, Loan, Mapped, Sealed, SealedFile, SealedView,
 };
 
-use self::greeting::Greeting;
+use self::greeting::{Greeting, PeerViews};
 use super::doorbell::{Doorbell, Heard};
 use super::layout::violation;
 use super::leases::ConnectionLeases;
@@ -106,6 +106,8 @@ struct Link {
     leases: Arc<ConnectionLeases>,
     /// By which this side lends to the peer.
     lends: Option<Arc<LentOpening>>,
+    /// What the peer handed over: dropped last, behind all that reads it.
+    _views: PeerViews,
 }
 
 /// Takes what the peer published, from its own memory or from what it lends.

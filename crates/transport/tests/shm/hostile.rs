@@ -176,7 +176,7 @@ fn rings_without_end_end_their_connection() {
         // The peer learns at once, and rings for nothing more.
         assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
         let more = rustix::net::send(&stream, &[1], SendFlags::NOSIGNAL);
-        assert_eq!(more, Err(rustix::io::Errno::PIPE));
+        assert_eq!(more, Err(Errno::PIPE));
         server.epoll.close(token);
     }
 }

@@ -143,7 +143,7 @@ fn a_unix_listener_takes_no_descriptors() {
     }
     for stream in [stream, other] {
         let refused = hand_over(&stream, &[1]).map(drop).unwrap_err();
-        assert_eq!(refused, rustix::io::Errno::PERM);
+        assert_eq!(refused, Errno::PERM);
         rustix::net::send(&stream, &[1], SendFlags::empty()).unwrap();
     }
 }

@@ -19,14 +19,17 @@ use embar_transport::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter};
 
 mod hostile;
 mod lingering;
 mod named;
 mod processes;
 mod sleeping;
+mod unmapping;
 mod witnessed;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,6 +78,16 @@ fn send(epoll: &mut Epoll, token: Token, buf: SendBuf) -> std::io::Result<()> {
         } if it == token => Some(result),
         _ => None,
     })
+}
+
+/// From now on the calling thread alone gets `errno` from calls that keep to all of these rules, or from all, if there are none.
+fn forbid(call: libc::c_long, rules: Vec<SeccompRule>, errno: Errno) {
+    let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
+    let rules = [(call, rules)].into();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter(&program).unwrap();
 }
 
 /// Both ends in one reactor, of which the first hands over the memory of `buffers`.

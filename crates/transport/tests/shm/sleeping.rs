@@ -1,7 +1,5 @@
 //! Who is woken for what, and who is not.
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
-
 use super::*;
 
 /// Both ends in reactors of their own, of which the first hands over the memory of `buffers`, and the second waits for
@@ -76,10 +74,10 @@ fn who_sleeps_while_much_is_named_is_woken_when_it_is_not_needed_any_more() {
 /// The ring comes later, from a thread that is not held up.
 #[test]
 fn who_sleeps_is_woken_although_the_kernel_had_no_memory_for_the_ring() {
-    for errno in [rustix::io::Errno::NOBUFS, rustix::io::Errno::NOMEM] {
+    for errno in [Errno::NOBUFS, Errno::NOMEM] {
         let (mut ours, from, theirs, _to) = asleep(&buffers(1, 4096));
         let without_memory = std::thread::spawn(move || {
-            forbid(libc::SYS_sendto, errno);
+            forbid(libc::SYS_sendto, Vec::new(), errno);
             send(&mut ours, from, SendBuf::heap(b"awake".to_vec())).unwrap();
             ours
         });
@@ -90,14 +88,4 @@ fn who_sleeps_is_woken_although_the_kernel_had_no_memory_for_the_ring() {
             std::thread::yield_now();
         }
     }
-}
-
-/// From now on the calling thread alone gets `errno` from this system call.
-fn forbid(call: libc::c_long, errno: rustix::io::Errno) {
-    let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
-    let rules = [(call, Vec::new())].into();
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).unwrap();
-    let program: BpfProgram = filter.try_into().unwrap();
-    apply_filter(&program).unwrap();
 }

@@ -14,6 +14,7 @@ use super::super::nap::Nap;
 use super::super::receiver::Receiver;
 use super::super::sender::Sender;
 use super::{Link, Shm, lock};
+use crate::aside::Aside;
 use crate::handed::{self, Handed};
 use crate::peer_user::has_trusted_peer;
 
@@ -78,7 +79,9 @@ impl Shm {
         };
         // From here on only doorbells come.
         handed::refuse(self.socket());
-        let (peer, memories, lent) = self.map(&hello, descriptors)?;
+        // Before what else leads to it, so that it is dropped after that, whatever fails.
+        let mut views = PeerViews::default();
+        let (peer, memories, lent) = self.map(&hello, descriptors, &mut views)?;
         let lends = self.lends_to(hello.lent)?;
         let (own, sizes) = match greeting.said.take() {
             Some(said) => said,
@@ -103,6 +106,7 @@ impl Shm {
                 .chain(lends.as_ref().map(|it| it.file().id()))
                 .collect(),
             lends: lends.map(Arc::new),
+            _views: views,
         };
         let link = self.link.get_or_init(|| link);
         if self.ends.load(Ordering::Acquire) {
@@ -112,7 +116,12 @@ impl Shm {
     }
 
     /// Maps what the peer handed over and lends, if it may.
-    fn map(&self, hello: &Hello, descriptors: Descriptors) -> io::Result<PeerMemory> {
+    fn map(
+        &self,
+        hello: &Hello,
+        descriptors: Descriptors,
+        views: &mut PeerViews,
+    ) -> io::Result<PeerMemory> {
         let most = self.options.map_bytes_max;
         if hello.total_bytes() > most {
             return Err(violation(format!(
@@ -120,11 +129,11 @@ impl Shm {
                 hello.total_bytes()
             )));
         }
-        let peer = map_sealed(descriptors.outbox, hello.sizes.outbox_bytes())?;
+        let peer = views.map(descriptors.outbox, hello.sizes.outbox_bytes())?;
         peer.populate()?;
         let memories = descriptors.memories.into_iter().zip(&hello.memories);
         let memories = memories
-            .map(|(memory, len)| Ok(Arc::new(map_sealed(memory, *len)?)))
+            .map(|(memory, len)| views.map(memory, *len))
             .collect::<io::Result<Box<[_]>>>()?;
         let lent = match descriptors.lent {
             None => None,
@@ -141,7 +150,7 @@ impl Shm {
                 Some(LentView::map(opening, hello.lent.bytes())?)
             }
         };
-        Ok((Arc::new(peer), memories, lent))
+        Ok((peer, memories, lent))
     }
 
     /// What is lent to a peer that said this, if it may read it, and if there is a descriptor for it.
@@ -185,11 +194,28 @@ impl Shm {
     }
 }
 
-/// Maps what a stranger handed over, and closes it here only once it is known to be memory.
-fn map_sealed(memory: Handed, len: u64) -> io::Result<SealedView> {
-    let view = SealedView::map(&memory, len)?;
-    drop(memory.take());
-    Ok(view)
+/// Each connection's views wait there for no longer than it takes to unmap those before.
+static UNMAPPER: Aside<Arc<SealedView>> = Aside::new("embar-unmapper", drop);
+
+/// What a peer handed over, and whatever else leads to it. When its peer is dead, the last mapping of it frees its pages, which takes
+/// tens of milliseconds for 256 MiB. So this is dropped last, and unmaps it aside.
+#[derive(Default)]
+pub(super) struct PeerViews(Vec<Arc<SealedView>>);
+
+impl PeerViews {
+    /// Maps what a stranger handed over, and closes it here only once it is known to be memory.
+    fn map(&mut self, memory: Handed, len: u64) -> io::Result<Arc<SealedView>> {
+        let view = Arc::new(SealedView::map(&memory, len)?);
+        drop(memory.take());
+        self.0.push(Arc::clone(&view));
+        Ok(view)
+    }
+}
+
+impl Drop for PeerViews {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|view| UNMAPPER.give(view));
+    }
 }
 
 /// The peer's outbox, what else it handed over, and what it lends.
