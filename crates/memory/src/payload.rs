@@ -70,14 +70,16 @@ mod held;
 mod kept;
 mod loan;
 mod span;
+mod unit;
 
-pub use buddy::{BLOCK_BYTES_MAX, ORDER_MAX, UNIT_BYTES};
 pub use exclusive::Exclusive;
 pub use extent::Extent;
 pub use foreign::Foreign;
 pub use held::Held;
-pub use loan::{LENT_PART, Loan};
+pub use kept::LENT_PART;
+pub use loan::Loan;
 pub use span::{Reservation, Span};
+pub use unit::{BLOCK_BYTES_MAX, ORDER_MAX, UNIT_BYTES};
 
 use std::fmt;
 use std::fs::File;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Store;
-use super::buddy::UNIT_BYTES;
+use super::unit::UNIT_BYTES;
 use crate::memory::Memory;
 
 /// How many blocks' shared parts are kept at most: as many as the largest block has smallest ones, four times.

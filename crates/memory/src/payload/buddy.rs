@@ -7,15 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::kept::Kept;
-
-/// Smallest block, and the unit of all blocks.
-pub const UNIT_BYTES: u64 = 64 << 10;
-/// Largest block.
-pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
-/// Order of the largest block: 64 KiB << 8 = 16 MiB.
-pub const ORDER_MAX: u8 = 8;
-
-const _: () = assert!(UNIT_BYTES << ORDER_MAX == BLOCK_BYTES_MAX);
+use super::unit::{ORDER_MAX, UNIT_BYTES};
 
 pub(super) struct Buddy {
     /// First units of the free blocks of each order.

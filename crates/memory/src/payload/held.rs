@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::buddy::UNIT_BYTES;
+use super::unit::UNIT_BYTES;
 use super::{Store, units_of};
 use crate::lent::Found;
 use crate::memory::Memory;

@@ -9,8 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::buddy::{ORDER_MAX, UNIT_BYTES};
-use super::loan::LENT_PART;
+use super::unit::{ORDER_MAX, UNIT_BYTES};
+
+/// Blocks of which something is lent are at most this part of a payload file, and lie in this part of its aligned 16 MiB, or in one
+/// of them: what readers that stand still keep from being used again.
+pub const LENT_PART: u64 = 8;
 
 pub(super) struct Kept {
     /// Blocks of which something is lent: their orders, by their first units.

@@ -7,10 +7,6 @@ use super::span::Span;
 use crate::lent::LentOpening;
 use crate::memory::Memory;
 
-/// Blocks of which something is lent are at most this part of a payload file, and lie in this part of its aligned 16 MiB, or in one
-/// of them: what readers that stand still keep from being used again.
-pub const LENT_PART: u64 = 8;
-
 /// A span that another process may read until the loan ends: then these bytes may change. To drop it ends it.
 pub struct Loan<M: Memory> {
     span: Span<M>,
@@ -19,7 +15,7 @@ pub struct Loan<M: Memory> {
 }
 
 impl<M: Memory> Span<M> {
-    /// Lends these bytes to a reader of the same file. `None` if an [eighth](LENT_PART) of the payload file, or in an eighth of its aligned 16 MiB
+    /// Lends these bytes to a reader of the same file. `None` if an [eighth](super::LENT_PART) of the payload file, or in an eighth of its aligned 16 MiB
     /// something is lent already, or the kernel has no more locks; another loan on the same block takes nothing more.
     pub fn lend(&self, reader: &Arc<LentOpening>) -> Option<Loan<M>> {
         let span = self.clone();
