@@ -3,7 +3,7 @@
 /// Batches in flight on each connection, at least: one on the wire, one behind it, two on their way back.
 const IN_FLIGHT_MIN: usize = 4;
 /// Bytes in flight on each connection that keep it busy, if batches are so small that more of them are needed.
-const IN_FLIGHT_BYTES: usize = 1 << 20;
+const IN_FLIGHT_BYTES: usize = 2 << 20;
 /// Batches in flight on each connection, at most, unless told otherwise.
 const IN_FLIGHT_MAX: usize = 64;
 /// And these for the batches being filled.

@@ -1,9 +1,12 @@
 //! The batch buffers of a publisher.
 //!
 //! Their number is the publisher's memory bound: when all are in use, publishing waits. A buffer and its reference
-//! counter are allocated and touched once, at the start, and go round for ever after. The one used last is used next,
-//! since its bytes are the most likely to be in the cache.
+//! counter are allocated and touched once, at the start, and go round for ever after. Of private memory the one used last
+//! is used next, since its bytes are the most likely to be in the cache: this process copied them into a socket. Of memory
+//! that brokers read, the one that has been free for the longest is used next. Its lines have left the cache of the
+//! processor that read them last, from where it takes longer to get them back for writing.
 
+use std::collections::VecDeque;
 use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -15,7 +18,7 @@ use crate::error::ClientError;
 use crate::wake::WakeList;
 
 struct Inner {
-    free: Vec<Arc<Buffer>>,
+    free: VecDeque<Arc<Buffer>>,
     waiting: WakeList,
     failed: Option<ClientError>,
     /// Told to the next taker, once.
@@ -26,11 +29,14 @@ struct Inner {
 pub(crate) struct Pool {
     inner: Mutex<Inner>,
     buffer_bytes: usize,
+    /// Brokers read what is in the buffers.
+    is_read: bool,
 }
 
 impl Pool {
     /// So many buffers: these ranges, and private memory for as many as are missing.
     pub(crate) fn new(buffer_bytes: usize, buffers: usize, ranges: Vec<SealedRange>) -> Self {
+        let is_read = !ranges.is_empty();
         let ranges = ranges
             .into_iter()
             .map(|range| Arc::new(Buffer::from(range)));
@@ -43,6 +49,7 @@ impl Pool {
                 warning: None,
             }),
             buffer_bytes,
+            is_read,
         }
     }
 
@@ -51,7 +58,8 @@ impl Pool {
         let mut inner = self.inner();
         match inner.failed.clone().or_else(|| inner.warning.take()) {
             Some(error) => Err(error),
-            None => Ok(inner.free.pop()),
+            None if self.is_read => Ok(inner.free.pop_front()),
+            None => Ok(inner.free.pop_back()),
         }
     }
 
@@ -84,7 +92,7 @@ impl Pool {
         }
         let waiting = {
             let mut inner = self.inner();
-            inner.free.push(buffer);
+            inner.free.push_back(buffer);
             inner.waiting.take()
         };
         waiting.wake_all();
@@ -128,6 +136,8 @@ fn prefaulted(bytes: usize) -> Arc<Buffer> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use embar_memory::Sealed;
+
     use super::*;
     use crate::wake::block_on;
 
@@ -146,6 +156,18 @@ mod tests {
         pool.put(second);
         assert_eq!(pool.try_take().expect("works").expect("free").as_ptr(), b);
         assert_eq!(pool.try_take().expect("works").expect("free").as_ptr(), a);
+    }
+
+    #[test]
+    fn what_brokers_read_is_used_again_last() {
+        let memory = Sealed::new(4096).expect("memory");
+        let pool = Pool::new(64, 2, memory.into_ranges(64));
+        let take = || pool.try_take().expect("works").expect("free");
+        let (first, second) = (take(), take());
+        let a = first.as_ptr();
+        pool.put(first);
+        pool.put(second);
+        assert_eq!(take().as_ptr(), a);
     }
 
     #[test]
