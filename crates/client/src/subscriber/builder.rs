@@ -96,8 +96,8 @@ impl SubscriberBuilder {
     }
 
     /// Buffers of one broker, at least 2; at this limit the broker is held back. Each has a batch, or several small
-    /// ones of 512 KiB together. Default 2: more would leave the cache. A broker that lends its memory is held back also
-    /// while 8 MiB of it are in the buffers.
+    /// ones of 512 KiB together. Default 2: more would leave the cache. What a broker lends takes no buffer: it is held back while
+    /// 16 such batches, or 8 MiB of them, are not read.
     pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
         self.buffers_per_broker = buffers;
         self

@@ -32,6 +32,9 @@ use crate::connection::{
 use crate::error::{ClientError, ReadError};
 use crate::peer::{Absence, Peer, Phase};
 
+/// Batches that the consumer may have at once where a broker lends them: they take no buffer. The window of the
+/// connection bounds them, too.
+const LENT_AHEAD_MAX: usize = 16;
 /// A batch that arrived damaged is asked for again this often.
 const MAX_DAMAGED: u32 = 3;
 /// And this often where a broker may send what it finds in another's memory while that is used again.
@@ -88,9 +91,10 @@ pub(super) struct SubscribeChannel {
     /// While no payload is on its way.
     check: PayloadCheck,
     spare: Vec<Vec<u8>>,
+    /// Deliveries that the consumer has not given back.
     with_consumer: usize,
-    /// Something that a broker lent was delivered since the consumer last had nothing: it may have that still.
-    has_leases: bool,
+    /// Those of them that lie where a broker lends them.
+    lent: usize,
 }
 
 impl SubscribeChannel {
@@ -158,7 +162,7 @@ impl SubscribeChannel {
             check: PayloadCheck::default(),
             spare: Vec::new(),
             with_consumer: 0,
-            has_leases: false,
+            lent: 0,
         }
     }
 
@@ -223,19 +227,20 @@ impl SubscribeChannel {
         out: &mut VecDeque<Event>,
     ) -> Result<(), Interruption> {
         self.with_consumer -= 1;
-        self.spare.push(buffer);
         self.peer.connection.hold(false, now);
-        if self.has_leases {
+        if !buffer.is_empty() {
+            self.spare.push(buffer);
+        } else if self.lent > 0 {
+            self.lent -= 1;
             // Only now may the broker be able to go on.
             self.forget_silence(config, now);
-            self.has_leases = self.with_consumer > 0;
         }
         self.read(config, now, out)
     }
 
     /// Time has passed.
     pub(super) fn tick(&mut self, config: &SubscriberConfig, now: Now) {
-        if self.has_leases {
+        if self.lent > 0 {
             self.forget_silence(config, now);
         }
         self.peer.tick(now);
@@ -457,15 +462,16 @@ impl SubscribeChannel {
         })
     }
 
-    /// True if no batch buffer is left for this channel.
+    /// True if no batch buffer is left for this channel, or the consumer has as many batches as a broker lends ahead.
     pub(super) fn is_starved(&self, config: &SubscriberConfig) -> bool {
-        self.with_consumer >= config.buffers_per_broker
+        let most = config.buffers_per_broker;
+        self.with_consumer - self.lent >= most || self.lent >= most.max(LENT_AHEAD_MAX)
     }
 
     /// True if nothing may come because of what the consumer has: there is no buffer left, or what was lent fills the window
     /// of the connection. Nobody here knows how much of that window is left.
     pub(super) fn may_wait_for_consumer(&self, config: &SubscriberConfig) -> bool {
-        self.is_starved(config) || self.has_leases
+        self.is_starved(config) || self.lent > 0
     }
 
     /// True if everything up to the end at subscription was delivered.
@@ -505,7 +511,7 @@ impl SubscribeChannel {
         let buf = self.arriving.take().and_then(|batch| batch.buf);
         if let Some(buf) = buf {
             if let Some(payload) = Payload::of(buf.into_store()) {
-                self.spare.push(payload.into_space());
+                self.give_up(payload);
             }
             self.peer.connection.discard_payload(now);
         }

@@ -25,7 +25,12 @@ impl Payload {
         }
     }
 
-    /// The buffer, for using it again. What was lent goes back to its broker.
+    /// The buffer that is not needed because the bytes are lent.
+    pub(super) fn spare_space(&mut self) -> Option<Vec<u8>> {
+        self.lent.is_some().then(|| std::mem::take(&mut self.space))
+    }
+
+    /// The buffer, for using it again; empty if the bytes were lent. Those go back to their broker.
     pub fn into_space(self) -> Vec<u8> {
         self.space
     }

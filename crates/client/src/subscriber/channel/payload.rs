@@ -74,15 +74,16 @@ impl SubscribeChannel {
             connection.ahead_received(space, ahead, now);
         }
         connection.payload_ended(result, now);
-        let Some(payload) = Payload::of(store) else {
+        let Some(mut payload) = Payload::of(store) else {
             return Ok(());
         };
+        self.spare.extend(payload.spare_space());
         if batch.came == len && !connection.is_closing() {
             self.arrived(&batch.header, payload, self.check.value(), out)?;
             return self.take_behind(filled, now, out);
         }
-        self.spare.push(payload.into_space());
         connection.discard_payload(now);
+        self.give_up(payload);
         Ok(())
     }
 
@@ -145,6 +146,14 @@ impl SubscribeChannel {
         });
     }
 
+    /// Nobody gets the payload.
+    pub(super) fn give_up(&mut self, payload: Payload) {
+        let space = payload.into_space();
+        if !space.is_empty() {
+            self.spare.push(space);
+        }
+    }
+
     /// The payload is complete.
     pub(super) fn arrived(
         &mut self,
@@ -156,7 +165,7 @@ impl SubscribeChannel {
         match self.accept(header, crc) {
             Ok(skip) => {
                 self.with_consumer += 1;
-                self.has_leases |= payload.is_lent();
+                self.lent += usize::from(payload.is_lent());
                 out.push_back(Event::Deliver(Delivered {
                     channel: self.channel,
                     broker: self.peer.broker,
@@ -170,7 +179,7 @@ impl SubscribeChannel {
                 Ok(())
             }
             Err(why) => {
-                self.spare.push(payload.into_space());
+                self.give_up(payload);
                 Err(why)
             }
         }
