@@ -55,12 +55,18 @@ impl Lender {
 
     /// Stores a batch of one message, and sends as much of it as the window lets through.
     fn send(&mut self, base: u64, bytes: usize) {
+        self.send_changed(base, bytes, |_| {});
+    }
+
+    /// As [`Self::send`], of a payload that changed where it lies.
+    fn send_changed(&mut self, base: u64, bytes: usize, change: impl FnOnce(&mut [u8])) {
         assert!(!self.sending, "one send at a time");
         let frame = batch(base, TOPIC, &[&vec![1; bytes]]);
         let (header, payload) = frame.split_first_chunk().expect("a header");
         let mut extent = self.payload.allocate(payload.len() as u32).expect("room");
         let mut reservation = extent.reserve(payload.len() as u32).expect("fresh");
         reservation.as_mut_slice().copy_from_slice(payload);
+        change(reservation.as_mut_slice());
         let mut pieces = Pieces::new();
         pieces.push(*header, Payload::Own(reservation.commit()));
         let body = Body::Pieces(Box::new(pieces));
@@ -146,6 +152,43 @@ fn a_broker_is_not_given_up_while_the_consumer_has_all_that_it_may_lend() {
         lender.carry_all(&mut script, 1);
         assert_eq!(script.taken(), [(batches as u64, 1, 0)]);
     }
+}
+
+#[test]
+fn what_is_lent_is_compared_with_its_checksum_unless_the_broker_is_believed() {
+    for (checksums, delivered) in [(Checksums::All, 1), (Checksums::Copied, 2)] {
+        let config = SubscriberConfig {
+            checksums,
+            ..idle(2)
+        };
+        let mut script = Script::open(config, 1);
+        script.subscribe(A, StartAt::Earliest, 0, 0);
+        let mut lender = Lender::new(A);
+        lender.send(0, MIB);
+        lender.carry_all(&mut script, 1);
+        lender.send_changed(1, MIB, |payload| payload[MIB / 2] ^= 1);
+        lender.carry(&mut script, |script, _| {
+            script.delivered.len() == 2 || script.sockets.channel(A).closing
+        });
+        assert_eq!(script.delivered.len(), delivered, "{checksums:?}");
+        assert!(script.delivered[0].payload.is_lent());
+    }
+}
+
+#[test]
+fn of_what_is_lent_more_batches_come_than_there_are_buffers() {
+    let mut script = Script::open(idle(2), 1);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    let mut lender = Lender::new(A);
+    for sent in 0..16 {
+        assert!(!script.core.is_starved(), "{sent} batches");
+        lender.send(sent, 128 * KIB);
+        lender.carry_all(&mut script, sent as usize + 1);
+    }
+    assert!(script.core.is_starved(), "as many as come ahead");
+    assert_eq!(script.taken().len(), 16);
+    lender.send(16, 128 * KIB);
+    lender.carry_all(&mut script, 1);
 }
 
 #[test]
