@@ -207,7 +207,15 @@ fn beside_wall(row: &BesideWall) -> Option<Comparison> {
         "unix" => ("Unix", batches()),
         "shm" => (
             "shared memory",
-            format!("{} messages", bytes(row.message_bytes)),
+            format!(
+                "{} messages, {}",
+                bytes(row.message_bytes),
+                if row.brokers == 1 {
+                    "one broker"
+                } else {
+                    "several brokers"
+                }
+            ),
         ),
         _ => ("TCP", batches()),
     };

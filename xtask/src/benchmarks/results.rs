@@ -315,6 +315,12 @@ pub struct BesideWall {
     pub batch_bytes: u64,
     #[serde(default = "usual_message_bytes")]
     pub message_bytes: u64,
+    /// Brokers of ours.
+    #[serde(default = "usual_brokers")]
+    pub brokers: u16,
+    /// What became of each message that was read.
+    #[serde(default = "usual_reader")]
+    pub reader: String,
     pub wall: String,
     pub wall_gb_per_s: f64,
     /// `null` where only the wall was measured, as its interval.
@@ -326,7 +332,15 @@ pub struct BesideWall {
     pub target_gb_per_s: Option<f64>,
 }
 
-/// What reports had that did not say it.
+/// What reports had that did not say it, as the two below.
+fn usual_brokers() -> u16 {
+    4
+}
+
+fn usual_reader() -> String {
+    "verifies".to_owned()
+}
+
 fn usual_message_bytes() -> u64 {
     1024
 }

@@ -12,7 +12,7 @@ use embar_supervise::work::Abort;
 
 use super::ours::Ours;
 use super::plan::{
-    Carrier, Case, Path, SHM_BATCH_BYTES, SPIN, SPINNING_BROKERS, SPINNING_REGION_BYTES, WallsPlan,
+    Carrier, Case, Cluster, Path, SHM_BATCH_BYTES, SPIN, SPINNING_REGION_BYTES, WallsPlan,
 };
 use super::report::{WallRow, WallsReport};
 use super::rows::{Config, configs, rows};
@@ -25,17 +25,15 @@ use crate::wall::shm::ping::{self, RoundTrips};
 
 /// Starts a cluster, unless only walls are measured; measures; ends it.
 pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
-    let rounds = |ours, spinning| Rounds {
+    let rounds = |ours| Rounds {
         plan: plan.clone(),
         ours,
-        spinning,
         done_bytes: Cell::new(0),
         bar: context.bar("walls", bytes_of(plan)),
         context: context.clone(),
     };
     if plan.walls_only {
-        let rounds = rounds(None, None);
-        return rounds.run(&Abort::default());
+        return rounds(Vec::new()).run(&Abort::default());
     }
     let largest = plan.batch_bytes.iter().max().copied().unwrap_or(0);
     let any = Case {
@@ -45,35 +43,44 @@ pub fn run(plan: &WallsPlan, context: &Context) -> Result<WallsReport> {
     };
     let cluster_plan = plan.ours(any, 0, "walls");
     let mut private = PrivateCluster::start("bench-", &cluster_plan, true, context)?;
-    let spinning = match plan.paths.iter().any(|path| path.also_spins()) {
-        true => Some(start_spinning(&cluster_plan, context)?),
-        false => None,
-    };
-    let ours = Ours::new(plan, &private, Duration::ZERO, context);
-    let that_spin = spinning.as_ref();
-    let that_spin = that_spin.map(|private| Ours::new(plan, private, SPIN, context));
-    let rounds = rounds(Some(ours), that_spin);
+    let mut ours = vec![(
+        Cluster::Several,
+        Ours::new(plan, &private, Duration::ZERO, context),
+    )];
+    let mut others = Vec::new();
+    for (cluster, spin) in [(Cluster::One, Duration::ZERO), (Cluster::Spinning, SPIN)] {
+        let runs_there = |path: &Path| path.clusters().contains(&cluster);
+        if plan.paths.iter().any(runs_there) {
+            let private = start_one(&cluster_plan, spin, context)?;
+            ours.push((cluster, Ours::new(plan, &private, spin, context)));
+            others.push(private);
+        }
+    }
+    let rounds = rounds(ours);
     let report = private
         .cluster
         .run("bench-walls", move |abort| rounds.run(abort))?;
     private.stop();
-    if let Some(spinning) = spinning {
-        spinning.stop();
-    }
+    others.into_iter().for_each(PrivateCluster::stop);
     Ok(report)
 }
 
-/// A cluster of which the brokers spin before they sleep. While nobody uses it, it costs the others nothing.
-fn start_spinning(plan: &BenchPlan, context: &Context) -> Result<PrivateCluster> {
+/// A broker that is alone, and spins if it is told to. While nobody uses it, it costs the others nothing.
+fn start_one(plan: &BenchPlan, spin: Duration, context: &Context) -> Result<PrivateCluster> {
+    let (region_bytes, name) = match spin {
+        Duration::ZERO => (plan.region_bytes, "one"),
+        _ => (plan.region_bytes.min(SPINNING_REGION_BYTES), "spinning"),
+    };
     let plan = BenchPlan {
-        brokers: SPINNING_BROKERS,
-        region_bytes: plan.region_bytes.min(SPINNING_REGION_BYTES),
-        spin: SPIN,
+        brokers: 1,
+        data_brokers: 1,
+        region_bytes,
+        spin,
         ..plan.clone()
     };
     PrivateCluster::start_with("bench-", &plan, context, |cluster| {
         // Beside the region of the other cluster.
-        cluster.region.set_extension("spinning");
+        cluster.region.set_extension(name);
     })
 }
 
@@ -87,9 +94,8 @@ fn bytes_of(plan: &WallsPlan) -> u64 {
 
 struct Rounds {
     plan: WallsPlan,
-    ours: Option<Ours>,
-    /// As `ours`, of those that spin.
-    spinning: Option<Ours>,
+    /// Those that run; none if only walls are measured.
+    ours: Vec<(Cluster, Ours)>,
     done_bytes: Cell<u64>,
     bar: Box<dyn Bar>,
     context: Context,
@@ -140,9 +146,10 @@ impl Rounds {
     ) -> Result<()> {
         let path = case.path;
         let configs = configs(path, &self.plan.orders, self.plan.walls_only);
-        let ours = self.ours.as_ref();
+        let on = |(cluster, _): &&(Cluster, Ours)| path.clusters().contains(cluster);
+        let ours: Vec<&Ours> = self.ours.iter().filter(on).map(|(_, ours)| ours).collect();
         let mut read_threads = 1;
-        if let Some(ours) = ours {
+        for ours in &ours {
             ours.begin(case, abort)?;
             let sockets = matches!(walls, Walls::Sockets(_));
             if sockets && self.plan.read_threads.is_none() && path.is_read() {
@@ -158,7 +165,7 @@ impl Rounds {
             slow_ns: RefCell::new(vec![Vec::new(); configs.len()]),
         };
         let outcome = group.run(&configs)?;
-        if let Some(ours) = ours {
+        for ours in ours {
             ours.end(path)?;
         }
         for row in rows(case, &configs) {
@@ -168,7 +175,7 @@ impl Rounds {
                 self.context.note(&row);
                 report.times.push(row);
             } else {
-                let row = WallRow::of(case, &row, &outcome)?;
+                let row = WallRow::of(case, &row, self.plan.brokers, &outcome)?;
                 self.context.note(&row);
                 report.rows.push(row);
             }
@@ -233,33 +240,31 @@ impl Group<'_> {
 
     /// MiB/s of one trial.
     fn rate(&self, config: Config) -> Result<f64> {
-        let Rounds { plan, ours, .. } = self.rounds;
-        match (config, self.walls, ours) {
-            (Config::Wall(wall), Walls::Sockets(receivers), _) => {
+        let Rounds { plan, .. } = self.rounds;
+        match (config, self.walls) {
+            (Config::Wall(wall), Walls::Sockets(receivers)) => {
                 let Carrier::Sockets(transport) = self.case.path.carrier() else {
                     return Err(anyhow!("{wall:?} has no sockets"));
                 };
                 receivers.run(wall, &plan.wall(self.case, transport, self.read_threads))
             }
-            (Config::Shm(wall), Walls::Shm(memory), _) => {
-                memory.run(wall, &plan.shm_wall(self.case))
-            }
+            (Config::Shm(wall), Walls::Shm(memory)) => memory.run(wall, &plan.shm_wall(self.case)),
             (
                 Config::Ours {
                     order,
                     reader,
-                    spins,
+                    cluster,
                 },
                 _,
-                Some(_),
             ) => self
-                .ours(spins)?
+                .ours(cluster)?
                 .trial(self.case, order, reader, self.abort),
-            (Config::Beside { order, local }, _, Some(ours)) => {
+            (Config::Beside { order, local }, _) => {
                 let other = match local {
                     true => Transport::Shm,
                     false => Transport::Tcp,
                 };
+                let ours = self.ours(Cluster::Several)?;
                 ours.beside(self.case, order, other, self.abort)
             }
             (other, ..) => Err(anyhow!("{other:?} has nothing to run on")),
@@ -270,17 +275,17 @@ impl Group<'_> {
         let Rounds { plan, context, .. } = self.rounds;
         match config {
             Config::Ping(ping) => ping::measure(ping, plan.round_trips(), &context.interrupt),
-            Config::Ours { order, spins, .. } => {
-                self.ours(spins)?.round_trips(self.case, order, self.abort)
-            }
+            Config::Ours { order, cluster, .. } => self
+                .ours(cluster)?
+                .round_trips(self.case, order, self.abort),
             other => Err(anyhow!("{other:?} has no round trips")),
         }
     }
 
-    /// The cluster whose brokers spin, or the other one.
-    fn ours(&self, spins: bool) -> Result<&Ours> {
-        let Rounds { ours, spinning, .. } = self.rounds;
-        let ours = if spins { spinning } else { ours };
-        ours.as_ref().context("no cluster for it")
+    fn ours(&self, cluster: Cluster) -> Result<&Ours> {
+        let mut ours = self.rounds.ours.iter();
+        let found = ours.find(|(other, _)| *other == cluster);
+        let (_, ours) = found.with_context(|| format!("{cluster:?} does not run"))?;
+        Ok(ours)
     }
 }

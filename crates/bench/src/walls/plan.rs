@@ -25,9 +25,7 @@ pub const SHM_BATCH_BYTES: u32 = 256 << 10;
 /// How long brokers and clients look before they sleep, where times are measured of those that spin: longer than any message
 /// takes that meets no other work.
 pub const SPIN: Duration = Duration::from_millis(1);
-/// Brokers where they spin: a head, which does not, and one that takes data, so that it and one client have a core each of two.
-pub const SPINNING_BROKERS: u16 = 2;
-/// Bytes of shared memory there.
+/// Bytes of shared memory of a broker that spins.
 pub const SPINNING_REGION_BYTES: u64 = 512 << 20;
 /// In shared memory messages of this size are measured, too: there a message costs more than its bytes do.
 pub const SMALL_MESSAGE_BYTES: u32 = 64;
@@ -87,6 +85,22 @@ pub enum Direction {
     Delivery,
     /// Into the log, beside a neighbour.
     Beside,
+}
+
+/// What ours runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// A head and data brokers, as the plan says.
+    Several,
+    /// One broker, which also sequences.
+    One,
+    /// As `One`; it and its clients spin before they sleep.
+    Spinning,
+}
+
+impl Cluster {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Several, Self::One, Self::Spinning];
 }
 
 /// What is measured in one go: trials of it alternate.
@@ -157,9 +171,13 @@ impl Path {
         matches!(self.direction(), Direction::Ack | Direction::Delivery)
     }
 
-    /// Whether ours is also measured with brokers and clients that spin: two threads have a core each then, of two.
-    pub fn also_spins(self) -> bool {
-        self.is_timed() || self == Self::PublishShm
+    /// Which clusters ours is measured on. One broker and one client have a core each, of two.
+    pub fn clusters(self) -> &'static [Cluster] {
+        match (self.is_timed(), self.carrier()) {
+            (true, _) => &[Cluster::Several, Cluster::Spinning],
+            (false, Carrier::Shm) => &[Cluster::Several, Cluster::One],
+            (false, Carrier::Sockets(_)) => &[Cluster::Several],
+        }
     }
 
     /// What the log's clients are told to take.

@@ -10,7 +10,7 @@ use embar_meter::stats::LEVEL;
 use embar_meter::table::Table;
 use serde::Serialize;
 
-use super::plan::{Case, Direction, Path, WallsPlan};
+use super::plan::{Case, Cluster, Direction, Path, WallsPlan};
 use super::rows::Row;
 use super::times::{self, TimeRow};
 use crate::reader::Reader;
@@ -29,8 +29,8 @@ pub struct WallRow {
     pub batch_bytes: u32,
     /// Bytes of a message.
     pub message_bytes: u32,
-    /// Whether broker and clients of ours looked for the next message before they slept.
-    pub spins: bool,
+    /// Brokers of ours, the head included; it takes data if it is alone.
+    pub brokers: u16,
     /// What became of each message that was read of ours.
     pub reader: Reader,
     /// What ours is compared with.
@@ -55,7 +55,7 @@ pub struct WallRow {
 
 impl WallRow {
     /// Compares two configurations of an experiment whose values are MiB/s.
-    pub fn of(case: Case, row: &Row, outcome: &Outcome) -> Result<Self> {
+    pub fn of(case: Case, row: &Row, brokers: u16, outcome: &Outcome) -> Result<Self> {
         let wall = outcome.series(row.baseline);
         let compare = |changed| outcome.compare(row.baseline, changed);
         let interval = row.changed.map(compare).transpose()?.map(|one| one.ratio);
@@ -75,7 +75,10 @@ impl WallRow {
             order: row.order,
             batch_bytes: case.batch_bytes,
             message_bytes: case.message_bytes,
-            spins: row.spins,
+            brokers: match row.cluster {
+                Cluster::Several => brokers,
+                Cluster::One | Cluster::Spinning => 1,
+            },
             reader: row.reader,
             wall: row.wall,
             wall_gb_per_s: wall.median() * GB_PER_MIB,
@@ -109,14 +112,17 @@ impl WallRow {
     }
 
     /// What is to be known of ours beside its order.
-    fn ours(&self) -> &'static str {
-        match (self.path.direction(), self.spins, self.reader) {
-            _ if self.ours_gb_per_s.is_none() => "",
-            (Direction::Publish, true, _) => "spins",
-            (Direction::Read | Direction::E2e, _, Reader::Touches) => "touches",
-            (Direction::Read | Direction::E2e, _, Reader::Verifies) => "verifies",
-            (Direction::Read | Direction::E2e, _, Reader::Counts) => "counts",
-            _ => "",
+    fn ours(&self) -> String {
+        let is_read = matches!(self.path.direction(), Direction::Read | Direction::E2e);
+        let reader = is_read.then(|| self.reader.to_string());
+        let lone = (self.brokers == 1).then(|| "one broker".to_owned());
+        match self.ours_gb_per_s {
+            Some(_) => lone
+                .into_iter()
+                .chain(reader)
+                .collect::<Vec<_>>()
+                .join(", "),
+            None => String::new(),
         }
     }
 
@@ -129,7 +135,7 @@ impl WallRow {
         [
             self.path.name().to_owned(),
             self.order.to_string(),
-            self.ours().to_owned(),
+            self.ours(),
             Size(self.batch_bytes.into()).to_string(),
             Size(self.message_bytes.into()).to_string(),
             self.wall.to_owned(),
@@ -267,7 +273,7 @@ mod tests {
         let outcome = outcome(&[walls[0], walls[1], 480.0]);
         let rows: Vec<WallRow> = rows(case, &configs)
             .iter()
-            .map(|row| WallRow::of(case, row, &outcome).expect("a row"))
+            .map(|row| WallRow::of(case, row, 4, &outcome).expect("a row"))
             .collect();
         let [bare, working] = rows.as_slice() else {
             panic!("two walls: {rows:?}");
@@ -287,7 +293,7 @@ mod tests {
         let case = case(Path::E2eTcp, 1024);
         let configs = configs(case.path, &[0], true);
         let row = rows(case, &configs)[0];
-        let row = WallRow::of(case, &row, &outcome(&[100.0])).expect("a row");
+        let row = WallRow::of(case, &row, 4, &outcome(&[100.0])).expect("a row");
         assert_eq!(
             (row.ours_gb_per_s, row.ratio, row.reached),
             (None, None, None)
@@ -301,7 +307,7 @@ mod tests {
             wall: "bare",
             order: 0,
             reader: Reader::Verifies,
-            spins: false,
+            cluster: Cluster::Several,
             baseline: 0,
             changed: Some(1),
             aim: Aim {
@@ -311,7 +317,7 @@ mod tests {
         };
         let of = |wall: f64, ours: f64| {
             let outcome = outcome(&[wall, ours].map(|gb| gb / GB_PER_MIB));
-            WallRow::of(case, &row, &outcome).expect("a row")
+            WallRow::of(case, &row, 4, &outcome).expect("a row")
         };
         assert_eq!(of(5.0, 4.0).reached, Some(true));
         assert_eq!(of(4.0, 3.8).reached, Some(false), "too slow by itself");

@@ -1,6 +1,6 @@
 //! What is measured by turns for one path and one size of batches, and which of it is compared with what.
 
-use super::plan::{Carrier, Case, Direction, Path, SMALL_MESSAGE_BYTES};
+use super::plan::{Carrier, Case, Cluster, Direction, Path, SMALL_MESSAGE_BYTES};
 use crate::reader::Reader;
 use crate::wall::drive::Wall;
 use crate::wall::shm::drive::ShmWall;
@@ -25,8 +25,8 @@ pub enum Config {
         order: u32,
         /// What becomes of each message that is read.
         reader: Reader,
-        /// Whether broker and clients spin before they sleep, on a cluster of one data broker.
-        spins: bool,
+        /// On what it runs.
+        cluster: Cluster,
     },
     /// A publisher by TCP beside another client.
     Beside {
@@ -46,8 +46,8 @@ pub struct Row {
     pub order: u32,
     /// What becomes of each message that is read of ours.
     pub reader: Reader,
-    /// Whether ours spins before it sleeps.
-    pub spins: bool,
+    /// On what ours runs.
+    pub cluster: Cluster,
     /// Place of the wall among the configurations.
     pub baseline: usize,
     /// Place of ours among them; `None` where only walls are measured.
@@ -78,21 +78,18 @@ pub fn configs(path: Path, orders: &[u32], walls_only: bool) -> Vec<Config> {
     if walls_only {
         return configs;
     }
-    let ours = |order, reader, spins| Config::Ours {
-        order,
-        reader,
-        spins,
-    };
     for &order in orders {
         if path.direction() == Direction::Beside {
             configs.extend([false, true].map(|local| Config::Beside { order, local }));
             continue;
         }
-        for &reader in readers(path) {
-            configs.push(ours(order, reader, false));
-        }
-        if path.also_spins() {
-            configs.push(ours(order, Reader::Verifies, true));
+        for &cluster in path.clusters() {
+            let ours = |reader: &Reader| Config::Ours {
+                order,
+                reader: *reader,
+                cluster,
+            };
+            configs.extend(readers(path).iter().map(ours));
         }
     }
     configs
@@ -144,20 +141,19 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
                 Config::Ours {
                     order,
                     reader,
-                    spins,
-                } => {
-                    (*reader == reader_beside(*config)).then_some((place, *order, *reader, *spins))
-                }
+                    cluster,
+                } => (*reader == reader_beside(*config))
+                    .then_some((place, *order, *reader, *cluster)),
                 _ => None,
             });
-        let row = |changed, order, reader, spins| Row {
+        let row = |changed, order, reader, cluster| Row {
             wall: name(*config),
             order,
             reader,
-            spins,
+            cluster,
             baseline,
             changed,
-            aim: match case.path.is_timed() && !spins {
+            aim: match case.path.is_timed() && cluster != Cluster::Spinning {
                 // The aims are of those that spin.
                 true => Aim::default(),
                 false => aim(*config, case, order),
@@ -165,48 +161,49 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
         };
         let before = rows.len();
         rows.extend(
-            ours.map(|(place, order, reader, spins)| row(Some(place), order, reader, spins)),
+            ours.map(|(place, order, reader, cluster)| row(Some(place), order, reader, cluster)),
         );
         if rows.len() == before {
-            rows.push(row(None, 0, Reader::Verifies, false));
+            rows.push(row(None, 0, Reader::Verifies, Cluster::Several));
         }
     }
     rows.sort_by_key(|row| row.order);
-    let ours = |order, reader, spins| Config::Ours {
+    let ours = |order, reader, cluster| Config::Ours {
         order,
         reader,
-        spins,
+        cluster,
     };
-    for (order, reader, spins) in [0, 1, 2, 5].into_iter().flat_map(|order| {
-        let of = |reader, spins| (order, reader, spins);
-        let (verifies, touches) = (Reader::Verifies, Reader::Touches);
-        [of(verifies, false), of(verifies, true), of(touches, false)]
-    }) {
-        let changed = place(ours(order, reader, spins));
-        let counts = place(ours(order, Reader::Counts, spins));
+    let kinds = [0, 1, 2, 5].into_iter().flat_map(|order| {
+        let readers = [Reader::Verifies, Reader::Touches];
+        let clusters = move |reader| Cluster::ALL.map(|cluster| (order, reader, cluster));
+        readers.into_iter().flat_map(clusters)
+    });
+    for (order, reader, cluster) in kinds {
+        let changed = place(ours(order, reader, cluster));
+        let counts = place(ours(order, Reader::Counts, cluster));
         if let Some(baseline) = counts.filter(|_| reader == Reader::Verifies) {
             rows.push(Row {
                 wall: WITHOUT_CHECK,
                 order,
                 reader,
-                spins,
+                cluster,
                 baseline,
                 changed,
                 aim: Aim::default(),
             });
         }
-        let order_0 = place(ours(0, reader, spins));
+        let order_0 = place(ours(0, reader, cluster));
         if let (Some(baseline), Some(_), true) = (order_0, changed, order > 0) {
-            let ratio = match (case.path.is_timed(), spins) {
+            let ratio = match (case.path.is_timed(), cluster) {
                 (false, _) => Some(0.95),
-                (true, true) => Some(2.0),
-                (true, false) => None,
+                (true, Cluster::Spinning) => Some(2.0),
+                (true, _) => None,
             };
             rows.push(Row {
                 wall: ORDER_0,
                 order,
                 reader,
-                spins,
+                cluster,
                 baseline,
                 changed,
                 aim: Aim {
@@ -223,7 +220,7 @@ pub fn rows(case: Case, configs: &[Config]) -> Vec<Row> {
                 wall: BESIDE_TCP,
                 order,
                 reader: Reader::Verifies,
-                spins: false,
+                cluster: Cluster::Several,
                 baseline,
                 changed: Some(changed),
                 aim: Aim {
@@ -428,7 +425,7 @@ mod tests {
         let ours = |order| Config::Ours {
             order,
             reader: Reader::Verifies,
-            spins: false,
+            cluster: Cluster::Several,
         };
         let configs = [Config::Shm(ShmWall::PublishBare), ours(0), ours(5)];
         let aims = |message_bytes| -> Vec<Aim> {
@@ -456,7 +453,15 @@ mod tests {
         let rows = rows(case(Path::AckShm, 256 << 10), &configs);
         let all: Vec<_> = rows
             .iter()
-            .map(|row| (row.wall, row.order, row.spins, row.aim.ratio, row.aim.ours))
+            .map(|row| {
+                (
+                    row.wall,
+                    row.order,
+                    row.cluster == Cluster::Spinning,
+                    row.aim.ratio,
+                    row.aim.ours,
+                )
+            })
             .collect();
         assert_eq!(
             all,
@@ -471,7 +476,7 @@ mod tests {
         );
         for row in rows {
             let ours = configs[row.changed.expect("measured")];
-            assert!(matches!(ours, Config::Ours { spins, .. } if spins == row.spins));
+            assert!(matches!(ours, Config::Ours { cluster, .. } if cluster == row.cluster));
         }
     }
 }

@@ -10,7 +10,7 @@ use embar_meter::stats::median;
 use embar_meter::table::Table;
 use serde::Serialize;
 
-use super::plan::{Case, Path};
+use super::plan::{Case, Cluster, Path};
 use super::rows::Row;
 
 /// The time of ours beside that of one wall.
@@ -67,7 +67,7 @@ impl TimeRow {
         Ok(Self {
             path: case.path,
             order: row.order,
-            spins: row.spins,
+            spins: row.cluster == Cluster::Spinning,
             message_bytes: case.message_bytes,
             wall: row.wall,
             wall_p50_ns: wall.median(),
@@ -182,7 +182,7 @@ mod tests {
             wall: "hand-over",
             order: 0,
             reader: Reader::Verifies,
-            spins: true,
+            cluster: Cluster::Spinning,
             baseline: 0,
             changed,
             aim: Aim {

@@ -47,6 +47,9 @@ const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
 /// Between two looks at the cluster: brokers tell who joins and leaves, but not while a connection opens.
 const REFRESH: Duration = Duration::from_secs(5);
 
+/// Batches of at least so many bytes come from several brokers where these lend their memory. Smaller ones are seldom lent.
+const LENT_SHARED_BATCH_BYTES: u32 = 128 << 10;
+
 /// A subscriber without I/O: which broker it reads what from, and what it delivers.
 #[derive(Debug)]
 pub struct SubscriberCore {
@@ -63,6 +66,10 @@ pub struct SubscriberCore {
     chosen: Option<usize>,
     /// And what comes next in it.
     merge: Merge,
+    /// Batches of at least so many bytes are shared out among brokers; `None`: none are.
+    large_bytes: Option<u32>,
+    /// Some data broker was connected to.
+    has_connected: bool,
     helpers: Helpers,
     /// Data brokers that the cluster had when the subscription began, those that were gone included, those that had left not.
     initial_brokers: BTreeSet<u32>,
@@ -92,6 +99,8 @@ impl SubscriberCore {
         Self {
             connection: ConnectionSettings::subscribing(&config.name, config.idle_timeout),
             merge: Merge::new(config.shared_batch_bytes.unwrap_or(u32::MAX)),
+            large_bytes: config.shared_batch_bytes,
+            has_connected: false,
             helpers: Helpers::default(),
             config,
             directory,
@@ -120,11 +129,28 @@ impl SubscriberCore {
         1 + self.channels.len() as u32
     }
 
-    /// The driver connected `channel`.
-    pub fn connected(&mut self, channel: ChannelId, now: Now) {
+    /// The driver connected `channel`, by memory that both sides share or by a socket.
+    pub fn connected(&mut self, channel: ChannelId, shares_memory: bool, now: Now) {
         match channel.data_index() {
             None => self.directory.connected(now),
-            Some(index) => self.channels[index].peer.connected(now),
+            Some(index) => {
+                if !std::mem::replace(&mut self.has_connected, true) && shares_memory {
+                    self.share_smaller_batches();
+                }
+                self.channels[index].peer.connected(now);
+            }
+        }
+    }
+
+    /// Brokers lend their memory: what each of them stores is read there, and what it sends of others' memory is copied. It
+    /// is decided once, because all that share an order must have the same in mind.
+    fn share_smaller_batches(&mut self) {
+        if let Some(large) = &mut self.large_bytes {
+            *large = LENT_SHARED_BATCH_BYTES.min(*large);
+            self.merge.set_large(*large);
+            for channel in &mut self.channels {
+                channel.set_large(*large);
+            }
         }
     }
 
@@ -465,7 +491,7 @@ impl SubscriberCore {
                 let connection = self.connection.clone();
                 let mut channel = if ordered {
                     let (start, rank) = (self.config.start_in_order(), self.random.next_u64() >> 1);
-                    let choice = (rank, self.config.shared_batch_bytes);
+                    let choice = (rank, self.large_bytes);
                     SubscribeChannel::in_order(channel, info.id, start, connection, choice)
                 } else {
                     let was_there = self.initial_brokers.contains(&info.id);

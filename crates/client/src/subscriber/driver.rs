@@ -199,7 +199,8 @@ impl Driver {
                     };
                     self.recorder.count(counter, 1);
                 }
-                state.core.connected(channel, now);
+                let shares_memory = socket.way() == Some(Way::Shm);
+                state.core.connected(channel, shares_memory, now);
             }
             Completion::Connected {
                 result: Err(error), ..

@@ -37,6 +37,11 @@ impl Merge {
         }
     }
 
+    /// From now on batches of at least so many bytes are large.
+    pub(super) fn set_large(&mut self, bytes: u32) {
+        self.large_bytes = bytes;
+    }
+
     /// Takes all events, and puts batches where they belong.
     pub(super) fn take(&mut self, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {

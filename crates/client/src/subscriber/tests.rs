@@ -59,6 +59,8 @@ struct Script {
     sockets: Sockets,
     delivered: Vec<Delivered>,
     events: Vec<Event>,
+    /// Of connections that are made from now on.
+    shares_memory: bool,
 }
 
 impl Script {
@@ -69,6 +71,7 @@ impl Script {
             sockets: Sockets::default(),
             delivered: Vec::new(),
             events: Vec::new(),
+            shares_memory: false,
         };
         script.core.start(script.now);
         script.drain();
@@ -131,7 +134,7 @@ impl Script {
             self.sockets.channel(channel).connecting.take().is_some(),
             "{channel:?} does not connect"
         );
-        self.core.connected(channel, self.now);
+        self.core.connected(channel, self.shares_memory, self.now);
         self.drain();
     }
 

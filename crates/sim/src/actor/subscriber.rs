@@ -443,7 +443,7 @@ fn open(
 
 impl Actor for SubscriberActor {
     fn connected(&mut self, channel: ChannelId, now: Now) {
-        self.core.connected(channel, now);
+        self.core.connected(channel, false, now);
     }
 
     fn received(&mut self, channel: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {

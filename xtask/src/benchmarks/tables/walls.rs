@@ -12,6 +12,7 @@ pub fn all(recorded: &Recorded<BesideWalls>) -> String {
         ">batches",
         ">messages",
         ">order",
+        "ours",
         "beside",
         ">GB/s",
         ">ours, GB/s",
@@ -24,6 +25,7 @@ pub fn all(recorded: &Recorded<BesideWalls>) -> String {
             bytes(row.batch_bytes),
             bytes(row.message_bytes),
             row.order.to_string(),
+            ours(row),
             row.wall.clone(),
             format!("{:.2}", row.wall_gb_per_s),
             row.ours_gb_per_s
@@ -38,6 +40,21 @@ pub fn all(recorded: &Recorded<BesideWalls>) -> String {
         table.0 += &format!("\n{}", in_time(times).0);
     }
     table.measured(&[(&recorded.command, &recorded.measured)])
+}
+
+/// What is to be known of ours beside its order.
+fn ours(row: &BesideWall) -> String {
+    let lone = (row.brokers == 1).then_some("one broker");
+    let is_read = row.path.starts_with("read") || row.path.starts_with("e2e");
+    let reader = is_read.then_some(row.reader.as_str());
+    match row.ours_gb_per_s {
+        Some(_) => lone
+            .into_iter()
+            .chain(reader)
+            .collect::<Vec<_>>()
+            .join(", "),
+        None => String::new(),
+    }
 }
 
 /// The rows whose figures are times.
@@ -92,6 +109,7 @@ pub fn in_short(recorded: &Recorded<BesideWalls>) -> String {
         "path",
         ">batches",
         ">messages",
+        "ours",
         "beside",
         "order 0",
         "order 5",
@@ -102,13 +120,15 @@ pub fn in_short(recorded: &Recorded<BesideWalls>) -> String {
     for row in aimed.filter(|row| row.target.is_some() && row.interval.is_some()) {
         let is_same = |other: &&BesideWall| {
             let sizes = |row: &BesideWall| (row.batch_bytes, row.message_bytes);
-            (&other.path, &other.wall) == (&row.path, &row.wall) && sizes(other) == sizes(row)
+            let kind = |row: &BesideWall| (row.path.clone(), row.wall.clone(), ours(row));
+            kind(other) == kind(row) && sizes(other) == sizes(row)
         };
         let at_5 = rows.iter().filter(|other| other.order == 5).find(is_same);
         table.row(&[
             code(&row.path),
             bytes(row.batch_bytes),
             bytes(row.message_bytes),
+            ours(row),
             row.wall.clone(),
             row.interval.map(figures).unwrap_or_default(),
             at_5.and_then(|row| row.interval)
@@ -146,10 +166,10 @@ mod tests {
         .join(",");
         let recorded = Recorded::for_test(&format!(r#"{{"rows": [{rows}]}}"#));
         let short = in_short(&recorded);
-        let line = "| `read_unix` | 16 KiB | 1 KiB | bare | 0.50 [0.40, 0.60] | 0.45 [0.40, 0.60] | 0.75 |\n";
+        let line = "| `read_unix` | 16 KiB | 1 KiB | verifies | bare | 0.50 [0.40, 0.60] | 0.45 [0.40, 0.60] | 0.75 |\n";
         assert!(short.contains(line), "{short}");
         assert!(!short.contains("working"), "{short}");
-        let line = "| `read_unix` | 16 KiB | 1 KiB | 0 | working | 4.00 | | | |\n";
+        let line = "| `read_unix` | 16 KiB | 1 KiB | 0 | | working | 4.00 | | | |\n";
         let text = all(&recorded);
         assert!(text.contains(line), "{text}");
         assert!(text.contains("2.00 | 0.45 [0.40, 0.60] | 0.75 |"), "{text}");
@@ -174,7 +194,7 @@ mod tests {
         let rows = rows.join(",");
         let recorded = Recorded::for_test(&format!(r#"{{"rows": [{rows}], "times": [{times}]}}"#));
         let short = in_short(&recorded);
-        let line = "| 64 B | bare | 0.72 [0.40, 0.90] | 0.74 [0.40, 0.90] | 0.70, 3.84 GB/s |\n";
+        let line = "| 64 B | | bare | 0.72 [0.40, 0.90] | 0.74 [0.40, 0.90] | 0.70, 3.84 GB/s |\n";
         assert!(short.contains(line), "{short}");
         let text = all(&recorded);
         let line = "| `ack_shm` | 0 | spinning | hand-over | 151 | 300 | | | | 3000 ns |\n";

@@ -49,11 +49,16 @@ of 64 bytes are measured, too.
   ping                a cache line there and back between two processors, time of the round trip;
                       ours: from publishing a message until another thread has it
 
-Rows whose figures are times are there twice: with brokers and clients that sleep when they have
-nothing to do, on the cluster of all others, and with brokers and clients that spin for a
-millisecond before they sleep, on a cluster of a head and one data broker. Who waits for the result
-spins, so two threads do: the broker's, and the one that waits for the acknowledgement, or receives
-for the subscriber. The aims are of those that spin.
+Through shared memory ours is there twice: on the cluster of all others, and on one broker, which
+also sequences, so that it and a client have a core each, of two. A reader `verifies` the number and
+the checksum of each message, or it `touches` all words of it, and leaves the checksums of what it
+reads in place to the broker.
+
+Rows whose figures are times are there twice, too: with brokers and clients that sleep when they have
+nothing to do, on the cluster of all others, and with one broker and clients that spin for a
+millisecond before they sleep. Who waits for the result spins, so two threads do: the broker's, and
+the one that waits for the acknowledgement, or receives for the subscriber. The aims are of those
+that spin.
 
 Three rows are no walls: `order 0` compares another order with it, `ours unverified` says what the
 bench's own check of each message costs, and `beside TCP` compares a publisher over TCP beside a
@@ -62,8 +67,8 @@ neighbour that publishes through shared memory with the same beside a neighbour 
 Trials alternate within each path and size. GB are 10^9 bytes of message values. Brackets are
 95 % intervals of the paired ratios; they need 6 trials.
 
-JSON, one object: config; rows[] with path, order, batch_bytes, message_bytes, wall, wall_gb_per_s,
-ours_gb_per_s, ratio, interval {point, low, high, level}, rounds, target (the least ratio that we
+JSON, one object: config; rows[] with path, order, batch_bytes, message_bytes, brokers (of
+ours), reader (verifies, touches or counts), wall, wall_gb_per_s, ours_gb_per_s, ratio, interval {point, low, high, level}, rounds, target (the least ratio that we
 aim at, or null), target_gb_per_s (the least rate of ours, or null), reached; times[] with path,
 order, spins, message_bytes, wall, wall_p50_ns, wall_p99_ns, ours_p50_ns, ours_p99_ns, ratio and interval
 of p50, rounds, target (the greatest ratio, or null), target_ns (the longest p50 of ours, or null),

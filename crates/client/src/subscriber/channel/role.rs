@@ -48,6 +48,13 @@ impl Joins {
 }
 
 impl SubscribeChannel {
+    /// From now on batches of at least so many bytes are delivered alone.
+    pub(in crate::subscriber) fn set_large(&mut self, bytes: u32) {
+        if self.ordered {
+            self.joins.large_bytes = bytes;
+        }
+    }
+
     /// Goes on where another one stood.
     pub(in crate::subscriber) fn take_over(&mut self, from: &mut Self) {
         self.position = from.position;

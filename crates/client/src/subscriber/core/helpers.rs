@@ -151,7 +151,7 @@ impl SubscriberCore {
     }
 
     fn ask_for_help(&mut self, server: usize, now: Now) {
-        let Some(large_bytes) = self.config.shared_batch_bytes else {
+        let Some(large_bytes) = self.large_bytes else {
             return;
         };
         let mut there = 0;
@@ -190,7 +190,7 @@ impl SubscriberCore {
 
     /// Asks the server to leave out what helpers send.
     fn relieve(&mut self, server: usize, now: Now) {
-        let Some(large_bytes) = self.config.shared_batch_bytes else {
+        let Some(large_bytes) = self.large_bytes else {
             return;
         };
         let mut brokers = self.helpers.relieved_by;

@@ -132,6 +132,34 @@ pub(super) fn together(config: SubscriberConfig) -> (Script, ChannelId, [Channel
     (script, server, helpers)
 }
 
+#[test]
+fn smaller_batches_are_shared_out_where_brokers_lend_their_memory() {
+    let medium = vec![1; 200 << 10];
+    for shares_memory in [false, true] {
+        let config = SubscriberConfig {
+            shared_batch_bytes: Some(256 << 10),
+            ..config()
+        };
+        let mut script = Script::open_with(config, &ordered());
+        script.shares_memory = shares_memory;
+        let server = connecting(&mut script)[0];
+        connect(&mut script, server);
+        answer(&mut script, server, 0);
+        for position in 0..BEFORE {
+            let batch = batch(position, TOPIC, &[&medium]);
+            assert!(script.feed(server, &batch).is_empty());
+            assert_eq!(positions(&mut script), [position]);
+        }
+        let helpers = connecting(&mut script);
+        assert_eq!(helpers.is_empty(), !shares_memory);
+        if let Some(helper) = helpers.first() {
+            let large_bytes = 128 << 10;
+            let (_, share) = connect(&mut script, *helper);
+            assert_eq!(share, Share::Own { large_bytes });
+        }
+    }
+}
+
 /// All connections end, and one goes on alone from `position`.
 fn goes_on_alone(script: &mut Script, position: u64) -> ChannelId {
     end_closing(script);
