@@ -124,6 +124,11 @@ impl PublishChannel {
         self.peer.connected(now);
     }
 
+    /// Whether its connection stands, and goes by shared memory.
+    pub(super) fn shares_memory(&self) -> bool {
+        self.shares_memory == Some(true)
+    }
+
     /// Whether its batches need the publisher's checksums, as far as is known.
     pub(super) fn needs_sums(&self) -> bool {
         self.shares_memory == Some(false)

@@ -341,10 +341,11 @@ impl PublisherCore {
         Some(ChannelId::of_data(index))
     }
 
-    /// The channel by which most is on its way, if there is one.
+    /// The channel by which most is on its way, of those by shared memory.
     pub fn fullest(&self) -> Option<ChannelId> {
-        let channels = self.channels.iter().map(|it| it.in_flight.bytes());
-        let fullest = channels.enumerate().max_by_key(|(_, bytes)| *bytes);
+        let channels = self.channels.iter().enumerate();
+        let channels = channels.filter(|(_, channel)| channel.shares_memory());
+        let fullest = channels.max_by_key(|(_, channel)| channel.in_flight.bytes());
         fullest.map(|(index, _)| ChannelId::of_data(index))
     }
 

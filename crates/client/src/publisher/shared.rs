@@ -270,7 +270,8 @@ impl Shared {
         drives.get(channel.index())?.as_ref()?.upgrade()
     }
 
-    /// Waits for a batch buffer; false if `deadline` passed first. The thread drives the channel meanwhile that most is on its way by.
+    /// Waits for a batch buffer; false if `deadline` passed first. By shared memory the thread drives meanwhile. Sockets are better left to the
+    /// channels' own threads: those copy what they send.
     pub(super) fn wait_for_buffer(&self, pool: &Pool, deadline: Instant) -> bool {
         let mut is_there = false;
         if let Some(drive) = self.drive_of(PublisherCore::fullest) {

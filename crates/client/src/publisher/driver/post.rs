@@ -102,20 +102,19 @@ impl Post {
                     true => driver.reactor.rest_unasked(),
                     false => driver.reactor.rest(),
                 };
-                if !rests {
-                    continue;
+                if rests {
+                    drop(driver);
+                    let limit = match looks {
+                        true => Some(limit.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY))),
+                        false => limit,
+                    };
+                    if let Err(error) = self.watch.wait(limit) {
+                        self.shared
+                            .stop(ClientError::system("waiting for sockets", error));
+                    }
+                    driver = lock(&self.driver);
+                    driver.reactor.rouse();
                 }
-                drop(driver);
-                let limit = match looks {
-                    true => Some(limit.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY))),
-                    false => limit,
-                };
-                if let Err(error) = self.watch.wait(limit) {
-                    self.shared
-                        .stop(ClientError::system("waiting for sockets", error));
-                }
-                driver = lock(&self.driver);
-                driver.reactor.rouse();
             }
             if driver.stopping() {
                 driver.with_core(PublisherCore::tick);
@@ -243,7 +242,11 @@ impl Shift<'_> {
         };
         driver.reactor.rouse();
         driver.act();
-        while driver.settle() {
+        // Not for as long as the broker likes.
+        for _ in 0..SETTLES_MAX {
+            if !driver.settle() {
+                break;
+            }
             driver.act();
         }
         self.end();
