@@ -27,8 +27,16 @@ pub fn setups(program: &Path) -> Vec<Setup> {
             "order 5, acks 1, batches of 2 MiB, 3 data brokers",
         ),
         setup(Way::Unix, "0", "order 0, the same by Unix sockets"),
-        setup(Way::Shm, "0", "order 0, the same by shared memory"),
-        setup(Way::Shm, "5", "order 5, the same by shared memory"),
+        setup(
+            Way::Shm,
+            "0",
+            "order 0, the same by shared memory, batches of 256 KiB, a reader that touches every byte",
+        ),
+        setup(
+            Way::Shm,
+            "5",
+            "order 5, the same by shared memory, batches of 256 KiB, a reader that touches every byte",
+        ),
     ]
 }
 
@@ -47,6 +55,13 @@ fn measure(program: &Path, way: Way, order: &str, workload: &Workload) -> anyhow
         bench.args(["--order", order, "--size", &bytes.to_string()]);
         bench.args(["--transport", transport]);
         bench.args(["--message-size", &workload.message_size.to_string()]);
+        if way == Way::Shm {
+            bench.args(["--batch-size", "256KiB"]);
+            if what != "publish" {
+                // As the reader of Aeron that is compared with it.
+                bench.args(["--reader", "touches"]);
+            }
+        }
         rate(&process::output(&bench)?).map(Some)
     };
     Ok(Sample {
