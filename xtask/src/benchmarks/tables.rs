@@ -29,6 +29,7 @@ pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
         ("redis", redis(&results.redis)),
         ("redis pipelines", pipelines(&results.redis_pipelines)),
         ("log peers", peers::logs(&results.log_peers)),
+        ("one machine", peers::on_one_machine(&results.log_peers)),
         ("session peers", peers::sessions(&results.session_peers)),
     ])
 }

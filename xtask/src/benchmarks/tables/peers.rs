@@ -2,7 +2,7 @@
 
 use super::super::numbers::grouped;
 use super::super::results::{
-    LogFigures, LogPeers, Recorded, SessionPeer, SessionPeers, SessionPeersTest, Spread,
+    LogFigures, LogPeer, LogPeers, Recorded, SessionPeer, SessionPeers, SessionPeersTest, Spread,
 };
 use super::{Table, bold};
 
@@ -11,26 +11,7 @@ pub fn logs(recorded: &Recorded<LogPeers>) -> String {
     let LogPeers {
         rows, of_best_peer, ..
     } = &recorded.report;
-    let mut table = Table::new(&[
-        "log",
-        "settings",
-        ">publish, MiB/s",
-        "ours to it",
-        ">read, MiB/s",
-        "ours to it",
-        ">both at once, MiB/s",
-        "ours to it",
-    ]);
-    for row in rows {
-        let mut cells = vec![row.log.clone(), row.settings.clone()];
-        for figures in [&row.publish, &row.read, &row.at_once] {
-            let rate = |figures: &LogFigures| grouped(figures.mib_per_s);
-            cells.push(figures.as_ref().map(rate).unwrap_or_default());
-            let figures = figures.as_ref().filter(|_| row.log != OURS);
-            cells.push(spread(figures.and_then(|figures| figures.ours_to_it)));
-        }
-        table.row(&cells);
-    }
+    let table = rates(rows.iter());
     let mut best = Table::new(&[
         "ours to the best of the first three others",
         "publish",
@@ -51,6 +32,42 @@ pub fn logs(recorded: &Recorded<LogPeers>) -> String {
     }
     let measured = [(recorded.command.as_str(), &recorded.measured)];
     [table.0, best.0, promises.measured(&measured)].join("\n")
+}
+
+/// The rates of these.
+fn rates<'a>(rows: impl Iterator<Item = &'a LogPeer>) -> Table {
+    let mut table = Table::new(&[
+        "log",
+        "settings",
+        ">publish, MiB/s",
+        "ours to it",
+        ">read, MiB/s",
+        "ours to it",
+        ">both at once, MiB/s",
+        "ours to it",
+    ]);
+    for row in rows {
+        let mut cells = vec![row.log.clone(), row.settings.clone()];
+        for figures in [&row.publish, &row.read, &row.at_once] {
+            let rate = |figures: &LogFigures| grouped(figures.mib_per_s);
+            cells.push(figures.as_ref().map(rate).unwrap_or_default());
+            let figures = figures.as_ref().filter(|_| row.log != OURS);
+            cells.push(spread(figures.and_then(|figures| figures.ours_to_it)));
+        }
+        table.row(&cells);
+    }
+    table
+}
+
+/// Ours by each way to it on one machine, at order 0, beside what has no sockets.
+pub fn on_one_machine(recorded: &Recorded<LogPeers>) -> String {
+    let rows = recorded.report.rows.iter();
+    let is_here = |row: &&LogPeer| match row.log == OURS {
+        true => row.settings.starts_with("order 0"),
+        false => row.way == "shm",
+    };
+    let measured = [(recorded.command.as_str(), &recorded.measured)];
+    rates(rows.filter(is_here)).measured(&measured)
 }
 
 /// The log that others are compared with, as its bench names it.
@@ -133,8 +150,36 @@ fn spread(spread: Option<Spread>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{logs, sessions};
+    use super::{logs, on_one_machine, sessions};
     use crate::benchmarks::results::Recorded;
+
+    #[test]
+    fn ours_by_each_way_stands_beside_what_has_no_sockets() {
+        let row = |log: &str, way: &str, settings: &str| {
+            format!(
+                r#"{{"log": "{log}", "way": "{way}", "settings": "{settings}", "promises": "",
+                     "publish": null, "read": null, "at_once": {{"mib_per_s": 10.0, "ours_to_it": null}}}}"#
+            )
+        };
+        let rows = [
+            row("embar", "tcp", "order 0"),
+            row("embar", "tcp", "order 5"),
+            row("embar", "shm", "order 0, in memory"),
+            row("kafka", "tcp", "small"),
+            row("aeron-ipc", "shm", "touched"),
+        ]
+        .join(",");
+        let report = format!(
+            r#"{{"message_size": 1024, "rounds": 3, "rows": [{rows}], "of_best_peer": []}}"#
+        );
+        let text = on_one_machine(&Recorded::for_test(&report));
+        let shown = ["| order 0 |", "| order 0, in memory |", "| touched |"];
+        assert!(shown.iter().all(|it| text.contains(it)), "{text}");
+        assert!(
+            !text.contains("order 5") && !text.contains("kafka"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn ours_has_no_ratio_to_itself_and_each_log_promises_once() {
