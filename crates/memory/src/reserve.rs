@@ -102,7 +102,7 @@ mod tests {
             let stat = rustix::fs::fstat(&file).expect("metadata");
             assert_eq!(stat.st_blocks as u64 * 512, len, "none of it is missing");
             let mapping = Mapping::new(&file, len, ProtFlags::READ).expect("mapped");
-            let begins = mapping.pointer(0) as u64 % LARGE_PAGE_BYTES == 0;
+            let begins = (mapping.pointer(0) as u64).is_multiple_of(LARGE_PAGE_BYTES);
             assert!(begins || len < LARGE_PAGE_BYTES, "no large page fits there");
             let mut bytes = vec![1; len as usize];
             mapping.copy_out(0, &mut bytes);
