@@ -71,9 +71,9 @@ impl Place {
         }
     }
 
-    /// A mapping of so many bytes was made there: what was reserved beside it is given back.
-    fn keep(mut self, bytes: usize) {
-        let (reserved, room) = std::mem::replace(&mut self.reserved, (ptr::null_mut(), 0));
+    /// Gives back what was reserved beside a mapping of so many bytes.
+    fn give_back_beside(self, bytes: usize) {
+        let (reserved, room) = self.reserved;
         if room > 0 {
             let before = self.start.addr() - reserved.addr();
             give_back(reserved, before);
@@ -82,13 +82,6 @@ impl Place {
                 .map_addr(|at| at + bytes.next_multiple_of(PAGE_BYTES as usize));
             give_back(behind, reserved.addr() + room - behind.addr());
         }
-    }
-}
-
-impl Drop for Place {
-    /// Nothing was made there.
-    fn drop(&mut self) {
-        give_back(self.reserved.0, self.reserved.1);
     }
 }
 
@@ -114,10 +107,11 @@ impl Mapping {
                 MapFlags::SHARED | place.flags(),
                 fd.as_fd(),
                 0,
-            )?
+            )
         };
-        place.keep(bytes);
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        // Also after a failure: by then the kernel may have taken the place away, and put something else there.
+        place.give_back_beside(bytes);
+        let start = NonNull::new(start?.cast::<u8>()).expect("mmap never returns null");
         // Larger pages make faults and translations cheaper; many kernels refuse, which is fine.
         // SAFETY: the range was mapped just above; this advice changes no content.
         let _refused = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };

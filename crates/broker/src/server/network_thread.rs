@@ -322,11 +322,13 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
     fn carry_out(&mut self, actions: &mut Vec<Action<Mapped>>) {
         self.perform(actions);
         while std::mem::take(&mut self.submitted) {
-            if self.turns.as_ref().is_some_and(|turns| turns.take_here()) {
+            let epoch = self.turns.as_ref().and_then(|turns| turns.take_here());
+            if epoch.is_some() {
                 self.shard.settle(self.clock.read(), actions);
                 self.perform(actions);
-            } else if let Some(wakeups) = &mut self.wakeups {
-                wakeups.notify_sequencer();
+            }
+            if let Some(wakeups) = &mut self.wakeups {
+                wakeups.notify_sequencer_unless(epoch);
             }
         }
     }

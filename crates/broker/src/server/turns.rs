@@ -1,7 +1,7 @@
 //! The turns of a candidate, one at a time: its thread takes them, and, where a broker takes data in the same process, so does a network
 //! thread that has just submitted batches. It finds them ordered then, and neither thread wakes the other for that.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use embar_fabric::owner::Claim;
@@ -19,6 +19,10 @@ use crate::node::counts_as_alive;
 
 /// Turns that a network thread takes at once. Others may have the sequencer busy for as long as they like; then its own thread goes on.
 const TURNS_MAX: u32 = 4;
+
+/// How often the candidate's thread looks whether the process ends, after another thread panicked in a turn. What it left half-done is the
+/// successor's.
+const ABANDONED: Duration = Duration::from_millis(100);
 
 /// The turns of one candidate.
 pub(super) struct Turns {
@@ -60,12 +64,15 @@ impl Turns {
 
     /// For the candidate's thread: does what is due, and says when the next turn is.
     pub fn take(&self) -> Due {
-        self.state().turn()
+        match self.state.lock() {
+            Ok(mut state) => state.turn(),
+            Err(_) => Due::After(ABANDONED),
+        }
     }
 
     /// For the candidate's thread: how long it may sleep, which it is about to. None: something is due.
     pub fn take_last(&self) -> Option<Duration> {
-        let mut state = self.state();
+        let mut state = self.state.lock().ok()?;
         match state.turn() {
             Due::OnWakeup => {
                 let now = state.now();
@@ -77,38 +84,28 @@ impl Turns {
         }
     }
 
-    /// For a thread that has submitted something, and need not wake the candidate's for it then. False: another candidate sequences, or
-    /// another thread takes a turn and may have looked before.
-    pub fn take_here(&self) -> bool {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::WouldBlock) => return false,
-            // Its thread panicked, and the process ends.
-            Err(TryLockError::Poisoned(_)) => return false,
-        };
-        if state.candidacy.sequencer().is_none() {
-            return false;
-        }
+    /// For a thread that has submitted something, and need not wake the candidate's for it if that leads in this epoch. `None`: another
+    /// candidate sequences, or another thread takes a turn and may have looked before.
+    pub fn take_here(&self) -> Option<u32> {
+        let mut state = self.state.try_lock().ok()?;
+        let epoch = state.candidacy.sequencer()?.epoch();
         let mut due = state.turn();
         for _ in 1..TURNS_MAX {
-            if due != Due::Now {
+            // A turn takes so many records of a lane at most, and after several it lets others gather.
+            if due == Due::OnWakeup {
                 break;
             }
             due = state.turn();
         }
         let now = state.now();
         // What came may be due before the time until which the candidate's thread sleeps.
-        let wakes = due == Due::Now || now.after(state.candidacy.rest(now)) < state.sleeps_until;
+        let wakes =
+            due != Due::OnWakeup || now.after(state.candidacy.rest(now)) < state.sleeps_until;
         drop(state);
         if wakes {
             self.waker.wake();
         }
-        true
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked with it ends the process; until then nobody is to wait for ever.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(epoch)
     }
 }
 

@@ -59,9 +59,12 @@ impl SequencerWakeups {
         self.sleep_flag.set(asleep);
     }
 
-    /// Wakes the sequencer, for which there is a submission.
-    pub fn notify_sequencer(&mut self) {
-        self.to_sequencer.notify(self.node.term());
+    /// Wakes the sequencer, for which there is a submission, unless it sequences in `epoch`: then it has looked.
+    pub fn notify_sequencer_unless(&mut self, epoch: Option<u32>) {
+        let term = self.node.term();
+        if epoch.is_none() || epoch != term.map(|term| term.epoch) {
+            self.to_sequencer.notify(term);
+        }
     }
 }
 

@@ -298,21 +298,26 @@ impl Shared {
     /// A thread of the application has handed a batch over, and looks what has come by its channel, if that has enough to do to be
     /// worth it.
     pub(super) fn pass(&self, channel: ChannelId) {
+        // The caller holds a handle's lock, with which no task is to be woken that may want it at once.
+        if self.has_waiters() {
+            return;
+        }
         let busy = |core: &PublisherCore| core.is_busy(channel).then_some(channel);
         if let Some(drive) = self.drive_of(busy) {
             drive.pass();
         }
     }
 
+    /// Whether anybody waits for an outcome, or for a buffer.
+    fn has_waiters(&self) -> bool {
+        let pool = self.ready.get().map(|ready| &ready.pool);
+        self.receipts.has_waiters() || pool.is_none_or(Pool::has_waiters)
+    }
+
     /// Whether it is enough that the application's threads look now and then for what `channel` brings: it has something under
     /// way, and nobody waits for anything.
     pub(super) fn is_left_to_callers(&self, channel: ChannelId) -> bool {
-        let nobody_waits = !self.receipts.has_waiters()
-            && self
-                .ready
-                .get()
-                .is_some_and(|ready| !ready.pool.has_waiters());
-        nobody_waits && lock(&self.state).core.is_busy(channel)
+        !self.has_waiters() && lock(&self.state).core.is_busy(channel)
     }
 
     /// What the core waits for.
