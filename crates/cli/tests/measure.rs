@@ -357,16 +357,29 @@ fn bench_walls_has_each_path_beside_its_walls() {
             row("read_unix", "ours unverified"),
             row("e2e_unix", "bare relay"),
             row("e2e_unix", "working relay"),
+            // On all brokers and on one, with messages of two sizes.
+            row("publish_shm", "bare"),
             row("publish_shm", "bare"),
             row("publish_shm", "bare, streamed"),
-            row("publish_shm", "in place"),
-            row("publish_shm", "bare"),
             row("publish_shm", "bare, streamed"),
             row("publish_shm", "in place"),
+            row("publish_shm", "in place"),
+            row("publish_shm", "bare"),
+            row("publish_shm", "bare"),
+            row("publish_shm", "bare, streamed"),
+            row("publish_shm", "bare, streamed"),
+            row("publish_shm", "in place"),
+            row("publish_shm", "in place"),
+            row("read_shm", "plain pass"),
             row("read_shm", "plain pass"),
             row("read_shm", "ours unverified"),
+            row("read_shm", "ours unverified"),
+            row("read_shm", "plain pass"),
             row("read_shm", "plain pass"),
             row("read_shm", "ours unverified"),
+            row("read_shm", "ours unverified"),
+            row("e2e_shm", "bare, followed"),
+            row("e2e_shm", "bare, followed"),
             row("e2e_shm", "bare, followed"),
             row("e2e_shm", "bare, followed"),
             row("beside_tcp", "beside TCP"),
@@ -410,8 +423,20 @@ fn bench_walls_measures_shared_memory_in_two_sizes_of_messages_and_how_long_an_a
         let sizes = rows.map(|row| row["message_bytes"].as_u64().expect("a size"));
         sizes.collect()
     };
-    // Each beside its wall at two orders, and both orders side by side.
-    assert_eq!(sizes(&report["rows"]), [1000, 1000, 1000, 64, 64, 64]);
+    // Each beside its wall at two orders, with a reader that touches as the wall does, and both orders side by side, with one that
+    // verifies as well; all that on three brokers and on one.
+    let expected = [[1000; 8], [64; 8]].concat();
+    assert_eq!(sizes(&report["rows"]), expected);
+    let kinds = report["rows"].as_array().expect("rows").iter().map(|row| {
+        let of = |field: &str| row[field].to_string();
+        ["message_bytes", "order", "brokers", "reader", "wall"].map(of)
+    });
+    let kinds: std::collections::BTreeSet<_> = kinds.collect();
+    assert_eq!(
+        kinds.len(),
+        expected.len(),
+        "no row is there twice: {kinds:?}"
+    );
     let times = report["times"].as_array().expect("times");
     // Those that sleep, and those that spin.
     let mut expected = Vec::new();
