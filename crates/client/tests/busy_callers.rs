@@ -15,6 +15,8 @@ use embar_client::{Publisher, Start, Subscriber, Transport};
 const LONG: Duration = Duration::from_secs(60);
 /// Larger than what is copied by the ring.
 const BATCH_BYTES: usize = 128 << 10;
+/// Of messages that do not count.
+const WARM_UP: u8 = u8::MAX;
 
 fn cluster(dir: &tempfile::TempDir) -> Cluster {
     let builder = Cluster::builder().brokers(2);
@@ -75,13 +77,11 @@ fn who_waits_for_a_buffer_drives_and_all_others_hear_of_their_messages() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = cluster(&dir);
     let publisher = open(&cluster);
-    let mut published = 0;
+    // On a busy machine that takes more messages than the log keeps: nobody reads them.
     while counter(&publisher, "caller_waits") < 50 {
-        publisher
-            .publish(&message(0, published))
-            .expect("published");
-        published += 1;
+        publisher.publish(&message(WARM_UP, 0)).expect("published");
     }
+    let mut published = 0;
     // From one state to the next: nobody waits, a thread waits, a task waits, and somebody publishes on meanwhile.
     for round in 0..20 {
         thread::scope(|scope| {
@@ -122,6 +122,9 @@ fn who_waits_for_a_buffer_drives_and_all_others_hear_of_their_messages() {
     let mut next = [0; 3];
     while let Some(read) = subscriber.next_timeout(LONG).expect("reads") {
         let thread = read.value[0];
+        if thread == WARM_UP {
+            continue;
+        }
         let number = &mut next[usize::from(thread)];
         assert!(read.value == message(thread, *number), "{thread}: {number}");
         *number += 1;
