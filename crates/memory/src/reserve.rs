@@ -38,7 +38,7 @@ pub fn reserve(file: &File, len: u64, part: u64, added: &dyn Fn(u64)) -> io::Res
 }
 
 /// Allocates what is missing of a range.
-pub(crate) fn allocate(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<()> {
+fn allocate(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<()> {
     loop {
         match fallocate(file, FallocateFlags::empty(), at, len) {
             // A signal undoes a whole call.
@@ -49,13 +49,13 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<()
 }
 
 /// A file that may get large pages.
-pub(crate) struct LargePages {
+struct LargePages {
     mapping: Mapping,
 }
 
 impl LargePages {
     /// `None` of a file that is too short, or not in memory. It has its length from here on.
-    pub fn of(file: BorrowedFd<'_>, len: u64) -> Option<Self> {
+    fn of(file: BorrowedFd<'_>, len: u64) -> Option<Self> {
         let in_memory = fstatfs(file).is_ok_and(|it| it.f_type as u64 == TMPFS_MAGIC);
         if len < LARGE_PAGE_BYTES || !in_memory {
             return None;
@@ -68,7 +68,7 @@ impl LargePages {
 
     /// Has large pages of a range that has no memory yet, as many as the kernel gives. What is missing is to be
     /// [allocated](allocate).
-    pub fn gather(&self, file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<()> {
+    fn gather(&self, file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<()> {
         let begin = at.next_multiple_of(LARGE_PAGE_BYTES);
         let end = (at + len) / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
         // The kernel gathers where there is something already.

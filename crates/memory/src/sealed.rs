@@ -48,7 +48,7 @@ use rustix::mm::ProtFlags;
 use crate::file_id::FileId;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
-use crate::reserve::{LargePages, allocate};
+use crate::reserve::reserve;
 
 /// Bytes of a page: the unit in which sealed memory is sized.
 pub const SEALED_PAGE_BYTES: u64 = PAGE_BYTES;
@@ -126,14 +126,11 @@ impl Sealed {
             made => made?,
         };
         // Otherwise the file would have holes, which take memory when they are read.
-        if let Some(large) = LargePages::of(fd.as_fd(), len) {
-            large.gather(fd.as_fd(), 0, len)?;
-        }
-        allocate(fd.as_fd(), 0, len)?;
-        let mapping = Mapping::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
-        mapping.populate(0, len, true)?;
-        fcntl_add_seals(&fd, SEALS)?;
         let file = File::from(fd);
+        reserve(&file, len, len, &|_| {})?;
+        let mapping = Mapping::new(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        mapping.populate(0, len, true)?;
+        fcntl_add_seals(&file, SEALS)?;
         let id = FileId::of(&file.metadata()?);
         let file = Arc::new(file);
         let file = SealedFile { file, id, len };
