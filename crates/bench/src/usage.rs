@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use embar_meter::Snapshot;
-use embar_meter::kernel::{ProcessReading, Usage};
+use embar_readings::process::{ProcessReading, Usage};
 use serde::Serialize;
 
 /// Connections that a client made to data brokers.

@@ -1,5 +1,4 @@
-//! Where the time goes: stage timers cheap enough to stay on, the kernel's own readings of a process, and the
-//! statistics that decide whether one configuration really beats another.
+//! Where the time goes: stage timers cheap enough to stay on, and the statistics that decide whether one configuration really beats another.
 //!
 //! What it never does: change what it measures. A recorder touches only cache lines of its own thread, never waits, and
 //! does not even read the clock while metering is off. It prints nothing; every result is a value with a `Display`.
@@ -14,13 +13,11 @@
 //! 4. [`stats`]: medians, bootstrap intervals, verdicts. [`random`] is the generator they draw from.
 //! 5. [`experiment`]: interleaved trials of several configurations.
 //! 6. [`results`]: the log of runs, one CSV row each.
-//! 7. [`kernel`]: CPU time, page faults and peak memory of a process, from `/proc`.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod experiment;
-pub mod kernel;
 pub mod profile;
 pub mod random;
 pub mod results;

@@ -9,10 +9,11 @@ use crate::workspace::{Member, Workspace};
 use std::path::Path;
 
 /// Folders of the crates: each uses only those before it. The tables of [`DOCUMENTS`] list them so.
-pub const LAYERS: [&str; 20] = [
+pub const LAYERS: [&str; 21] = [
     // What everything stands on.
     "build",
     "meter",
+    "readings",
     "memory",
     "frame",
     "transport",

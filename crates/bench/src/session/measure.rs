@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 use embar_console::context::Context;
 use embar_console::interrupt::Interrupt;
 use embar_console::setting::BadSetting;
-use embar_meter::kernel::ProcessReading;
+use embar_readings::process::ProcessReading;
 use embar_session::{Client as SessionClient, OnFull, Server as SessionServer, Session, Settings};
 use embar_transport::Address;
 

@@ -2,7 +2,7 @@
 //! a connection, and for the broker's status and profile. `members.rs` answers those about brokers.
 
 use embar_memory::{Damage, Memory};
-use embar_meter::kernel::ProcessReading;
+use embar_readings::process::ProcessReading;
 use embar_session::SendError;
 use embar_wire::control::{
     BrokerStatus, Control, CreateTopic, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,

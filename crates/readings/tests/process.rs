@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use embar_meter::kernel::{KernelError, ProcessReading, own_threads};
+use embar_readings::process::{KernelError, ProcessReading, own_threads};
 
 #[test]
 fn work_and_first_touches_show_in_the_difference() {
