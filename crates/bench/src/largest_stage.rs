@@ -5,7 +5,7 @@ use embar_meter::{Snapshot, StageRow};
 use serde::Serialize;
 
 /// What each stage does, for people who do not know the code.
-const MEANING: [(&str, &str); 15] = [
+const MEANING: [(&str, &str); 16] = [
     ("DrainHeader", "waiting for and reading batch headers"),
     ("ReserveBLogSpace", "finding room in the log"),
     (
@@ -36,6 +36,7 @@ const MEANING: [(&str, &str); 15] = [
     ("Receive", "copying bytes from connections"),
     ("Verify", "checking the checksums of batches"),
     ("Deliver", "handing messages to the reader"),
+    ("WaitForBatch", "waiting for batches to arrive"),
 ];
 
 /// Overlaps with everything else, so its share says nothing about what limits.

@@ -70,7 +70,7 @@ pub mod subscriber {
     /// Title, stages and counters, in the order of the indices below.
     pub static SCHEMA: Schema = Schema {
         title: "SubscriberPipelineProfile",
-        stages: &["Receive", "Verify", "Deliver"],
+        stages: &["Receive", "Verify", "Deliver", "WaitForBatch"],
         counters: &[
             "recv_calls",
             "recv_bytes",
@@ -90,6 +90,8 @@ pub mod subscriber {
     pub const VERIFY: usize = 1;
     /// Handing a batch to the consumer.
     pub const DELIVER: usize = 2;
+    /// Waiting because no batch was there to be read: the consumer's time, not that of the threads that receive.
+    pub const WAIT_FOR_BATCH: usize = 3;
 
     /// Receive calls made.
     pub const RECV_CALLS: usize = 0;
@@ -125,7 +127,10 @@ mod tests {
             publisher::SCHEMA.counters[publisher::CALLER_WAITS],
             "caller_waits"
         );
-        assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
+        assert_eq!(
+            subscriber::SCHEMA.stages[subscriber::WAIT_FOR_BATCH],
+            "WaitForBatch"
+        );
         assert_eq!(
             subscriber::SCHEMA.counters[subscriber::LENT_BYTES],
             "lent_bytes"

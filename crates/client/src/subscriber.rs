@@ -15,6 +15,7 @@ pub mod payload;
 mod position;
 mod queue;
 mod reading;
+mod starved;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use self::stream::MessageStream;
 use self::io_threads::IoThreads;
 use self::queue::{Item, PositionChange, Queue, Taken};
 use self::reading::Reading;
+use self::starved::Starved;
 use crate::error::ReadError;
 use crate::wake::block_on;
 
@@ -51,6 +53,7 @@ pub struct Subscriber {
     /// Without the batch being read.
     positions: Positions,
     skipped: u64,
+    starved: Starved,
 }
 
 impl Subscriber {
@@ -67,6 +70,7 @@ impl Subscriber {
         positions: Positions,
     ) -> Self {
         Self {
+            starved: Starved::new(&profile),
             queue,
             profile,
             threads,
@@ -196,6 +200,7 @@ impl Subscriber {
     fn load(&mut self, limit: Option<Duration>) -> Result<bool, ReadError> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         block_on(poll_fn(|context| self.poll_load(context)), deadline).unwrap_or_else(|| {
+            self.starved.ends();
             Err(ReadError::TimedOut {
                 limit: limit.unwrap_or_default(),
             })
@@ -204,6 +209,15 @@ impl Subscriber {
 
     /// Makes the next message readable; false at the end.
     fn poll_load(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, ReadError>> {
+        let polled = self.poll_next(context);
+        match &polled {
+            Poll::Pending => self.starved.begins(),
+            Poll::Ready(_) => self.starved.ends(),
+        }
+        polled
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, ReadError>> {
         loop {
             if self.has_more() {
                 return Poll::Ready(Ok(true));

@@ -9,11 +9,12 @@ use crate::workspace::{Member, Workspace};
 use std::path::Path;
 
 /// Folders of the crates: each uses only those before it. The tables of [`DOCUMENTS`] list them so.
-pub const LAYERS: [&str; 21] = [
+pub const LAYERS: [&str; 22] = [
     // What everything stands on.
     "build",
     "meter",
     "readings",
+    "diagnose",
     "memory",
     "frame",
     "transport",

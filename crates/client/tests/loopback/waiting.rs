@@ -143,3 +143,40 @@ fn a_question_that_is_not_answered_says_whom_it_was_put_to() {
     assert!(asked.wait().is_err());
     assert_eq!(wait_probe.waiting_for(), None);
 }
+
+#[test]
+fn time_without_messages_is_the_readers_wait_and_its_own_time_is_not() {
+    let broker = FakeBroker::start();
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .linger(Duration::ZERO)
+        .open()
+        .expect("opens");
+    let mut subscriber = Subscriber::builder(&broker.bootstrap())
+        .topic("t")
+        .from(Start::Latest)
+        .open()
+        .expect("opens");
+    let waited = |subscriber: &Subscriber| {
+        let profile = subscriber.profile();
+        let stage = profile.stage("WaitForBatch").expect("such a stage");
+        Duration::from_nanos(stage.total_ns)
+    };
+    let limit = Duration::from_millis(50);
+    let asked = Instant::now();
+    assert!(subscriber.next_timeout(limit).is_err(), "there is nothing");
+    let first = waited(&subscriber);
+    assert!(first >= limit * 9 / 10, "{first:?}");
+    assert!(first <= asked.elapsed(), "{first:?}");
+
+    // Whoever does something else does not wait, whether there is something or not.
+    thread::sleep(limit);
+    assert_eq!(waited(&subscriber), first);
+    publisher.publish(b"a").expect("published");
+    publisher.flush().expect("stored");
+    thread::sleep(limit);
+    assert_eq!(waited(&subscriber), first);
+    let message = subscriber.next().expect("reads").expect("no end");
+    assert_eq!(message.value, b"a");
+    assert!(waited(&subscriber) <= first + asked.elapsed());
+}

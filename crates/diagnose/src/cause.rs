@@ -1,0 +1,197 @@
+//! The causes that a diagnosis knows.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a pipeline is no faster than it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The application publishes less than it could: it sleeps, computes, or waits for something of its own.
+    ApplicationTooSlow,
+    /// The benchmark itself, not what it measures, takes the time.
+    BenchmarkItself,
+    /// The threads that publish spend their time copying messages into batches.
+    CopyBoundSender,
+    /// The client's threads are busy all the time, while processors are idle.
+    TooFewClientThreads,
+    /// A broker's network threads are busy all the time, while processors are idle.
+    ReceiverCpuBound,
+    /// More threads want to run than there are processors.
+    MoreThreadsThanCores,
+    /// Sender and receiver wait for each other, because too little fits between them.
+    ReceiveWindowTooSmall,
+    /// The send buffer holds too little to fill the receiver's window.
+    SendBufferTooSmall,
+    /// The kernel's maxima keep buffers small.
+    KernelBufferMaxima,
+    /// System calls that move little take the time.
+    SmallReads,
+    /// What each batch costs, however large, takes the time.
+    BatchesTooSmall,
+    /// Batches wait to be filled, and the application waits for them.
+    LingerTooLong,
+    /// Subscribers take less than brokers could send.
+    SlowSubscriber,
+    /// The thread that orders is busy all the time.
+    SequencerBound,
+    /// One broker limits the others.
+    HotBroker,
+    /// Memory is touched for the first time.
+    ColdMemory,
+    /// Other processes, or the host, take the processors.
+    ProcessorsTakenByOthers,
+    /// A cgroup's quota stops the threads.
+    ProcessorQuota,
+    /// The way between the machines is long.
+    NetworkDelay,
+    /// The network loses packets.
+    NetworkLoss,
+    /// The network carries no more.
+    NetworkRateLimit,
+    /// The publisher may not have enough on its way.
+    TooFewInFlight,
+    /// A disk is waited for.
+    DiskBound,
+    /// The log has no room, so publishers are held back.
+    LogFull,
+    /// All processors work for the pipeline: this is what the machine allows.
+    MachineWall,
+    /// Nothing was found that limits.
+    NothingFound,
+}
+
+impl Cause {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 26] = [
+        Self::ApplicationTooSlow,
+        Self::BenchmarkItself,
+        Self::CopyBoundSender,
+        Self::TooFewClientThreads,
+        Self::ReceiverCpuBound,
+        Self::MoreThreadsThanCores,
+        Self::ReceiveWindowTooSmall,
+        Self::SendBufferTooSmall,
+        Self::KernelBufferMaxima,
+        Self::SmallReads,
+        Self::BatchesTooSmall,
+        Self::LingerTooLong,
+        Self::SlowSubscriber,
+        Self::SequencerBound,
+        Self::HotBroker,
+        Self::ColdMemory,
+        Self::ProcessorsTakenByOthers,
+        Self::ProcessorQuota,
+        Self::NetworkDelay,
+        Self::NetworkLoss,
+        Self::NetworkRateLimit,
+        Self::TooFewInFlight,
+        Self::DiskBound,
+        Self::LogFull,
+        Self::MachineWall,
+        Self::NothingFound,
+    ];
+
+    /// Its name in JSON and on the command line: `receive-window-too-small`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ApplicationTooSlow => "application-too-slow",
+            Self::BenchmarkItself => "benchmark-itself",
+            Self::CopyBoundSender => "copy-bound-sender",
+            Self::TooFewClientThreads => "too-few-client-threads",
+            Self::ReceiverCpuBound => "receiver-cpu-bound",
+            Self::MoreThreadsThanCores => "more-threads-than-cores",
+            Self::ReceiveWindowTooSmall => "receive-window-too-small",
+            Self::SendBufferTooSmall => "send-buffer-too-small",
+            Self::KernelBufferMaxima => "kernel-buffer-maxima",
+            Self::SmallReads => "small-reads",
+            Self::BatchesTooSmall => "batches-too-small",
+            Self::LingerTooLong => "linger-too-long",
+            Self::SlowSubscriber => "slow-subscriber",
+            Self::SequencerBound => "sequencer-bound",
+            Self::HotBroker => "hot-broker",
+            Self::ColdMemory => "cold-memory",
+            Self::ProcessorsTakenByOthers => "processors-taken-by-others",
+            Self::ProcessorQuota => "processor-quota",
+            Self::NetworkDelay => "network-delay",
+            Self::NetworkLoss => "network-loss",
+            Self::NetworkRateLimit => "network-rate-limit",
+            Self::TooFewInFlight => "too-few-in-flight",
+            Self::DiskBound => "disk-bound",
+            Self::LogFull => "log-full",
+            Self::MachineWall => "machine-wall",
+            Self::NothingFound => "nothing-found",
+        }
+    }
+
+    /// Whether something is wrong; the machine's wall, and nothing at all, are findings too.
+    pub fn is_fault(self) -> bool {
+        !matches!(self, Self::MachineWall | Self::NothingFound)
+    }
+
+    /// What it says, in a sentence.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::ApplicationTooSlow => "The application hands over less than the log would take.",
+            Self::BenchmarkItself => "The benchmark's own work limits what it measures.",
+            Self::CopyBoundSender => "Copying messages out of the application limits.",
+            Self::TooFewClientThreads => {
+                "The client's threads are busy all the time, and processors are idle."
+            }
+            Self::ReceiverCpuBound => {
+                "The threads that receive are busy all the time, and processors are idle."
+            }
+            Self::MoreThreadsThanCores => {
+                "More threads want to run than there are processors, and they take turns."
+            }
+            Self::ReceiveWindowTooSmall => {
+                "Too little fits into the receive buffers: sender and receiver wait for each other."
+            }
+            Self::SendBufferTooSmall => {
+                "Too little fits into the send buffers: the connections run dry."
+            }
+            Self::KernelBufferMaxima => "The kernel's maxima keep the buffers small.",
+            Self::SmallReads => "System calls that move little take the time.",
+            Self::BatchesTooSmall => "What a batch costs, however large it is, takes the time.",
+            Self::LingerTooLong => "Batches wait to be filled, and the application waits for them.",
+            Self::SlowSubscriber => "Subscribers take less than the brokers could send.",
+            Self::SequencerBound => "The thread that orders is busy all the time.",
+            Self::HotBroker => "One broker limits, while the others wait.",
+            Self::ColdMemory => "Memory is touched for the first time, page by page.",
+            Self::ProcessorsTakenByOthers => "Others take the processors.",
+            Self::ProcessorQuota => "A processor quota stops the threads.",
+            Self::NetworkDelay => "The way is long for what may be on it at a time.",
+            Self::NetworkLoss => "The network loses packets, which are sent again.",
+            Self::NetworkRateLimit => "The network carries no more.",
+            Self::TooFewInFlight => "The publisher may not have enough batches on their way.",
+            Self::DiskBound => "A disk is waited for.",
+            Self::LogFull => "The log has no room, so brokers hold publishers back.",
+            Self::MachineWall => {
+                "All processors work for this pipeline: this is what the machine allows."
+            }
+            Self::NothingFound => "Nothing was found that limits.",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_json_and_all_are_listed_once() {
+        for (index, cause) in Cause::ALL.into_iter().enumerate() {
+            let json = serde_json::to_string(&cause).expect("a name");
+            assert_eq!(json, format!("\"{cause}\""));
+            assert_eq!(cause as usize, index, "{cause}");
+            assert!(cause.sentence().ends_with('.'), "{cause}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a diagnosis says.
+
+use std::fmt;
+
+use embar_meter::{Interval, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::cause::Cause;
+use crate::limits::Resource;
+
+/// A cause, and why it is believed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What limits.
+    pub cause: Cause,
+    /// Where.
+    pub part: Resource,
+    /// The numbers that say so.
+    pub evidence: Vec<Evidence>,
+    /// How sure, 0 to 1: how far the evidence is beyond what the rule asks for.
+    pub confidence: f64,
+    /// If this were gone, the rate would grow by at most this part: 0.2 is 20 % more. 0 for what no remedy changes.
+    pub gain_at_most: f64,
+    /// What to do.
+    pub remedy: Remedy,
+    /// What came of the remedy, where it was tried.
+    pub verified: Option<Verified>,
+}
+
+impl Finding {
+    /// What findings are ranked by: the gain that may be had, as far as it is believed.
+    pub fn weight(&self) -> f64 {
+        self.gain_at_most * self.confidence
+    }
+
+    /// Whether its own remedy refuted it.
+    pub fn withdrawn(&self) -> bool {
+        self.verified.as_ref().is_some_and(|it| it.withdrawn)
+    }
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What was measured.
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit: `share` (0 to 1), `bytes`, `s`, `1/s`, or nothing for a count.
+    pub unit: Unit,
+}
+
+impl Evidence {
+    /// A part of a whole, 0 to 1.
+    pub fn share(what: impl Into<String>, value: f64) -> Self {
+        Self::new(what, value, Unit::Share)
+    }
+
+    /// Bytes.
+    pub fn bytes(what: impl Into<String>, value: f64) -> Self {
+        Self::new(what, value, Unit::Bytes)
+    }
+
+    /// Seconds.
+    pub fn seconds(what: impl Into<String>, value: f64) -> Self {
+        Self::new(what, value, Unit::Seconds)
+    }
+
+    /// Times a second.
+    pub fn per_second(what: impl Into<String>, value: f64) -> Self {
+        Self::new(what, value, Unit::PerSecond)
+    }
+
+    /// A number without a unit.
+    pub fn count(what: impl Into<String>, value: f64) -> Self {
+        Self::new(what, value, Unit::Count)
+    }
+
+    fn new(what: impl Into<String>, value: f64, unit: Unit) -> Self {
+        let what = what.into();
+        Self { what, value, unit }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.what)?;
+        let value = self.value;
+        match self.unit {
+            Unit::Share => write!(f, "{:.0} %", value * 100.0),
+            Unit::Bytes => write!(f, "{} bytes", whole(value)),
+            Unit::Seconds if value < 1e-3 => write!(f, "{:.0} us", value * 1e6),
+            Unit::Seconds if value < 1.0 => write!(f, "{:.1} ms", value * 1e3),
+            Unit::Seconds => write!(f, "{value:.1} s"),
+            Unit::PerSecond => write!(f, "{} a second", whole(value)),
+            Unit::Count if value.fract() != 0.0 && value < 100.0 => write!(f, "{value:.2}"),
+            Unit::Count => f.write_str(&whole(value)),
+        }
+    }
+}
+
+/// With a comma before every third digit.
+fn whole(value: f64) -> String {
+    embar_meter::table::grouped(value.round() as u64)
+}
+
+/// What a number of [`Evidence`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// A part of a whole, 0 to 1.
+    Share,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// Times a second.
+    PerSecond,
+    /// A number.
+    Count,
+}
+
+/// What to do about a cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// In words.
+    pub text: String,
+    /// What may be applied by us; `None` where somebody else has to act.
+    pub change: Option<Change>,
+}
+
+impl Remedy {
+    /// Something that only the user can do.
+    pub fn advice(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            change: None,
+        }
+    }
+
+    /// Something that can be tried.
+    pub fn change(text: impl Into<String>, change: Change) -> Self {
+        Self {
+            text: text.into(),
+            change: Some(change),
+        }
+    }
+}
+
+/// A setting to change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "setting", content = "value", rename_all = "kebab-case")]
+pub enum Change {
+    /// Leave the receive buffers of brokers to the kernel.
+    ReceiveBufferTuned,
+    /// Leave the send buffers to the kernel.
+    SendBufferTuned,
+    /// Bytes of a batch.
+    BatchSize(u64),
+    /// How long a batch may wait to fill, seconds.
+    Linger(f64),
+    /// Batches that a connection may have in flight.
+    BatchesInFlight(u64),
+    /// Application threads that publish.
+    Publishers(u32),
+    /// Connections for each broker, each with a thread.
+    ThreadsPerBroker(u32),
+    /// Network threads of each broker.
+    NetworkThreads(u32),
+    /// Touch the log's memory before it is used.
+    Prefault,
+}
+
+impl fmt::Display for Change {
+    /// As it would be written on a command line, where it can.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReceiveBufferTuned => f.write_str("no --recv-buffer"),
+            Self::SendBufferTuned => f.write_str("no --send-buffer"),
+            Self::BatchSize(bytes) => write!(f, "--batch-size {bytes}"),
+            Self::Linger(seconds) => write!(f, "--linger {}us", seconds * 1e6),
+            Self::BatchesInFlight(batches) => write!(f, "--batches-in-flight {batches}"),
+            Self::Publishers(threads) => write!(f, "--publishers {threads}"),
+            Self::ThreadsPerBroker(threads) => write!(f, "--threads-per-broker {threads}"),
+            Self::NetworkThreads(threads) => write!(f, "--network-threads {threads}"),
+            Self::Prefault => f.write_str("memory that was touched before"),
+        }
+    }
+}
+
+/// What came of a remedy, in an experiment that alternated with and without it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verified {
+    /// Rate with the remedy, divided by the rate without it.
+    pub ratio: Interval,
+    /// What may be said about it.
+    pub verdict: Verdict,
+    /// Pairs of trials.
+    pub pairs: usize,
+    /// Whether the finding's bound on the gain and the gain that was seen agree within a factor of 1.5.
+    pub as_predicted: bool,
+    /// The remedy did not help: the cause is not what limits.
+    pub withdrawn: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evidence_reads_as_people_write_it() {
+        let shown = |evidence: Evidence| evidence.to_string();
+        assert_eq!(
+            shown(Evidence::share("window full", 0.617)),
+            "window full: 62 %"
+        );
+        assert_eq!(
+            shown(Evidence::bytes("window", 43_690.0)),
+            "window: 43,690 bytes"
+        );
+        assert_eq!(
+            shown(Evidence::seconds("round trip", 0.000_123)),
+            "round trip: 123 us"
+        );
+        assert_eq!(
+            shown(Evidence::seconds("round trip", 0.02)),
+            "round trip: 20.0 ms"
+        );
+        assert_eq!(
+            shown(Evidence::per_second("batches", 1234.4)),
+            "batches: 1,234 a second"
+        );
+        assert_eq!(
+            shown(Evidence::count("calls per batch", 3.25)),
+            "calls per batch: 3.25"
+        );
+    }
+
+    #[test]
+    fn changes_are_settings_in_json() {
+        let json = serde_json::to_value(Change::BatchSize(2 << 20)).expect("JSON");
+        assert_eq!(json["setting"], "batch-size");
+        assert_eq!(json["value"], 2 << 20);
+        let json = serde_json::to_value(Change::ReceiveBufferTuned).expect("JSON");
+        assert_eq!(json["setting"], "receive-buffer-tuned");
+    }
+}

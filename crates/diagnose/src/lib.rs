@@ -1,0 +1,66 @@
+//! Names what limits a pipeline of publishers, brokers and subscribers, from readings alone.
+//!
+//! [`diagnose`] is a function: [`Observed`] goes in, what happened in a span of time as plain numbers, and a [`Diagnosis`]
+//! comes out, findings ranked by what their remedies could bring. It reads no clock and asks nobody, so a diagnosis can be
+//! repeated from a file.
+//!
+//! Read the files in this order:
+//!
+//! 1. [`observed`]: what goes in.
+//! 2. [`limits`]: what each part does with its time, and what would limit without it.
+//! 3. [`cause`] and [`finding`]: what comes out.
+//! 4. `rules`: from one to the other, a file for each part of the pipeline.
+//! 5. [`picture`]: the pipeline in a terminal.
+
+#![forbid(unsafe_code)]
+
+pub mod cause;
+pub mod finding;
+pub mod limits;
+pub mod observed;
+pub mod picture;
+mod rules;
+
+use serde::{Deserialize, Serialize};
+
+pub use cause::Cause;
+pub use finding::{Change, Evidence, Finding, Remedy, Verified};
+pub use limits::{Limits, Resource};
+pub use observed::Observed;
+
+/// What limits, and what each part does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// What each part of the pipeline does with its time.
+    pub limits: Limits,
+    /// What was found: faults first, ranked by the gain that may be had as far as it is believed; then what is no fault.
+    pub findings: Vec<Finding>,
+    /// What could not be read, so that no rule could look at it.
+    pub missing: Vec<observed::Missing>,
+}
+
+/// Says what limits.
+pub fn diagnose(observed: &Observed) -> Diagnosis {
+    let limits = Limits::of(observed);
+    let case = rules::Case {
+        observed,
+        limits: &limits,
+    };
+    let mut findings = rules::all(&case);
+    findings.retain(|it| !it.cause.is_fault() || it.gain_at_most >= GAIN_MIN);
+    findings.sort_by(|a, b| {
+        let fault = b.cause.is_fault().cmp(&a.cause.is_fault());
+        fault.then(b.weight().total_cmp(&a.weight()))
+    });
+    if findings.is_empty() {
+        findings.push(rules::nothing(&case));
+    }
+    Diagnosis {
+        limits,
+        findings,
+        missing: observed.missing.clone(),
+    }
+}
+
+/// What brings less is not worth doing.
+const GAIN_MIN: f64 = 0.03;

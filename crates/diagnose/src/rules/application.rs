@@ -1,0 +1,260 @@
+//! What the publishing process does itself: its application, copying into batches, sending, lingering.
+
+use super::{Case, confidence};
+use crate::cause::Cause;
+use crate::finding::{Change, Evidence, Finding, Remedy};
+use crate::limits::{Resource, SATURATED, blocked, stage_share};
+use crate::observed::{Publisher, Thread, per};
+
+/// A publisher whose threads wait for buffers longer than this is held up by what follows.
+const BLOCKED_MAX: f64 = 0.25;
+/// A thread that does nothing for this share of the time is not what the machine could have.
+const IDLE_MIN: f64 = 0.2;
+/// This much of a processor must be idle for another thread to find one.
+const SPARE_MIN: f64 = 0.6;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let Some(publisher) = &case.observed.publisher else {
+        return;
+    };
+    if publisher.waits_for_each {
+        lingers(case, publisher, found);
+        return;
+    }
+    let Some(blocked) = blocked(case.observed) else {
+        unseen(case, publisher, found);
+        return;
+    };
+    if blocked <= BLOCKED_MAX {
+        slow(case, publisher, blocked, found);
+        copies(case, publisher, blocked, found);
+    }
+    sends(case, publisher, found);
+}
+
+/// What an application thread does on average.
+struct Application {
+    on_cpu: f64,
+    waiting: f64,
+    /// Copying messages into batches.
+    writing: f64,
+}
+
+impl Application {
+    fn of(case: &Case<'_>, publisher: &Publisher) -> Self {
+        let threads = publisher.application.len().max(1) as f64;
+        let mean =
+            |of: fn(&Thread) -> f64| publisher.application.iter().map(of).sum::<f64>() / threads;
+        let stage = publisher
+            .profile
+            .as_ref()
+            .and_then(|it| it.stage("BufferWrite"));
+        let writing = stage.and_then(|stage| {
+            stage_share(case.observed, stage.total_ns, publisher.application.len())
+        });
+        Self {
+            on_cpu: mean(|it| it.on_cpu),
+            waiting: mean(|it| it.waiting),
+            writing: writing.unwrap_or(0.0),
+        }
+    }
+}
+
+/// The application neither waits for the log nor works for it.
+fn slow(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<Finding>) {
+    let does = Application::of(case, publisher);
+    let idle = (1.0 - blocked - does.on_cpu - does.waiting).max(0.0);
+    // What it computes beside copying into batches; writing is an estimate from samples, so not all of the rest is its own.
+    let own = (does.on_cpu - does.writing - OWN_WORK_OF_PUBLISH).max(0.0);
+    let gone = idle + own;
+    if gone < IDLE_MIN {
+        return;
+    }
+    let mut evidence = vec![
+        Evidence::share("application threads waited for the log", blocked),
+        Evidence::share("they slept, or waited for something of their own", idle),
+        Evidence::share("they computed, beside copying messages into batches", own),
+    ];
+    if let Some(busy) = connections_busy(case) {
+        evidence.push(Evidence::share("connections had something to send", busy));
+    }
+    let busy_itself = publisher.is_bench && own > idle;
+    found.push(Finding {
+        cause: if busy_itself {
+            Cause::BenchmarkItself
+        } else {
+            Cause::ApplicationTooSlow
+        },
+        part: Resource::Application,
+        evidence,
+        confidence: confidence(gone, IDLE_MIN, 0.5) * confidence(BLOCKED_MAX - blocked, 0.0, 0.2),
+        gain_at_most: case.limits.gain(Resource::Application, gone, 0.0),
+        remedy: Remedy::advice(
+            "The log waits for the application: look what it does between its calls of publish, or publish from more threads.",
+        ),
+        verified: None,
+    });
+}
+
+/// Calls, loops, and what else a thread that only publishes does outside of the stage that is timed.
+const OWN_WORK_OF_PUBLISH: f64 = 0.15;
+
+/// The threads that publish work all the time, and what they do is copying.
+fn copies(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<Finding>) {
+    let does = Application::of(case, publisher);
+    if does.on_cpu < 0.75 || does.writing < 0.4 {
+        return;
+    }
+    let threads = publisher.application.len().max(1);
+    let evidence = vec![
+        Evidence::share("application threads were on a processor", does.on_cpu),
+        Evidence::share("they copied messages into batches", does.writing),
+        Evidence::share("they waited for the log", blocked),
+        Evidence::count("processors idle", spare(case)),
+    ];
+    let sure = confidence(does.on_cpu, 0.75, 0.95) * confidence(BLOCKED_MAX - blocked, 0.0, 0.2);
+    if spare(case) >= SPARE_MIN {
+        let more = threads as u32 + 1;
+        let gain = (1.0 + spare(case) / threads as f64)
+            .min(1.0 + case.limits.gain(Resource::Application, 1.0 - blocked, 0.0));
+        found.push(Finding {
+            cause: Cause::TooFewClientThreads,
+            part: Resource::Application,
+            evidence,
+            confidence: sure,
+            gain_at_most: gain - 1.0,
+            remedy: Remedy::change(
+                format!("Publish from {more} threads, each by a handle of its own."),
+                Change::Publishers(more),
+            ),
+            verified: None,
+        });
+        return;
+    }
+    let share = does.writing;
+    found.push(Finding {
+        cause: Cause::CopyBoundSender,
+        part: Resource::Application,
+        evidence,
+        confidence: sure,
+        gain_at_most: case.limits.gain(
+            Resource::Application,
+            share,
+            per(share * threads as f64, f64::from(case.observed.machine.cores)),
+        ),
+        remedy: Remedy::advice(
+            "Build messages in the batch itself (`reserve`) instead of copying them there; or larger messages, of which each costs less for a byte.",
+        ),
+        verified: None,
+    });
+}
+
+/// A connection's thread sends all the time, and there are processors for another one.
+fn sends(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
+    let Some(busiest) = publisher
+        .senders
+        .iter()
+        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu))
+    else {
+        return;
+    };
+    if busiest.on_cpu < SATURATED || spare(case) < SPARE_MIN {
+        return;
+    }
+    let more = publisher.threads_per_broker.unwrap_or(1) + 1;
+    found.push(Finding {
+        cause: Cause::TooFewClientThreads,
+        part: Resource::Senders,
+        evidence: vec![
+            Evidence::share(
+                format!("{} was on a processor", busiest.name),
+                busiest.on_cpu,
+            ),
+            Evidence::share("of that, in the kernel", busiest.system),
+            Evidence::count("processors idle", spare(case)),
+        ],
+        confidence: confidence(busiest.on_cpu, SATURATED, 0.97),
+        gain_at_most: case
+            .limits
+            .gain(Resource::Senders, busiest.on_cpu, 0.0)
+            .min(spare(case)),
+        remedy: Remedy::change(
+            format!("Open {more} connections to each broker."),
+            Change::ThreadsPerBroker(more),
+        ),
+        verified: None,
+    });
+}
+
+/// A process that could not be asked: its connections tell whether it has something to send.
+fn unseen(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
+    let Some(busy) = connections_busy(case) else {
+        return;
+    };
+    let on_cpu = publisher
+        .application
+        .iter()
+        .map(|it| it.on_cpu)
+        .sum::<f64>();
+    if busy >= 0.6 {
+        return;
+    }
+    let idle = 1.0 - busy;
+    found.push(Finding {
+        cause: Cause::ApplicationTooSlow,
+        part: Resource::Application,
+        evidence: vec![
+            Evidence::share("connections had something to send", busy),
+            Evidence::count("processors that the application used", on_cpu),
+        ],
+        confidence: 0.8 * confidence(idle, 0.4, 0.8),
+        gain_at_most: case.limits.gain_of_waiting(idle),
+        remedy: Remedy::advice(
+            "The log waits for the application: look what it does between its calls of publish, or publish from more threads.",
+        ),
+        verified: None,
+    });
+}
+
+/// Who waits for each acknowledgement waits for the linger, too.
+fn lingers(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
+    let Some(linger) = publisher.linger_s else {
+        return;
+    };
+    let threads = publisher.application.len().max(1) as f64;
+    let each = per(
+        case.observed.seconds * threads,
+        case.observed.messages as f64,
+    );
+    let share = per(linger, each).min(1.0);
+    if share < 0.15 {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::LingerTooLong,
+        part: Resource::Application,
+        evidence: vec![
+            Evidence::seconds("a message and its acknowledgement took", each),
+            Evidence::seconds("of that, its batch waited to be filled", linger.min(each)),
+        ],
+        confidence: confidence(share, 0.15, 0.5),
+        gain_at_most: (1.0 / (1.0 - share).max(0.05)) - 1.0,
+        remedy: Remedy::change(
+            "Send each message at once, since nobody publishes meanwhile: a linger of zero, or flush() after the last message before a wait.",
+            Change::Linger(0.0),
+        ),
+        verified: None,
+    });
+}
+
+/// Processors with nothing to do.
+pub(super) fn spare(case: &Case<'_>) -> f64 {
+    let machine = &case.observed.machine;
+    f64::from(machine.cores) * (1.0 - machine.busy - machine.steal).max(0.0)
+}
+
+/// Share of the time in which publishers' connections had something to send.
+fn connections_busy(case: &Case<'_>) -> Option<f64> {
+    let publishing = case.observed.connections.iter();
+    crate::limits::weighted(publishing.filter(|it| !it.to_subscriber), |end| end.busy)
+}

@@ -1,0 +1,389 @@
+//! What brokers do with their time.
+
+use super::application::spare;
+use super::{Case, confidence};
+use crate::cause::Cause;
+use crate::finding::{Change, Evidence, Finding, Remedy};
+use crate::limits::{Resource, SATURATED, stage_share};
+use crate::observed::{Broker, Thread, per};
+
+/// What takes less of a broker's time is not worth a word.
+const SHARE_MIN: f64 = 0.1;
+/// Batches that are larger than this cost nothing by being batches.
+const SMALL_BATCH: f64 = (64 << 10) as f64;
+/// Receives that return less are small.
+const SMALL_RECEIVE: f64 = (32 << 10) as f64;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let data: Vec<&Broker> = case
+        .observed
+        .brokers
+        .iter()
+        .filter(|it| it.takes_data)
+        .collect();
+    let busiest = data
+        .iter()
+        .max_by(|a, b| a.occupied().total_cmp(&b.occupied()));
+    if let Some(busiest) = busiest {
+        log_full(case, &data, found);
+        hot(case, &data, busiest, found);
+        cold(case, &data, found);
+        small_batches(case, &data, found);
+        small_reads(case, &data, found);
+        busy(case, busiest, found);
+    }
+    ordering(case, found);
+}
+
+/// Time of these stages, as a share of what the brokers' network threads had.
+fn stages(case: &Case<'_>, brokers: &[&Broker], names: &[&str]) -> f64 {
+    let ns = brokers
+        .iter()
+        .filter_map(|it| it.profile.as_ref())
+        .flat_map(|profile| names.iter().filter_map(|name| profile.stage(name)))
+        .map(|row| row.total_ns)
+        .sum();
+    stage_share(case.observed, ns, threads(brokers)).unwrap_or(0.0)
+}
+
+fn threads(brokers: &[&Broker]) -> usize {
+    brokers.iter().map(|it| it.network.len()).sum()
+}
+
+fn sum(brokers: &[&Broker], counter: &str) -> f64 {
+    brokers.iter().map(|it| it.counter(counter)).sum::<u64>() as f64
+}
+
+/// Share of all processors that a share of the time of all the brokers' network threads is.
+fn of_machine(case: &Case<'_>, brokers: &[&Broker], share: f64) -> f64 {
+    per(
+        share * threads(brokers) as f64,
+        f64::from(case.observed.machine.cores),
+    )
+}
+
+/// The mean share in which the brokers' network threads were on a processor.
+fn on_cpu(brokers: &[&Broker]) -> f64 {
+    let all = brokers.iter().flat_map(|it| &it.network);
+    per(all.map(|it| it.on_cpu).sum(), threads(brokers) as f64)
+}
+
+/// Whether brokers, or all processors together, are what limits.
+fn limits(case: &Case<'_>) -> bool {
+    case.limits.share(Resource::Brokers) >= SATURATED
+        || case.limits.share(Resource::Processors) >= SATURATED
+}
+
+fn log_full(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
+    let pauses = sum(data, "pauses");
+    let refused = sum(data, "refused_batches");
+    let paused: u64 = data.iter().filter_map(|it| it.paused_connections).sum();
+    if pauses + refused + paused as f64 == 0.0 {
+        return;
+    }
+    let free: Vec<f64> = data
+        .iter()
+        .filter_map(|it| Some(per(it.log_free_bytes? as f64, it.log_bytes? as f64)))
+        .collect();
+    let free = free.iter().copied().fold(1.0, f64::min);
+    let times = per(pauses, case.observed.seconds);
+    found.push(Finding {
+        cause: Cause::LogFull,
+        part: Resource::Log,
+        evidence: vec![
+            Evidence::per_second("publishers were paused", times),
+            Evidence::count("publishers paused at the end", paused as f64),
+            Evidence::count("batches refused", refused),
+            Evidence::share("of the fullest log, free", free),
+        ],
+        confidence: confidence(times + paused as f64 + refused, 0.0, 10.0),
+        gain_at_most: case
+            .limits
+            .gain_of_waiting(crate::limits::blocked(case.observed).unwrap_or(0.5)),
+        remedy: Remedy::advice(
+            "More memory (--region-size), a higher --high-watermark, or readers that keep up: brokers had no room for what came.",
+        ),
+        verified: None,
+    });
+}
+
+/// One that is busy, or slow, beside others that are not.
+fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Finding>) {
+    if data.len() < 2 {
+        return;
+    }
+    let seconds = case.observed.seconds;
+    let rate = |it: &Broker| {
+        let bytes = if case.observed.flow.publishes() {
+            it.counter("bytes")
+        } else {
+            it.counter("send_bytes")
+        };
+        per(bytes as f64, seconds)
+    };
+    let mut rates: Vec<f64> = data.iter().map(|it| rate(it)).collect();
+    rates.sort_by(f64::total_cmp);
+    let middle = rates[rates.len() / 2];
+    let mut occupied: Vec<f64> = data.iter().map(|it| it.occupied()).collect();
+    occupied.sort_by(f64::total_cmp);
+    let others = occupied[(occupied.len() - 1) / 2];
+    let apart = busiest.occupied() - others;
+    if busiest.occupied() >= SATURATED && apart >= 0.25 {
+        found.push(Finding {
+            cause: Cause::HotBroker,
+            part: Resource::Brokers,
+            evidence: vec![
+                Evidence::share(
+                    format!("broker {} was busy", busiest.id),
+                    busiest.occupied(),
+                ),
+                Evidence::share("the broker in the middle was busy", others),
+                Evidence::per_second(format!("bytes of broker {}", busiest.id), rate(busiest)),
+                Evidence::per_second("bytes of the broker in the middle", middle),
+            ],
+            confidence: confidence(apart, 0.25, 0.5),
+            gain_at_most: case.limits.gain(Resource::Brokers, apart, 0.0),
+            remedy: Remedy::advice(
+                "Look what else runs where this broker does, and which publishers choose it.",
+            ),
+            verified: None,
+        });
+        return;
+    }
+    let Some(slowest) = data.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else {
+        return;
+    };
+    let behind = 1.0 - per(rate(slowest), middle);
+    if middle <= 0.0 || behind < 0.4 || sum(data, "batches") < 40.0 {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::HotBroker,
+        part: Resource::Brokers,
+        evidence: vec![
+            Evidence::per_second(format!("bytes of broker {}", slowest.id), rate(slowest)),
+            Evidence::per_second("bytes of the broker in the middle", middle),
+            Evidence::share(format!("broker {} was busy", slowest.id), slowest.occupied()),
+        ],
+        confidence: confidence(behind, 0.4, 0.8),
+        gain_at_most: per(behind, data.len() as f64).max(case.limits.gain_of_waiting(
+            crate::limits::blocked(case.observed).unwrap_or(0.0) * behind,
+        )),
+        remedy: Remedy::advice(
+            "This broker takes less than the others: look whether it is stopped, short of processors, or on a slower way.",
+        ),
+        verified: None,
+    });
+}
+
+/// Pages that are touched for the first time.
+fn cold(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
+    let faults: u64 = data
+        .iter()
+        .flat_map(|it| &it.network)
+        .map(|it| it.faults)
+        .sum();
+    let cost = case.observed.machine.fault_s.unwrap_or(DEFAULT_FAULT_S);
+    let time = faults as f64 * cost;
+    let share = per(time, case.observed.seconds * threads(data) as f64).min(on_cpu(data));
+    let gib = case.observed.bytes as f64 / f64::from(1 << 30);
+    if share < SHARE_MIN / 2.0 || per(faults as f64, gib) < 10_000.0 {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::ColdMemory,
+        part: Resource::Log,
+        evidence: vec![
+            Evidence::count("pages touched for the first time, for each GiB", per(faults as f64, gib)),
+            Evidence::seconds("each costs here", cost),
+            Evidence::share("of the brokers' time", share),
+        ],
+        confidence: confidence(share, SHARE_MIN / 2.0, 0.25),
+        gain_at_most: case
+            .limits
+            .gain(Resource::Brokers, share, of_machine(case, data, share))
+            .max(if limits(case) { 0.0 } else { share }),
+        remedy: Remedy::change(
+            "Touch memory before it is needed: brokers do so at their start; a second run over the same log is warm.",
+            Change::Prefault,
+        ),
+        verified: None,
+    });
+}
+
+/// Where nobody measured it: 0.5 us natively to 3 us in virtual machines.
+const DEFAULT_FAULT_S: f64 = 1.5e-6;
+
+/// What a batch costs, however large it is.
+const FOR_EACH_BATCH: [&str; 5] = [
+    "DrainHeader",
+    "ReserveBLogSpace",
+    "GetCXLBuffer",
+    "ReservePBRSlotAndWriteEntry",
+    "CompleteBatchInCXL",
+];
+
+fn small_batches(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
+    let observed = case.observed;
+    let batches = sum(data, "batches");
+    let mean = per(sum(data, "bytes"), batches);
+    if batches < 1.0 || mean > SMALL_BATCH {
+        return;
+    }
+    let publisher = observed.publisher.as_ref();
+    let full = publisher.and_then(|it| it.batch_bytes).unwrap_or(0) as f64;
+    // Batches that are small because little comes are not the cause of anything.
+    if full > 0.0 && mean < full / 2.0 {
+        return;
+    }
+    let each = stages(case, data, &FOR_EACH_BATCH);
+    // What it costs beside the stages: calls, frames, acknowledgements, wake-ups, on both sides.
+    let beside = per(
+        batches * BESIDE_STAGES_S,
+        observed.seconds * threads(data) as f64,
+    );
+    let share = (each + beside).min(on_cpu(data));
+    if share < SHARE_MIN {
+        return;
+    }
+    let cores = f64::from(observed.machine.cores.max(1));
+    // The publisher pays as much once more.
+    let of_machine =
+        of_machine(case, data, share) + per(batches * BESIDE_STAGES_S, observed.seconds * cores);
+    found.push(Finding {
+        cause: Cause::BatchesTooSmall,
+        part: Resource::Brokers,
+        evidence: vec![
+            Evidence::bytes("a batch", mean),
+            Evidence::bytes("a full batch", full),
+            Evidence::per_second("batches", per(batches, observed.seconds)),
+            Evidence::share("of the brokers' time, for what each batch costs", share),
+        ],
+        confidence: confidence(share, SHARE_MIN, 0.35)
+            * confidence(SMALL_BATCH - mean, 0.0, SMALL_BATCH / 2.0),
+        gain_at_most: case
+            .limits
+            .gain(Resource::Brokers, share, of_machine.min(0.9)),
+        remedy: Remedy::change(
+            "Fill larger batches: a batch size of 256 KiB to 2 MiB.",
+            Change::BatchSize(2 << 20),
+        ),
+        verified: None,
+    });
+}
+
+/// For a batch of 16 KiB: what brokers and publisher spend on it beside copying and checking (ARCHITECTURE.md, "What order 5
+/// costs a batch of 16 KiB").
+const BESIDE_STAGES_S: f64 = 4e-6;
+
+fn small_reads(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
+    let observed = case.observed;
+    let calls = sum(data, "recv_calls");
+    let cost = observed.machine.syscall_s.unwrap_or(DEFAULT_SYSCALL_S);
+    let bytes = per(sum(data, "recv_bytes"), calls);
+    let share = per(calls * cost, observed.seconds * threads(data) as f64).min(on_cpu(data));
+    if share < SHARE_MIN || bytes > SMALL_RECEIVE {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::SmallReads,
+        part: Resource::Brokers,
+        evidence: vec![
+            Evidence::bytes("a receive returned", bytes),
+            Evidence::per_second("receives", per(calls, observed.seconds)),
+            Evidence::seconds("each costs at least", cost),
+            Evidence::share("of the brokers' time", share),
+        ],
+        confidence: confidence(share, SHARE_MIN, 0.3),
+        gain_at_most: case.limits.gain(
+            Resource::Brokers,
+            share,
+            of_machine(case, data, share),
+        ),
+        remedy: Remedy::advice(
+            "Larger batches, and fewer connections that each carry more; or shared memory, which needs no calls.",
+        ),
+        verified: None,
+    });
+}
+
+/// Where nobody measured it: a receive of a few bytes with the mitigations of today's processors.
+const DEFAULT_SYSCALL_S: f64 = 1e-6;
+
+/// A network thread that works all the time while processors are idle.
+fn busy(case: &Case<'_>, busiest: &Broker, found: &mut Vec<Finding>) {
+    let thread = busiest
+        .network
+        .iter()
+        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu));
+    let Some(thread) = thread.filter(|it| it.on_cpu >= SATURATED) else {
+        return;
+    };
+    if spare(case) < 0.6 {
+        return;
+    }
+    let more = busiest.network.len() as u32 + 1;
+    found.push(Finding {
+        cause: Cause::ReceiverCpuBound,
+        part: Resource::Brokers,
+        evidence: vec![
+            Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu),
+            Evidence::share("of that, in the kernel", thread.system),
+            Evidence::count("processors idle", spare(case)),
+        ],
+        confidence: confidence(thread.on_cpu, SATURATED, 0.97),
+        gain_at_most: case
+            .limits
+            .gain(Resource::Brokers, thread.on_cpu, 0.0)
+            .min(spare(case)),
+        remedy: Remedy::change(
+            format!("Give each broker {more} network threads."),
+            Change::NetworkThreads(more),
+        ),
+        verified: None,
+    });
+}
+
+/// The sequencer works all the time.
+fn ordering(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let threads: Vec<&Thread> = case
+        .observed
+        .brokers
+        .iter()
+        .filter_map(|it| it.sequencer.as_ref())
+        .collect();
+    let Some(thread) = threads
+        .into_iter()
+        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu))
+    else {
+        return;
+    };
+    if thread.on_cpu < SATURATED {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::SequencerBound,
+        part: Resource::Sequencer,
+        evidence: vec![
+            Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu),
+            Evidence::per_second(
+                "batches",
+                per(
+                    case.observed
+                        .brokers
+                        .iter()
+                        .map(|it| it.counter("batches"))
+                        .sum::<u64>() as f64,
+                    case.observed.seconds,
+                ),
+            ),
+        ],
+        confidence: confidence(thread.on_cpu, SATURATED, 0.97),
+        gain_at_most: case.limits.gain(Resource::Sequencer, thread.on_cpu, 0.0),
+        remedy: Remedy::change(
+            "Larger batches: the sequencer's work is for each batch.",
+            Change::BatchSize(2 << 20),
+        ),
+        verified: None,
+    });
+}

@@ -1,0 +1,208 @@
+//! What the machine lacks.
+
+use super::{Case, confidence};
+use crate::cause::Cause;
+use crate::finding::{Evidence, Finding, Remedy};
+use crate::limits::{Resource, SATURATED};
+use crate::observed::Thread;
+
+/// Others may take this share of the processors without being worth a word.
+const OTHERS_MIN: f64 = 0.08;
+/// A quota that stops threads for less than this share of the time is not worth one.
+const THROTTLED_MIN: f64 = 0.05;
+/// Time in which a disk is waited for.
+const IOWAIT_MIN: f64 = 0.2;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    taken(case, found);
+    throttled(case, found);
+    too_many_threads(case, found);
+    disk(case, found);
+    wall(case, found);
+}
+
+fn taken(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let machine = &case.observed.machine;
+    let taken = machine.others + machine.steal;
+    // Who has processors to spare loses nothing to others.
+    if taken < OTHERS_MIN || machine.busy + machine.steal < SATURATED {
+        return;
+    }
+    let waited = longest_wait(case);
+    found.push(Finding {
+        cause: Cause::ProcessorsTakenByOthers,
+        part: Resource::Processors,
+        evidence: vec![
+            Evidence::share("processors, taken by other processes", machine.others),
+            Evidence::share("processors, taken by the host (steal)", machine.steal),
+            Evidence::share("processors, busy", machine.busy),
+            Evidence::share("a thread of the pipeline waited for a processor", waited),
+        ],
+        confidence: confidence(taken, OTHERS_MIN, 0.25),
+        gain_at_most: case.limits.gain(Resource::Processors, taken, taken),
+        remedy: Remedy::advice(
+            "Stop the other processes, or move them or the pipeline to other processors; on a virtual machine with steal, ask for more of the host.",
+        ),
+        verified: None,
+    });
+}
+
+fn throttled(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let Some(throttled) = case.observed.machine.throttled else {
+        return;
+    };
+    if throttled < THROTTLED_MIN {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::ProcessorQuota,
+        part: Resource::Processors,
+        evidence: vec![
+            Evidence::share("time in which a quota stopped threads", throttled),
+            Evidence::share("processors, busy with the pipeline", case.observed.machine.ours),
+        ],
+        confidence: confidence(throttled, THROTTLED_MIN, 0.2),
+        gain_at_most: (1.0 / (1.0 - throttled).max(0.05)) - 1.0,
+        remedy: Remedy::advice(
+            "Raise the quota of the control group (cpu.max, or cpu.cfs_quota_us), or the container's processor limit.",
+        ),
+        verified: None,
+    });
+}
+
+/// Threads that somebody asked for, and that no processor is there for.
+fn too_many_threads(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let observed = case.observed;
+    let cores = f64::from(observed.machine.cores.max(1));
+    let threads: Vec<&Thread> = all_threads(case).collect();
+    let preempted: f64 = threads.iter().map(|it| it.preempted_per_s).sum();
+    let wanting = threads.iter().filter(|it| it.occupied() > 0.5).count();
+    let more = observed.brokers.iter().any(|it| it.network.len() > 1)
+        || observed.publisher.as_ref().is_some_and(|publisher| {
+            publisher.application.len() > 1 || publisher.threads_per_broker.unwrap_or(1) > 1
+        });
+    // Each change of threads costs a few microseconds, and the caches that the other one left cold.
+    let lost = (preempted * SWITCH_S / cores).min(0.9);
+    if !more || (wanting as f64) < 2.0 * cores || lost < 0.03 {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::MoreThreadsThanCores,
+        part: Resource::Processors,
+        evidence: vec![
+            Evidence::count("threads that want to run half of the time or more", wanting as f64),
+            Evidence::count("processors", cores),
+            Evidence::per_second("threads put aside for others", preempted),
+            Evidence::share("a thread waited for a processor", longest_wait(case)),
+        ],
+        confidence: confidence(wanting as f64 / cores, 2.0, 4.0),
+        gain_at_most: case.limits.gain(Resource::Processors, lost, lost),
+        remedy: Remedy::advice(
+            "Use fewer threads: --network-threads, --threads-per-broker and --publishers of 1 are the fastest on few processors.",
+        ),
+        verified: None,
+    });
+}
+
+/// What a change of threads costs with the caches that it leaves cold; Li, Ding and Shen ("Quantifying the cost of context
+/// switch", 2007) found 2 to 10 microseconds and more for working sets beyond the first-level cache.
+const SWITCH_S: f64 = 5e-6;
+
+fn disk(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let iowait = case.observed.machine.iowait;
+    if iowait < IOWAIT_MIN {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::DiskBound,
+        part: Resource::Log,
+        evidence: vec![Evidence::share(
+            "processors idle while a disk was waited for",
+            iowait,
+        )],
+        confidence: confidence(iowait, IOWAIT_MIN, 0.5),
+        gain_at_most: case.limits.gain_of_waiting(iowait),
+        remedy: Remedy::advice("Look which process writes (`pidstat -d`), or use a faster disk."),
+        verified: None,
+    });
+}
+
+/// No fault: the machine does what it can.
+fn wall(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let machine = &case.observed.machine;
+    if machine.busy + machine.steal < SATURATED || machine.ours < machine.others {
+        return;
+    }
+    let mut evidence = vec![
+        Evidence::share("processors, busy with the pipeline", machine.ours),
+        Evidence::share("processors, busy with anything", machine.busy),
+    ];
+    let cores = f64::from(machine.cores.max(1));
+    for (name, share) in parts_of_processors(case) {
+        evidence.push(Evidence::share(
+            format!("of all processors, {name}"),
+            share / cores,
+        ));
+    }
+    if let Some(wall) = &case.observed.wall {
+        let reached = crate::observed::per(case.observed.bytes_per_s(), wall.bytes_per_s);
+        evidence.push(Evidence::share(
+            format!("of the rate of {}", wall.name),
+            reached,
+        ));
+    }
+    found.push(Finding {
+        cause: Cause::MachineWall,
+        part: Resource::Processors,
+        evidence,
+        confidence: confidence(machine.busy + machine.steal, SATURATED, 0.97),
+        gain_at_most: 0.0,
+        remedy: Remedy::advice(
+            "More processors, or clients on other machines. On one machine shared memory takes the least processor time: --transport shm.",
+        ),
+        verified: None,
+    });
+}
+
+/// Processors that each part keeps busy.
+pub(super) fn parts_of_processors(case: &Case<'_>) -> Vec<(&'static str, f64)> {
+    let observed = case.observed;
+    let sum = |threads: &[Thread]| threads.iter().map(|it| it.on_cpu).sum::<f64>();
+    let mut parts = Vec::new();
+    if let Some(publisher) = &observed.publisher {
+        parts.push(("threads that publish", sum(&publisher.application)));
+        parts.push(("threads that send", sum(&publisher.senders)));
+    }
+    let brokers = observed.brokers.iter();
+    parts.push((
+        "brokers' network threads",
+        brokers.clone().map(|broker| sum(&broker.network)).sum(),
+    ));
+    let ordering = brokers.filter_map(|broker| broker.sequencer.as_ref());
+    parts.push(("the sequencer", ordering.map(|it| it.on_cpu).sum()));
+    if let Some(subscriber) = &observed.subscriber {
+        parts.push(("threads that receive", sum(&subscriber.receivers)));
+        parts.push(("threads that read", sum(&subscriber.application)));
+    }
+    parts.retain(|(_, share)| *share >= 0.01);
+    parts
+}
+
+fn all_threads<'a>(case: &'a Case<'_>) -> impl Iterator<Item = &'a Thread> {
+    let observed = case.observed;
+    let publisher = observed.publisher.iter();
+    let subscriber = observed.subscriber.iter();
+    publisher
+        .flat_map(|it| it.application.iter().chain(&it.senders))
+        .chain(
+            observed
+                .brokers
+                .iter()
+                .flat_map(|it| it.network.iter().chain(&it.sequencer)),
+        )
+        .chain(subscriber.flat_map(|it| it.application.iter().chain(&it.receivers)))
+}
+
+fn longest_wait(case: &Case<'_>) -> f64 {
+    all_threads(case).map(|it| it.waiting).fold(0.0, f64::max)
+}

@@ -1,0 +1,90 @@
+//! What the way between the machines does.
+
+use super::{Case, confidence};
+use crate::cause::Cause;
+use crate::finding::{Evidence, Finding, Remedy};
+use crate::limits::{Resource, weighted};
+use crate::observed::{Connection, per};
+
+/// Packets of a good network are lost more rarely.
+const LOSS_MIN: f64 = 0.001;
+/// A way within a machine or a rack is shorter.
+const DELAY_MIN_S: f64 = 0.5e-3;
+/// A queue in front of a slow link makes the round trip this many times the shortest one.
+const QUEUE_MIN: f64 = 4.0;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let all = || case.observed.connections.iter().filter(|it| moved(it));
+    let Some(busy) = weighted(all(), |end| end.busy) else {
+        return;
+    };
+    let (sent, resent) = all()
+        .filter_map(|it| it.sender.as_ref())
+        .fold((0, 0), |(sent, resent), end| {
+            (sent + end.sent_bytes, resent + end.resent_bytes)
+        });
+    let lost = per(resent as f64, sent as f64);
+    let least = weighted(all(), |end| end.round_trip_min_s).unwrap_or(0.0);
+    let round_trip = weighted(all(), |end| end.round_trip_s).unwrap_or(0.0);
+    let full = weighted(all(), |end| end.window_full.max(end.send_buffer_full)).unwrap_or(0.0);
+    let way = |mut evidence: Vec<Evidence>| {
+        evidence.extend([
+            Evidence::seconds("round trip", round_trip),
+            Evidence::seconds("the shortest round trip", least),
+            Evidence::share("connections had something to send", busy),
+        ]);
+        evidence
+    };
+    let waited = (busy - case.limits.busiest().map_or(0.0, |it| it.share)).max(0.1);
+    if lost >= LOSS_MIN && !case.limits.saturated() {
+        found.push(Finding {
+            cause: Cause::NetworkLoss,
+            part: Resource::Network,
+            evidence: way(vec![Evidence::share("bytes sent again", lost)]),
+            confidence: confidence(lost, LOSS_MIN, 0.01),
+            gain_at_most: case.limits.gain_of_waiting(busy),
+            remedy: Remedy::advice(
+                "Find where packets are dropped: `ethtool -S`, `tc -s qdisc`, and the switch. Congestion control that bears loss (BBR) may help.",
+            ),
+            verified: None,
+        });
+        return;
+    }
+    if case.limits.saturated() || busy < 0.5 {
+        return;
+    }
+    if least >= DELAY_MIN_S && round_trip < QUEUE_MIN * least {
+        found.push(Finding {
+            cause: Cause::NetworkDelay,
+            part: Resource::Network,
+            evidence: way(vec![Evidence::share("buffers were full", full)]),
+            confidence: confidence(least, DELAY_MIN_S, 4.0 * DELAY_MIN_S),
+            gain_at_most: case.limits.gain_of_waiting(waited),
+            remedy: Remedy::advice(
+                "The way is long: let more be on it, by more batches in flight, more connections, and larger maxima of socket buffers.",
+            ),
+            verified: None,
+        });
+    } else if least > 0.0 && round_trip >= QUEUE_MIN * least && full < 0.4 {
+        found.push(Finding {
+            cause: Cause::NetworkRateLimit,
+            part: Resource::Network,
+            evidence: way(vec![Evidence::per_second(
+                "bytes",
+                case.observed.bytes_per_s(),
+            )]),
+            confidence: confidence(round_trip / least, QUEUE_MIN, 20.0),
+            gain_at_most: case.limits.gain_of_waiting(waited),
+            remedy: Remedy::advice(
+                "Packets queue in front of a link that carries no more: a faster link, or fewer bytes.",
+            ),
+            verified: None,
+        });
+    }
+}
+
+/// Connections that carry a handful of bytes say nothing.
+fn moved(connection: &Connection) -> bool {
+    let end = connection.sender.as_ref();
+    end.is_some_and(|end| end.sent_bytes > 64 << 10)
+}

@@ -1,0 +1,90 @@
+//! What subscribers do with their time.
+
+use super::application::spare;
+use super::{Case, confidence};
+use crate::cause::Cause;
+use crate::finding::{Evidence, Finding, Remedy};
+use crate::limits::{Resource, SATURATED, starved};
+use crate::observed::{Subscriber, Thread};
+
+/// A reader that waits for messages longer than this is not what limits.
+const STARVED_MAX: f64 = 0.25;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let Some(subscriber) = &case.observed.subscriber else {
+        return;
+    };
+    slow(case, subscriber, found);
+    receives(case, subscriber, found);
+}
+
+/// Messages wait for the application.
+fn slow(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
+    let Some(starved) = starved(case.observed) else {
+        return;
+    };
+    if starved > STARVED_MAX {
+        return;
+    }
+    let threads = subscriber.application.len().max(1) as f64;
+    let mean =
+        |of: fn(&Thread) -> f64| subscriber.application.iter().map(of).sum::<f64>() / threads;
+    let (on_cpu, waiting) = (mean(|it| it.on_cpu), mean(|it| it.waiting));
+    let idle = (1.0 - starved - on_cpu - waiting).max(0.0);
+    let busy = on_cpu >= 0.7 && spare(case) >= 0.3;
+    if idle < 0.2 && !busy {
+        return;
+    }
+    let gone = if idle >= 0.2 { idle } else { on_cpu };
+    found.push(Finding {
+        cause: Cause::SlowSubscriber,
+        part: Resource::Reader,
+        evidence: vec![
+            Evidence::share("the application waited for messages", starved),
+            Evidence::share("it slept, or waited for something of its own", idle),
+            Evidence::share("it was on a processor", on_cpu),
+            Evidence::share(
+                "the window to it was full",
+                case.limits.share(Resource::ReceiveBuffers),
+            ),
+        ],
+        confidence: confidence(gone, 0.2, 0.5) * confidence(STARVED_MAX - starved, 0.0, 0.2),
+        gain_at_most: case.limits.gain(Resource::Reader, gone, 0.0),
+        remedy: Remedy::advice(
+            "Messages wait for the application: look what it does between two messages, or read with more subscribers.",
+        ),
+        verified: None,
+    });
+}
+
+/// A thread that receives works all the time.
+fn receives(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
+    let busiest = subscriber
+        .receivers
+        .iter()
+        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu));
+    let Some(thread) = busiest.filter(|it| it.on_cpu >= SATURATED) else {
+        return;
+    };
+    if spare(case) < 0.6 {
+        return;
+    }
+    found.push(Finding {
+        cause: Cause::ReceiverCpuBound,
+        part: Resource::Receivers,
+        evidence: vec![
+            Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu),
+            Evidence::share("of that, in the kernel", thread.system),
+            Evidence::count("processors idle", spare(case)),
+        ],
+        confidence: confidence(thread.on_cpu, SATURATED, 0.97),
+        gain_at_most: case
+            .limits
+            .gain(Resource::Receivers, thread.on_cpu, 0.0)
+            .min(spare(case)),
+        remedy: Remedy::advice(
+            "Read by shared memory on the broker's machine, or with a subscriber for each part of the topics.",
+        ),
+        verified: None,
+    });
+}

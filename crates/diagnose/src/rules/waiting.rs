@@ -1,0 +1,231 @@
+//! Buffers between parts that wait for each other. That a buffer is full is a cause only if nobody behind it works all the
+//! time.
+
+use super::{Case, confidence};
+use crate::cause::Cause;
+use crate::finding::{Change, Evidence, Finding, Remedy};
+use crate::limits::{Limits, Resource, SATURATED, weighted};
+use crate::observed::{Connection, Observed, per};
+
+/// A buffer that is full for a shorter time has no part in anything.
+const FULL_MIN: f64 = 0.2;
+/// The kernel counts its own bookkeeping in: what `SO_RCVBUF` asks for is granted twice (socket(7)).
+const GRANTED_FOR_ASKED: u64 = 2;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    for to_subscribers in [false, true] {
+        let flows = if to_subscribers {
+            case.observed.flow.reads()
+        } else {
+            case.observed.flow.publishes()
+        };
+        if flows {
+            receive_window(case, to_subscribers, found);
+            send_buffer(case, to_subscribers, found);
+        }
+    }
+    in_flight(case, found);
+}
+
+fn connections<'a>(
+    observed: &'a Observed,
+    to_subscribers: bool,
+) -> impl Iterator<Item = &'a Connection> + Clone {
+    let all = observed.connections.iter();
+    all.filter(move |it| it.to_subscriber == to_subscribers)
+}
+
+/// How much whoever empties a buffer works.
+fn behind(limits: &Limits, to_subscribers: bool) -> f64 {
+    if to_subscribers {
+        limits
+            .share(Resource::Receivers)
+            .max(limits.share(Resource::Reader))
+    } else {
+        limits
+            .share(Resource::Brokers)
+            .max(limits.share(Resource::Sequencer))
+    }
+}
+
+fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
+    let observed = case.observed;
+    let these = connections(observed, to_subscribers);
+    let Some(full) = weighted(these.clone(), |end| end.window_full) else {
+        return;
+    };
+    let busy = behind(case.limits, to_subscribers);
+    if full < FULL_MIN || busy >= SATURATED {
+        return;
+    }
+    let window = weighted(these.clone(), |end| end.window_bytes as f64).unwrap_or(0.0);
+    let granted: Vec<u64> = these
+        .clone()
+        .filter_map(|it| Some(it.receiver.as_ref()?.buffer_bytes))
+        .collect();
+    let granted = granted.iter().max().copied();
+    let round_trip = weighted(these, |end| end.round_trip_s).unwrap_or(0.0);
+    let mut evidence = vec![
+        Evidence::share("the receive window was full", full),
+        Evidence::share("the busiest of those who empty it worked", busy),
+        Evidence::bytes("the window, at its largest", window),
+    ];
+    if let Some(granted) = granted {
+        evidence.push(Evidence::bytes(
+            "the receive buffer, as granted",
+            granted as f64,
+        ));
+    }
+    evidence.push(Evidence::seconds("round trip", round_trip));
+    if let Some(bytes) = bytes_for_receive(observed, to_subscribers) {
+        evidence.push(Evidence::bytes("a receive took", bytes));
+    }
+    let asked = observed.brokers.iter().find_map(|it| it.recv_buffer);
+    let machine = &observed.machine;
+    let at_most = machine.tcp_rmem_max.unwrap_or(u64::MAX);
+    let (cause, remedy) = match asked {
+        Some(_) if !to_subscribers => (
+            Cause::ReceiveWindowTooSmall,
+            Remedy::change(
+                "Leave receive buffers to the kernel, which makes them larger as it needs: start brokers without --recv-buffer.",
+                Change::ReceiveBufferTuned,
+            ),
+        ),
+        _ if granted.is_some_and(|granted| granted >= at_most) => (
+            Cause::KernelBufferMaxima,
+            Remedy::advice(
+                "Raise the last number of net.ipv4.tcp_rmem (sysctl): the kernel has made the buffers as large as it may.",
+            ),
+        ),
+        _ => (
+            Cause::ReceiveWindowTooSmall,
+            Remedy::advice(format!(
+                "Let more fit on the way: net.ipv4.tcp_rmem should allow {} bytes and more, and net.ipv4.tcp_moderate_rcvbuf be 1.",
+                embar_meter::table::grouped(GRANTED_FOR_ASKED * (1 << 20))
+            )),
+        ),
+    };
+    found.push(Finding {
+        cause,
+        part: Resource::ReceiveBuffers,
+        evidence,
+        confidence: confidence(full, FULL_MIN, 0.6) * confidence(SATURATED - busy, 0.0, 0.25),
+        gain_at_most: case.limits.gain_of_waiting(full),
+        remedy,
+        verified: None,
+    });
+}
+
+/// Bytes that a `recv` of brokers, or of the subscriber, returned.
+fn bytes_for_receive(observed: &Observed, to_subscribers: bool) -> Option<f64> {
+    let counted = |name: &str| -> u64 {
+        if to_subscribers {
+            let profile = observed
+                .subscriber
+                .as_ref()
+                .and_then(|it| it.profile.as_ref());
+            profile.and_then(|it| it.counter(name)).unwrap_or(0)
+        } else {
+            observed.brokers.iter().map(|it| it.counter(name)).sum()
+        }
+    };
+    let calls = counted("recv_calls").saturating_sub(counted("recv_eagain"));
+    (calls > 0).then(|| per(counted("recv_bytes") as f64, calls as f64))
+}
+
+fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
+    let observed = case.observed;
+    let these = connections(observed, to_subscribers);
+    let Some(full) = weighted(these.clone(), |end| end.send_buffer_full) else {
+        return;
+    };
+    let filler = if to_subscribers {
+        Resource::Brokers
+    } else {
+        Resource::Senders
+    };
+    if full < FULL_MIN || case.limits.share(filler) >= SATURATED {
+        return;
+    }
+    let granted = weighted(these.clone(), |end| end.buffer_bytes as f64).unwrap_or(0.0);
+    let asked = observed.brokers.iter().find_map(|it| it.send_buffer);
+    let change = (asked.is_some() && to_subscribers).then_some(Change::SendBufferTuned);
+    let text = "Leave send buffers to the kernel: without --send-buffer. If nothing was asked for, raise net.ipv4.tcp_wmem.";
+    found.push(Finding {
+        cause: Cause::SendBufferTooSmall,
+        part: Resource::SendBuffers,
+        evidence: vec![
+            Evidence::share("connections ran dry for want of a send buffer", full),
+            Evidence::bytes("the send buffer, as granted", granted),
+            Evidence::share(
+                "the busiest of those who fill it worked",
+                case.limits.share(filler),
+            ),
+            Evidence::seconds(
+                "round trip",
+                weighted(these, |end| end.round_trip_s).unwrap_or(0.0),
+            ),
+        ],
+        confidence: confidence(full, FULL_MIN, 0.6),
+        gain_at_most: case.limits.gain_of_waiting(full),
+        remedy: Remedy {
+            text: text.to_owned(),
+            change,
+        },
+        verified: None,
+    });
+}
+
+/// All that may be on its way is, and nobody works: the way is too long for so little.
+fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
+    let observed = case.observed;
+    let used = case.limits.share(Resource::InFlight);
+    let Some(publisher) = &observed.publisher else {
+        return;
+    };
+    if used < 0.6 || case.limits.saturated_behind_publisher() || publisher.waits_for_each {
+        return;
+    }
+    let full = case
+        .limits
+        .share(Resource::ReceiveBuffers)
+        .max(case.limits.share(Resource::SendBuffers));
+    if full >= 0.4 {
+        return;
+    }
+    let profile = publisher.profile.as_ref();
+    let ack = profile
+        .and_then(|it| it.stage("WaitForAck"))
+        .map_or(0.0, |it| it.avg_ns / 1e9);
+    let blocked = crate::limits::blocked(observed).unwrap_or(0.0);
+    let connections = observed
+        .connections
+        .iter()
+        .filter(|it| !it.to_subscriber)
+        .count();
+    let each = publisher.in_flight_max.unwrap_or(0) / connections.max(1) as u64;
+    found.push(Finding {
+        cause: Cause::TooFewInFlight,
+        part: Resource::InFlight,
+        evidence: vec![
+            Evidence::share("of the batches that may be on their way were", used),
+            Evidence::count(
+                "batches on their way, at most",
+                publisher.in_flight_max.unwrap_or(0) as f64,
+            ),
+            Evidence::bytes("a batch", publisher.batch_bytes.unwrap_or(0) as f64),
+            Evidence::seconds("until it was acknowledged", ack),
+            Evidence::share("application threads waited for a buffer", blocked),
+        ],
+        confidence: confidence(used, 0.6, 0.9) * confidence(blocked, 0.1, 0.5),
+        gain_at_most: case.limits.gain_of_waiting(blocked.max(0.1)),
+        remedy: Remedy::change(
+            format!(
+                "Let {} batches be on their way on each connection.",
+                each * 4
+            ),
+            Change::BatchesInFlight((each * 4).max(4)),
+        ),
+        verified: None,
+    });
+}
