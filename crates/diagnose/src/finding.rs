@@ -35,7 +35,8 @@ impl Finding {
 
     /// Whether its own remedy refuted it.
     pub fn withdrawn(&self) -> bool {
-        self.verified.as_ref().is_some_and(|it| it.withdrawn)
+        let outcome = self.verified.as_ref().map(|it| it.outcome);
+        outcome == Some(Outcome::DidNotHelp)
     }
 }
 
@@ -199,9 +200,49 @@ pub struct Verified {
     pub pairs: usize,
     /// Whether the finding's bound on the gain and the gain that was seen agree within a factor of 1.5.
     pub as_predicted: bool,
-    /// The remedy did not help: the cause is not what limits.
-    pub withdrawn: bool,
+    /// What follows from it.
+    pub outcome: Outcome,
 }
+
+/// What follows from trying a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The rate grew: the cause is what limited.
+    Helped,
+    /// It did not, or by far less than was predicted: the cause is not what limits.
+    DidNotHelp,
+    /// The trials differ by too much to say.
+    NotShown,
+}
+
+impl Verified {
+    /// Judges an experiment. `predicted` is the finding's bound on the gain.
+    pub fn new(ratio: Interval, verdict: Verdict, pairs: usize, predicted: f64) -> Self {
+        let outcome = match verdict {
+            Verdict::Faster => Outcome::Helped,
+            Verdict::Slower => Outcome::DidNotHelp,
+            Verdict::InsideNoise if ratio.level < embar_meter::stats::LEVEL => Outcome::NotShown,
+            Verdict::InsideNoise if ratio.high < 1.0 + (predicted / 3.0).max(GAIN_SHOWN) => {
+                Outcome::DidNotHelp
+            }
+            Verdict::InsideNoise => Outcome::NotShown,
+        };
+        let (predicted, seen) = (1.0 + predicted, ratio.point);
+        Self {
+            ratio,
+            verdict,
+            pairs,
+            as_predicted: (predicted / seen).max(seen / predicted) <= AGREES_WITHIN,
+            outcome,
+        }
+    }
+}
+
+/// A gain of less than this is none.
+const GAIN_SHOWN: f64 = 0.05;
+/// The predicted and the seen rate agree if neither is more than this many times the other.
+const AGREES_WITHIN: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {
