@@ -4,10 +4,13 @@
 //! a processor looks up one address in 4 KiB. Both are 512 times less with large pages. The kernel makes them of a file in
 //! memory when it is asked to gather a range (`MADV_COLLAPSE`, Linux 6.1), whatever the machine's settings say of files that
 //! nobody asks for, unless they forbid it. A range that has one page is gathered as fast as one large page is cleared.
+//! Where the kernel has to make room for large pages first, that takes longer than small ones cost: gathering ends after a
+//! time that goes with the size of the file.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate, fstatfs, ftruncate};
 use rustix::mm::ProtFlags;
@@ -23,12 +26,16 @@ pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// # Errors
 /// What the kernel says: `StorageFull` when the file system has no more room. Then the file has a part of its memory.
 pub fn reserve(file: &File, len: u64, part: u64, added: &dyn Fn(u64)) -> io::Result<()> {
-    let large = LargePages::of(file.as_fd(), len);
+    let mut large = LargePages::of(file.as_fd(), len);
     let mut at = 0;
     while at < len {
         let bytes = part.min(len - at);
-        if let Some(large) = &large {
-            large.gather(file.as_fd(), at, bytes)?;
+        if let Some(pages) = &mut large {
+            let started = Instant::now();
+            pages.gather(file.as_fd(), at, bytes)?;
+            if !pages.time.spend(started.elapsed()) {
+                large = None;
+            }
         }
         allocate(file.as_fd(), at, bytes)?;
         at += bytes;
@@ -51,6 +58,24 @@ fn allocate(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<()> {
 /// A file that may get large pages.
 struct LargePages {
     mapping: Mapping,
+    time: Time,
+}
+
+/// How long gathering may take in all.
+struct Time(Duration);
+
+impl Time {
+    /// For so many bytes: as long as small pages take to be allocated and touched, half a second for a GiB, and no less than
+    /// what one slow part may need.
+    fn of(len: u64) -> Self {
+        Self(Duration::from_millis(100) + Duration::from_nanos(len / 2))
+    }
+
+    /// Whether there is some left after this.
+    fn spend(&mut self, time: Duration) -> bool {
+        self.0 = self.0.saturating_sub(time);
+        !self.0.is_zero()
+    }
 }
 
 impl LargePages {
@@ -63,7 +88,10 @@ impl LargePages {
         ftruncate(file, len).ok()?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let mapping = Mapping::new(file, len, protection).ok()?;
-        Some(Self { mapping })
+        Some(Self {
+            mapping,
+            time: Time::of(len),
+        })
     }
 
     /// Has large pages of a range that has no memory yet, as many as the kernel gives. What is missing is to be
@@ -89,6 +117,14 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::*;
+
+    #[test]
+    fn gathering_ends_when_it_takes_longer_than_small_pages() {
+        let mut time = Time::of(2 << 30);
+        assert!(time.spend(Duration::from_millis(1000)));
+        assert!(!time.spend(Duration::from_millis(1000)));
+        assert!(!time.spend(Duration::ZERO));
+    }
 
     #[test]
     fn all_of_a_file_is_reserved_whatever_its_length() {
