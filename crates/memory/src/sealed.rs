@@ -50,6 +50,9 @@ use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory::Memory;
 use crate::reserve::reserve;
 
+/// As much is reserved at a time.
+const RESERVE_BYTES: u64 = 32 << 20;
+
 /// Bytes of a page: the unit in which sealed memory is sized.
 pub const SEALED_PAGE_BYTES: u64 = PAGE_BYTES;
 
@@ -127,7 +130,7 @@ impl Sealed {
         };
         // Otherwise the file would have holes, which take memory when they are read.
         let file = File::from(fd);
-        reserve(&file, len, len, &|_| {})?;
+        reserve(&file, len, RESERVE_BYTES, &|_| {})?;
         let mapping = Mapping::new(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
         mapping.populate(0, len, true)?;
         fcntl_add_seals(&file, SEALS)?;
