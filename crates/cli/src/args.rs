@@ -1,12 +1,14 @@
 //! The command line as a whole; each command's options stand in its own file.
 
 use clap::{Args, Parser, Subcommand};
+use embar_bench::diagnose::hog;
 use embar_bench::wall::receiver;
 use embar_verify::{hostile, publisher, victims};
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::broker::BrokerArgs;
 use crate::commands::consume::ConsumeArgs;
+use crate::commands::diagnose::DiagnoseArgs;
 use crate::commands::drain::DrainArgs;
 use crate::commands::layout::LayoutArgs;
 use crate::commands::produce::ProduceArgs;
@@ -77,6 +79,10 @@ pub enum Command {
     Layout(LayoutArgs),
     Bench(BenchArgs),
     Verify(VerifyArgs),
+    Diagnose(Box<DiagnoseArgs>),
+    /// What else may run on a machine, for `diagnose --inject cpu-hog`.
+    #[command(name = hog::COMMAND, hide = true)]
+    CpuHog(WorkerArgs),
     /// A receiving process of `bench walls`.
     #[command(name = receiver::COMMAND, hide = true)]
     WallReceiver(WorkerArgs),

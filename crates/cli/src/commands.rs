@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod broker;
 pub mod consume;
+pub mod diagnose;
 pub mod drain;
 pub mod layout;
 pub mod produce;

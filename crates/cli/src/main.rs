@@ -70,6 +70,8 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Layout(args) => commands::layout::run(args, &context),
         Command::Bench(args) => commands::bench::run(args, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
+        Command::Diagnose(args) => commands::diagnose::run(args, &context),
+        Command::CpuHog(args) => embar_bench::diagnose::hog::run(&args.spec),
         Command::VerifyHostile(args) => embar_verify::hostile::run(&args.spec),
         Command::VerifyPublisher(args) => embar_verify::publisher::run(&args.spec),
         Command::VerifyVictims(args) => embar_verify::victims::run(&args.spec),

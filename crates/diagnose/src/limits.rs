@@ -188,6 +188,12 @@ impl Limits {
         found.map_or(0.0, |it| it.share)
     }
 
+    /// Share of the time in which a part works on a processor; 0 of one that was not seen.
+    pub(crate) fn work(&self, part: Resource) -> f64 {
+        let found = self.uses.iter().find(|it| it.part == part);
+        found.map_or(0.0, |it| it.share - it.without_processor)
+    }
+
     /// The part that works the most; buffers do not work.
     pub fn busiest(&self) -> Option<Use> {
         let working = self.uses.iter().filter(|it| works(it.part));
@@ -226,10 +232,15 @@ impl Limits {
     }
 
     /// By how much the rate could grow if nobody had to wait a share `waited` of the time any more: until that time is used, or
-    /// a part works all the time.
-    pub fn gain_of_waiting(&self, waited: f64) -> f64 {
-        let working = self.uses.iter().filter(|it| works(it.part));
-        let next = working.map(|it| it.share).fold(MIN_SHARE, f64::max);
+    /// a part works all the time, `except` aside, which is the one that waited.
+    pub fn gain_of_waiting(&self, waited: f64, except: Option<Resource>) -> f64 {
+        let others = self
+            .uses
+            .iter()
+            .filter(|it| works(it.part) && Some(it.part) != except);
+        let next = others
+            .map(|it| it.share - it.without_processor)
+            .fold(MIN_SHARE, f64::max);
         (1.0 / next).min(1.0 / (1.0 - waited).max(MIN_SHARE)) - 1.0
     }
 }

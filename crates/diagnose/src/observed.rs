@@ -97,7 +97,7 @@ pub struct Machine {
     pub softirq: f64,
     /// Idle, while a disk was waited for.
     pub iowait: f64,
-    /// Part of the span in which a cgroup's quota kept our threads from running, 0 to 1.
+    /// Part of all processors' time in which a quota of a control group kept our threads from running, 0 to 1.
     pub throttled: Option<f64>,
     /// What a page fault of first touch costs here, seconds.
     pub fault_s: Option<f64>,

@@ -32,7 +32,12 @@ impl fmt::Display for Picture<'_> {
             );
             writeln!(f, "{}", line.trim_end())?;
         }
-        Ok(())
+        // What has no share of time: the network, the log.
+        let is_shown = |part| self.0.limits.uses.iter().any(|it| it.part == part);
+        match limiting.filter(|part| !is_shown(*part)) {
+            Some(part) => writeln!(f, "{:<16} {:BAR$}  {:<28} {MARK}", part.name(), "", ""),
+            None => Ok(()),
+        }
     }
 }
 

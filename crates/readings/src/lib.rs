@@ -2,7 +2,13 @@
 //! read.
 //!
 //! 1. [`process`]: CPU time, page faults and peak memory of a process and of its threads.
+//! 2. [`machine`]: what all processors did, and the kernel's maxima.
+//! 3. [`throttled`](mod@throttled): what quotas of control groups took.
+//! 4. [`tcp`]: connections, their windows, buffers and waits.
 
 #![forbid(unsafe_code)]
 
+pub mod machine;
 pub mod process;
+pub mod tcp;
+pub mod throttled;

@@ -161,6 +161,14 @@ pub struct ThreadReading {
     pub system_s: f64,
     /// Page faults served without I/O.
     pub minor_faults: u64,
+    /// Seconds on a processor, to the nanosecond; `None` where the kernel keeps no such account (`/proc/PID/schedstat`).
+    pub on_cpu_s: Option<f64>,
+    /// Seconds in which it was ready to run, and had no processor.
+    pub waiting_s: Option<f64>,
+    /// Times that it went to sleep.
+    pub voluntary_switches: u64,
+    /// Times that the kernel put another thread in its place.
+    pub involuntary_switches: u64,
 }
 
 /// All threads of the process `pid` that are alive, in the order of their ids.
@@ -187,7 +195,15 @@ pub fn threads(pid: u32) -> Result<Vec<ThreadReading>, KernelError> {
             other => other?,
         };
         let stat = Stat::parse(&text).map_err(|what| KernelError::Malformed { path, what })?;
+        let read = |file: &str| slurp(&format!("{dir}/{tid}/{file}"), tid).unwrap_or_default();
+        let (schedule, status) = (read("schedstat"), read("status"));
+        let mut schedule = schedule.split_ascii_whitespace().map(str::parse::<u64>);
+        let mut next_s = || Some(schedule.next()?.ok()? as f64 / 1e9);
         threads.push(ThreadReading {
+            on_cpu_s: next_s(),
+            waiting_s: next_s(),
+            voluntary_switches: field(&status, "voluntary_ctxt_switches:"),
+            involuntary_switches: field(&status, "nonvoluntary_ctxt_switches:"),
             tid,
             name: stat.name.to_owned(),
             user_s: seconds(stat.user_ticks),
@@ -197,6 +213,12 @@ pub fn threads(pid: u32) -> Result<Vec<ThreadReading>, KernelError> {
     }
     threads.sort_by_key(|thread| thread.tid);
     Ok(threads)
+}
+
+/// A number of `/proc/PID/status`; 0 if the thread ended meanwhile.
+fn field(status: &str, name: &str) -> u64 {
+    let rest = status.lines().find_map(|line| line.strip_prefix(name));
+    rest.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
 }
 
 /// All threads of the calling process.

@@ -72,3 +72,36 @@ fn threads_are_listed_by_name() {
     drop(end);
     thread.join().expect("it ends");
 }
+
+#[test]
+fn a_thread_that_computes_and_one_that_sleeps_are_told_apart() {
+    let (end, ended) = mpsc::channel::<()>();
+    let (also_end, also_ended) = mpsc::channel::<()>();
+    let computes = move || while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {};
+    let sleeps = move || {
+        while also_ended.recv_timeout(Duration::from_millis(1)) == Err(mpsc::RecvTimeoutError::Timeout)
+        {}
+    };
+    let start = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let computing = start("computes").spawn(computes).expect("a thread");
+    let sleeping = start("sleeps").spawn(sleeps).expect("a thread");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let threads = own_threads().expect("own threads");
+        let of = |name: &str| threads.iter().find(|thread| thread.name == name).cloned();
+        if let (Some(computes), Some(sleeps)) = (of("computes"), of("sleeps")) {
+            let on_cpu = computes.on_cpu_s.expect("the kernel keeps accounts");
+            if on_cpu > 0.1 && sleeps.voluntary_switches > 20 {
+                assert!(sleeps.on_cpu_s.is_some_and(|it| it < on_cpu), "{sleeps:?}");
+                assert!(computes.waiting_s.is_some());
+                assert!(computes.voluntary_switches < sleeps.voluntary_switches);
+                break;
+            }
+        }
+        assert!(Instant::now() < deadline, "{threads:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop((end, also_end));
+    computing.join().expect("it ends");
+    sleeping.join().expect("it ends");
+}

@@ -70,7 +70,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
 
 /// Options of every bench that starts brokers.
 #[derive(Args, Debug)]
-struct CommonArgs {
+pub struct CommonArgs {
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "1024")]
     message_size: Size,
@@ -114,7 +114,8 @@ struct CommonArgs {
 }
 
 impl CommonArgs {
-    fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
+    /// The plan of a bench of so many bytes.
+    pub fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
         let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = size / u64::from(message_bytes.max(1));
         Ok(BenchPlan {

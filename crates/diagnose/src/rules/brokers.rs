@@ -99,7 +99,7 @@ fn log_full(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
         confidence: confidence(times + paused as f64 + refused, 0.0, 10.0),
         gain_at_most: case
             .limits
-            .gain_of_waiting(crate::limits::blocked(case.observed).unwrap_or(0.5)),
+            .gain_of_waiting(crate::limits::blocked(case.observed).unwrap_or(0.5), None),
         remedy: Remedy::advice(
             "More memory (--region-size), a higher --high-watermark, or readers that keep up: brokers had no room for what came.",
         ),
@@ -166,9 +166,10 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
             Evidence::share(format!("broker {} was busy", slowest.id), slowest.occupied()),
         ],
         confidence: confidence(behind, 0.4, 0.8),
-        gain_at_most: per(behind, data.len() as f64).max(case.limits.gain_of_waiting(
-            crate::limits::blocked(case.observed).unwrap_or(0.0) * behind,
-        )),
+        // The others take what it does not, as far as there are processors for it.
+        gain_at_most: case
+            .limits
+            .gain_of_waiting(per(behind, data.len() as f64), None),
         remedy: Remedy::advice(
             "This broker takes less than the others: look whether it is stopped, short of processors, or on a slower way.",
         ),

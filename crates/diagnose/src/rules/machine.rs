@@ -62,7 +62,7 @@ fn throttled(case: &Case<'_>, found: &mut Vec<Finding>) {
             Evidence::share("processors, busy with the pipeline", case.observed.machine.ours),
         ],
         confidence: confidence(throttled, THROTTLED_MIN, 0.2),
-        gain_at_most: (1.0 / (1.0 - throttled).max(0.05)) - 1.0,
+        gain_at_most: case.limits.gain_of_waiting(throttled, None),
         remedy: Remedy::advice(
             "Raise the quota of the control group (cpu.max, or cpu.cfs_quota_us), or the container's processor limit.",
         ),
@@ -81,9 +81,9 @@ fn too_many_threads(case: &Case<'_>, found: &mut Vec<Finding>) {
         || observed.publisher.as_ref().is_some_and(|publisher| {
             publisher.application.len() > 1 || publisher.threads_per_broker.unwrap_or(1) > 1
         });
-    // Each change of threads costs a few microseconds, and the caches that the other one left cold.
-    let lost = (preempted * SWITCH_S / cores).min(0.9);
-    if !more || (wanting as f64) < 2.0 * cores || lost < 0.03 {
+    // Of what they share, caches above all, each has less.
+    let lost = ((wanting as f64 - cores) * EACH_THREAD_LOSES).min(0.3);
+    if !more || (wanting as f64) < WANTING_MIN * cores {
         return;
     }
     found.push(Finding {
@@ -95,7 +95,7 @@ fn too_many_threads(case: &Case<'_>, found: &mut Vec<Finding>) {
             Evidence::per_second("threads put aside for others", preempted),
             Evidence::share("a thread waited for a processor", longest_wait(case)),
         ],
-        confidence: confidence(wanting as f64 / cores, 2.0, 4.0),
+        confidence: confidence(wanting as f64 / cores, WANTING_MIN, 10.0),
         gain_at_most: case.limits.gain(Resource::Processors, lost, lost),
         remedy: Remedy::advice(
             "Use fewer threads: --network-threads, --threads-per-broker and --publishers of 1 are the fastest on few processors.",
@@ -104,9 +104,10 @@ fn too_many_threads(case: &Case<'_>, found: &mut Vec<Finding>) {
     });
 }
 
-/// What a change of threads costs with the caches that it leaves cold; Li, Ding and Shen ("Quantifying the cost of context
-/// switch", 2007) found 2 to 10 microseconds and more for working sets beyond the first-level cache.
-const SWITCH_S: f64 = 5e-6;
+/// A pipeline with one thread of each kind has fewer for each processor.
+const WANTING_MIN: f64 = 5.0;
+/// What each further thread that wants to run took of the rate on two processors, with up to 26 of them: an estimate.
+const EACH_THREAD_LOSES: f64 = 0.01;
 
 fn disk(case: &Case<'_>, found: &mut Vec<Finding>) {
     let iowait = case.observed.machine.iowait;
@@ -121,7 +122,7 @@ fn disk(case: &Case<'_>, found: &mut Vec<Finding>) {
             iowait,
         )],
         confidence: confidence(iowait, IOWAIT_MIN, 0.5),
-        gain_at_most: case.limits.gain_of_waiting(iowait),
+        gain_at_most: case.limits.gain_of_waiting(iowait, None),
         remedy: Remedy::advice("Look which process writes (`pidstat -d`), or use a faster disk."),
         verified: None,
     });

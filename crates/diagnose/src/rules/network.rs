@@ -13,6 +13,9 @@ const DELAY_MIN_S: f64 = 0.5e-3;
 /// A queue in front of a slow link makes the round trip this many times the shortest one.
 const QUEUE_MIN: f64 = 4.0;
 
+/// In front of a slow link bytes wait to be sent.
+const UNSENT_MIN: f64 = (32 << 10) as f64;
+
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let all = || case.observed.connections.iter().filter(|it| moved(it));
     let Some(busy) = weighted(all(), |end| end.busy) else {
@@ -26,6 +29,7 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let lost = per(resent as f64, sent as f64);
     let least = weighted(all(), |end| end.round_trip_min_s).unwrap_or(0.0);
     let round_trip = weighted(all(), |end| end.round_trip_s).unwrap_or(0.0);
+    let unsent = weighted(all(), |end| end.unsent_bytes as f64).unwrap_or(0.0);
     let full = weighted(all(), |end| end.window_full.max(end.send_buffer_full)).unwrap_or(0.0);
     let way = |mut evidence: Vec<Evidence>| {
         evidence.extend([
@@ -42,7 +46,7 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
             part: Resource::Network,
             evidence: way(vec![Evidence::share("bytes sent again", lost)]),
             confidence: confidence(lost, LOSS_MIN, 0.01),
-            gain_at_most: case.limits.gain_of_waiting(busy),
+            gain_at_most: case.limits.gain_of_waiting(busy, None),
             remedy: Remedy::advice(
                 "Find where packets are dropped: `ethtool -S`, `tc -s qdisc`, and the switch. Congestion control that bears loss (BBR) may help.",
             ),
@@ -59,22 +63,22 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
             part: Resource::Network,
             evidence: way(vec![Evidence::share("buffers were full", full)]),
             confidence: confidence(least, DELAY_MIN_S, 4.0 * DELAY_MIN_S),
-            gain_at_most: case.limits.gain_of_waiting(waited),
+            gain_at_most: case.limits.gain_of_waiting(waited, None),
             remedy: Remedy::advice(
                 "The way is long: let more be on it, by more batches in flight, more connections, and larger maxima of socket buffers.",
             ),
             verified: None,
         });
-    } else if least > 0.0 && round_trip >= QUEUE_MIN * least && full < 0.4 {
+    } else if least > 0.0 && round_trip >= QUEUE_MIN * least && full < 0.4 && unsent > UNSENT_MIN {
         found.push(Finding {
             cause: Cause::NetworkRateLimit,
             part: Resource::Network,
-            evidence: way(vec![Evidence::per_second(
-                "bytes",
-                case.observed.bytes_per_s(),
-            )]),
+            evidence: way(vec![
+                Evidence::per_second("bytes", case.observed.bytes_per_s()),
+                Evidence::bytes("waited in sockets to be sent", unsent),
+            ]),
             confidence: confidence(round_trip / least, QUEUE_MIN, 20.0),
-            gain_at_most: case.limits.gain_of_waiting(waited),
+            gain_at_most: case.limits.gain_of_waiting(waited, None),
             remedy: Remedy::advice(
                 "Packets queue in front of a link that carries no more: a faster link, or fewer bytes.",
             ),

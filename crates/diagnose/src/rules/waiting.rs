@@ -9,6 +9,8 @@ use crate::observed::{Connection, Observed, per};
 
 /// A buffer that is full for a shorter time has no part in anything.
 const FULL_MIN: f64 = 0.2;
+/// A segment of loopback has 64 KiB; a send buffer of one or two holds up its connection.
+const TINY_BUFFER: f64 = (128 << 10) as f64;
 /// The kernel counts its own bookkeeping in: what `SO_RCVBUF` asks for is granted twice (socket(7)).
 const GRANTED_FOR_ASKED: u64 = 2;
 
@@ -27,26 +29,32 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     in_flight(case, found);
 }
 
-fn connections<'a>(
-    observed: &'a Observed,
+fn connections(
+    observed: &Observed,
     to_subscribers: bool,
-) -> impl Iterator<Item = &'a Connection> + Clone {
+) -> impl Iterator<Item = &Connection> + Clone {
     let all = observed.connections.iter();
     all.filter(move |it| it.to_subscriber == to_subscribers)
 }
 
-/// How much whoever empties a buffer works.
+/// How much whoever empties a buffer works. A thread that waits for a processor does not: it finds more when it has one, if
+/// there is room for more.
 fn behind(limits: &Limits, to_subscribers: bool) -> f64 {
     if to_subscribers {
-        limits
-            .share(Resource::Receivers)
-            .max(limits.share(Resource::Reader))
+        let reader = limits.share(Resource::Reader);
+        limits.work(Resource::Receivers).max(reader)
     } else {
-        limits
-            .share(Resource::Brokers)
-            .max(limits.share(Resource::Sequencer))
+        let sequencer = limits.work(Resource::Sequencer);
+        limits.work(Resource::Brokers).max(sequencer)
     }
 }
+
+/// What a window that fills costs beside the time that both sides wait: an acknowledgement, the packet that opens it again, and
+/// a wake-up on each side. With windows of 64 and 256 KiB between threads of two busy processors it was about this.
+const EACH_WINDOW_S: f64 = 30e-6;
+
+/// A window that holds as much as this is large enough for a machine with itself.
+const LARGE_WINDOW: f64 = (4 << 20) as f64;
 
 fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
     let observed = case.observed;
@@ -64,10 +72,18 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
         .filter_map(|it| Some(it.receiver.as_ref()?.buffer_bytes))
         .collect();
     let granted = granted.iter().max().copied();
-    let round_trip = weighted(these, |end| end.round_trip_s).unwrap_or(0.0);
+    let round_trip = weighted(these.clone(), |end| end.round_trip_s).unwrap_or(0.0);
+    let sent: u64 = these
+        .filter_map(|it| it.sender.as_ref())
+        .map(|it| it.sent_bytes)
+        .sum();
+    let filled = per(per(sent as f64, window), observed.seconds);
+    let cores = f64::from(observed.machine.cores.max(1));
+    let spent = (filled * EACH_WINDOW_S / cores).min(0.9);
     let mut evidence = vec![
         Evidence::share("the receive window was full", full),
         Evidence::share("the busiest of those who empty it worked", busy),
+        Evidence::per_second("windows filled", filled),
         Evidence::bytes("the window, at its largest", window),
     ];
     if let Some(granted) = granted {
@@ -109,8 +125,14 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
         cause,
         part: Resource::ReceiveBuffers,
         evidence,
-        confidence: confidence(full, FULL_MIN, 0.6) * confidence(SATURATED - busy, 0.0, 0.25),
-        gain_at_most: case.limits.gain_of_waiting(full),
+        confidence: confidence(full, FULL_MIN, 0.6)
+            * confidence(SATURATED - busy, 0.0, 0.25)
+            * confidence(LARGE_WINDOW - window, 0.0, LARGE_WINDOW / 2.0),
+        // On a machine with processors to spare it is the waiting that costs, on one without it is the work.
+        gain_at_most: case
+            .limits
+            .gain_of_waiting(full, None)
+            .max(case.limits.gain(Resource::Processors, spent, spent)),
         remedy,
         verified: None,
     });
@@ -144,10 +166,16 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
     } else {
         Resource::Senders
     };
+    let granted = weighted(these.clone(), |end| end.buffer_bytes as f64).unwrap_or(0.0);
+    let unsent = weighted(these.clone(), |end| end.unsent_bytes as f64).unwrap_or(0.0);
+    let busy = weighted(these.clone(), |end| end.busy).unwrap_or(0.0);
+    // With a buffer as small as a segment nothing is ever unsent: the connection waits for acknowledgements, and the kernel
+    // does not count that.
+    let tiny = granted > 0.0 && granted < TINY_BUFFER && unsent < granted && busy > 0.5;
+    let full = if tiny { full.max(busy) } else { full };
     if full < FULL_MIN || case.limits.share(filler) >= SATURATED {
         return;
     }
-    let granted = weighted(these.clone(), |end| end.buffer_bytes as f64).unwrap_or(0.0);
     let asked = observed.brokers.iter().find_map(|it| it.send_buffer);
     let change = (asked.is_some() && to_subscribers).then_some(Change::SendBufferTuned);
     let text = "Leave send buffers to the kernel: without --send-buffer. If nothing was asked for, raise net.ipv4.tcp_wmem.";
@@ -155,7 +183,11 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
         cause: Cause::SendBufferTooSmall,
         part: Resource::SendBuffers,
         evidence: vec![
-            Evidence::share("connections ran dry for want of a send buffer", full),
+            Evidence::share("connections had something to send", busy),
+            Evidence::share(
+                "they ran dry for want of a send buffer, or could hold no more than a few segments",
+                full,
+            ),
             Evidence::bytes("the send buffer, as granted", granted),
             Evidence::share(
                 "the busiest of those who fill it worked",
@@ -167,7 +199,7 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
             ),
         ],
         confidence: confidence(full, FULL_MIN, 0.6),
-        gain_at_most: case.limits.gain_of_waiting(full),
+        gain_at_most: case.limits.gain_of_waiting(full, None),
         remedy: Remedy {
             text: text.to_owned(),
             change,
@@ -218,7 +250,7 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
             Evidence::share("application threads waited for a buffer", blocked),
         ],
         confidence: confidence(used, 0.6, 0.9) * confidence(blocked, 0.1, 0.5),
-        gain_at_most: case.limits.gain_of_waiting(blocked.max(0.1)),
+        gain_at_most: case.limits.gain_of_waiting(blocked.max(0.1), None),
         remedy: Remedy::change(
             format!(
                 "Let {} batches be on their way on each connection.",

@@ -1,0 +1,66 @@
+//! What a page fault and a system call cost on this machine: measured, because virtual machines differ tenfold.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Read;
+use std::time::Instant;
+
+/// Memory that is touched; more than what an allocator keeps at hand.
+const TOUCHED: usize = 8 << 20;
+/// The kernel maps this much at a time.
+const PAGE: usize = 4096;
+/// Calls that are timed.
+const CALLS: u32 = 2000;
+/// The least of several tries is what nobody disturbed.
+const TRIES: usize = 5;
+
+/// Seconds for the first touch of a page of private memory; `None` if the kernel maps more than a page at once.
+pub fn fault_s() -> Option<f64> {
+    let page = || {
+        let mut memory = vec![0_u8; TOUCHED];
+        let before = faults()?;
+        let started = Instant::now();
+        memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+        let elapsed = started.elapsed().as_secs_f64();
+        black_box(&memory);
+        let faults = faults()?.saturating_sub(before);
+        (faults as usize >= TOUCHED / PAGE / 2).then(|| elapsed / faults as f64)
+    };
+    least(page)
+}
+
+/// Seconds for a system call that moves one byte.
+pub fn syscall_s() -> Option<f64> {
+    let mut zero = File::open("/dev/zero").ok()?;
+    let mut byte = [0];
+    least(|| {
+        let started = Instant::now();
+        for _ in 0..CALLS {
+            zero.read_exact(&mut byte).ok()?;
+        }
+        Some(started.elapsed().as_secs_f64() / f64::from(CALLS))
+    })
+}
+
+fn least(mut once: impl FnMut() -> Option<f64>) -> Option<f64> {
+    (0..TRIES).filter_map(|_| once()).min_by(f64::total_cmp)
+}
+
+fn faults() -> Option<u64> {
+    let reading = embar_readings::process::ProcessReading::of_self().ok()?;
+    Some(reading.minor_faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_and_a_fault_cost_something() {
+        let call = syscall_s().expect("/dev/zero");
+        assert!(call > 0.0 && call < 0.01, "{call}");
+        if let Some(fault) = fault_s() {
+            assert!(fault > 0.0 && fault < 0.01, "{fault}");
+        }
+    }
+}

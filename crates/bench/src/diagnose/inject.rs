@@ -1,0 +1,265 @@
+//! Faults that a run is given on purpose, to see whether a diagnosis names them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use embar_console::size::{Size, parse_duration, show_duration};
+use embar_diagnose::Cause;
+use embar_diagnose::observed::Flow;
+
+/// A fault, with its strength.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// The application publishes no more than these bytes a second.
+    SlowSender(Size),
+    /// The application reads no more than these bytes a second.
+    SlowReader(Size),
+    /// Brokers ask for receive buffers of this size (`SO_RCVBUF`).
+    SmallRcvbuf(Size),
+    /// Brokers ask for send buffers of this size (`SO_SNDBUF`), to subscribers.
+    SmallSndbuf(Size),
+    /// This many threads of another process do nothing but compute.
+    CpuHog(u32),
+    /// Brokers and client together may use so many percent of one processor.
+    CpuQuota(u32),
+    /// One broker stands still for so many percent of the time.
+    HotBroker(u32),
+    /// Batches of this size.
+    SmallBatches(Size),
+    /// The application waits for each message, and batches wait so long to be filled.
+    LongLinger(Duration),
+    /// Connections may have so many batches on their way.
+    FewInFlight(u32),
+    /// So many threads publish, so many serve each broker's connections, and each broker has as many.
+    ManyThreads(u32),
+    /// The network carries these bytes a second.
+    NetRate(Size),
+}
+
+/// The names, with a value as an example, and what they do.
+const KNOWN: [(&str, &str, &str); 12] = [
+    (
+        "slow-sender",
+        "200MiB",
+        "publish no more than this a second",
+    ),
+    ("slow-reader", "200MiB", "read no more than this a second"),
+    ("small-rcvbuf", "43690", "SO_RCVBUF of brokers"),
+    (
+        "small-sndbuf",
+        "16KiB",
+        "SO_SNDBUF of brokers, to subscribers",
+    ),
+    (
+        "cpu-hog",
+        "2",
+        "threads of another process that only compute",
+    ),
+    (
+        "cpu-quota",
+        "80",
+        "percent of one processor for brokers and client together (root)",
+    ),
+    (
+        "hot-broker",
+        "60",
+        "percent of the time in which one broker stands still",
+    ),
+    ("small-batches", "4KiB", "bytes of a batch"),
+    (
+        "long-linger",
+        "20ms",
+        "linger, with an application that waits for each message",
+    ),
+    (
+        "few-in-flight",
+        "1",
+        "batches that a connection may have on their way",
+    ),
+    ("many-threads", "4", "threads of each kind"),
+    (
+        "net-rate",
+        "100MiB",
+        "what the network carries in a second (root)",
+    ),
+];
+
+impl Fault {
+    /// What a diagnosis should name.
+    pub fn cause(self) -> Cause {
+        match self {
+            Self::SlowSender(_) => Cause::ApplicationTooSlow,
+            Self::SlowReader(_) => Cause::SlowSubscriber,
+            Self::SmallRcvbuf(_) => Cause::ReceiveWindowTooSmall,
+            Self::SmallSndbuf(_) => Cause::SendBufferTooSmall,
+            Self::CpuHog(_) => Cause::ProcessorsTakenByOthers,
+            Self::CpuQuota(_) => Cause::ProcessorQuota,
+            Self::HotBroker(_) => Cause::HotBroker,
+            Self::SmallBatches(_) => Cause::BatchesTooSmall,
+            Self::LongLinger(_) => Cause::LingerTooLong,
+            Self::FewInFlight(_) => Cause::TooFewInFlight,
+            Self::ManyThreads(_) => Cause::MoreThreadsThanCores,
+            Self::NetRate(_) => Cause::NetworkRateLimit,
+        }
+    }
+
+    /// The direction that it is in the way of.
+    pub fn flow(self) -> Flow {
+        match self {
+            Self::SlowReader(_) | Self::SmallSndbuf(_) => Flow::Read,
+            _ => Flow::Publish,
+        }
+    }
+
+    /// The names that there are, for help and errors.
+    pub fn help() -> String {
+        let line = |(name, example, does): &(&str, &str, &str)| {
+            format!("  {:<22} {does}", format!("{name}={example}"))
+        };
+        KNOWN.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::SlowSender(_) => "slow-sender",
+            Self::SlowReader(_) => "slow-reader",
+            Self::SmallRcvbuf(_) => "small-rcvbuf",
+            Self::SmallSndbuf(_) => "small-sndbuf",
+            Self::CpuHog(_) => "cpu-hog",
+            Self::CpuQuota(_) => "cpu-quota",
+            Self::HotBroker(_) => "hot-broker",
+            Self::SmallBatches(_) => "small-batches",
+            Self::LongLinger(_) => "long-linger",
+            Self::FewInFlight(_) => "few-in-flight",
+            Self::ManyThreads(_) => "many-threads",
+            Self::NetRate(_) => "net-rate",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    /// As it is written on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::SlowSender(size)
+            | Self::SlowReader(size)
+            | Self::SmallRcvbuf(size)
+            | Self::SmallSndbuf(size)
+            | Self::SmallBatches(size)
+            | Self::NetRate(size) => write!(f, "{name}={size}"),
+            Self::CpuHog(number)
+            | Self::CpuQuota(number)
+            | Self::HotBroker(number)
+            | Self::FewInFlight(number)
+            | Self::ManyThreads(number) => write!(f, "{name}={number}"),
+            Self::LongLinger(time) => write!(f, "{name}={}", show_duration(*time)),
+        }
+    }
+}
+
+/// Why a text is no fault.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseFaultError {
+    /// There is no such fault.
+    #[error("{name:?} cannot be injected; what can be:\n{}", Fault::help())]
+    Unknown {
+        /// As given.
+        name: String,
+    },
+    /// It has no value, or one that makes no sense.
+    #[error("{name} needs a value: {why}, for instance {name}={example}")]
+    Value {
+        /// The fault.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+        /// One that works.
+        example: &'static str,
+    },
+}
+
+impl FromStr for Fault {
+    type Err = ParseFaultError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFaultError> {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let known = KNOWN.iter().find(|(known, ..)| *known == name);
+        let Some(&(name, example, _)) = known else {
+            return Err(ParseFaultError::Unknown { name: name.into() });
+        };
+        let wrong = |why: String| ParseFaultError::Value { name, why, example };
+        let size = |least: u64| {
+            let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
+            if size.0 < least {
+                return Err(wrong(format!("{value:?} is less than {}", Size(least))));
+            }
+            Ok(size)
+        };
+        let number = |range: std::ops::RangeInclusive<u32>| {
+            let number = value.parse().ok().filter(|it| range.contains(it));
+            number.ok_or_else(|| {
+                wrong(format!(
+                    "{value:?} is no number from {} to {}",
+                    range.start(),
+                    range.end()
+                ))
+            })
+        };
+        Ok(match name {
+            "slow-sender" => Self::SlowSender(size(1024)?),
+            "slow-reader" => Self::SlowReader(size(1024)?),
+            "small-rcvbuf" => Self::SmallRcvbuf(size(1)?),
+            "small-sndbuf" => Self::SmallSndbuf(size(1)?),
+            "cpu-hog" => Self::CpuHog(number(1..=64)?),
+            "cpu-quota" => Self::CpuQuota(number(5..=6400)?),
+            "hot-broker" => Self::HotBroker(number(1..=95)?),
+            "small-batches" => Self::SmallBatches(size(1152)?),
+            "long-linger" => {
+                let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
+                Self::LongLinger(time)
+            }
+            "few-in-flight" => Self::FewInFlight(number(1..=64)?),
+            "many-threads" => Self::ManyThreads(number(2..=8)?),
+            "net-rate" => Self::NetRate(size(1 << 20)?),
+            _ => return Err(ParseFaultError::Unknown { name: name.into() }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_example_is_a_fault_and_is_written_as_it_is_read() {
+        for (name, example, _) in KNOWN {
+            let text = format!("{name}={example}");
+            let fault: Fault = text.parse().expect(&text);
+            assert_eq!(fault.name(), name);
+            let again: Fault = fault.to_string().parse().expect(&text);
+            assert_eq!(again, fault);
+            assert!(fault.cause().is_fault());
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_says_what_is_one() {
+        let unknown = "slow-disk=1"
+            .parse::<Fault>()
+            .expect_err("unknown")
+            .to_string();
+        assert!(unknown.contains("small-rcvbuf=43690"), "{unknown}");
+        for text in [
+            "cpu-hog",
+            "cpu-hog=",
+            "cpu-hog=0",
+            "cpu-hog=x",
+            "small-batches=1",
+        ] {
+            let error = text.parse::<Fault>().expect_err(text).to_string();
+            assert!(error.contains("for instance"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! From what was seen of a load to what a diagnosis looks at.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process;
+
+use embar_client::BrokerStatus;
+use embar_diagnose::Observed;
+use embar_diagnose::observed::{
+    Broker, Connection, Machine, Missing, Publisher, Subscriber, Thread, Way,
+};
+use embar_meter::Snapshot;
+use embar_readings::machine::BufferMaxima;
+
+use super::costs;
+use super::load::{Moved, PUBLISHES, READS};
+use super::plan::LoadPlan;
+use super::sampling::{SeenConnection, Span};
+
+/// A connection that moved less carries no batches.
+const BATCHES_MIN: u64 = 64 << 10;
+/// What clients have in flight on a connection unless told otherwise: bytes, and the fewest and most batches.
+const IN_FLIGHT_BYTES: u64 = 2 << 20;
+const IN_FLIGHT_BATCHES: (u64, u64) = (4, 64);
+
+/// A broker as its load knows it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its row.
+    pub id: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whether it takes data.
+    pub takes_data: bool,
+}
+
+/// What was seen of one load.
+pub struct Seen<'a> {
+    /// What was run.
+    pub plan: &'a LoadPlan,
+    /// All brokers.
+    pub brokers: &'a [Known],
+    /// Processes and connections.
+    pub span: Span,
+    /// What brokers timed and counted in the span.
+    pub profiles: BTreeMap<u32, Snapshot>,
+    /// What brokers said at its end.
+    pub statuses: BTreeMap<u32, BrokerStatus>,
+    /// What had moved at its beginning.
+    pub before: Moved,
+    /// And at its end.
+    pub after: Moved,
+}
+
+impl Seen<'_> {
+    /// All of it, as a diagnosis wants it.
+    pub fn observed(self) -> Observed {
+        let flow = self.plan.flow;
+        let messages = if flow.publishes() {
+            self.after.published - self.before.published
+        } else {
+            self.after.read - self.before.read
+        };
+        let own = self.span.threads.get(&process::id());
+        let own = own.map_or(&[][..], Vec::as_slice);
+        Observed {
+            seconds: self.span.seconds,
+            flow,
+            bytes: messages * u64::from(self.plan.bench.message_bytes),
+            messages,
+            machine: self.machine(),
+            publisher: flow.publishes().then(|| self.publisher(own)),
+            brokers: self.brokers.iter().map(|it| self.broker(it)).collect(),
+            subscriber: flow.reads().then(|| self.subscriber(own)),
+            connections: self.connections(),
+            wall: None,
+            missing: self.missing(),
+        }
+    }
+
+    fn machine(&self) -> Machine {
+        let span = &self.span;
+        let ours = if span.machine.all_s > 0.0 {
+            (span.ours_s / span.machine.all_s).min(span.machine.busy)
+        } else {
+            0.0
+        };
+        let maxima = BufferMaxima::read();
+        Machine {
+            cores: span.cores,
+            busy: span.machine.busy,
+            ours,
+            // Softirqs that serve our connections are counted for whoever ran when they came.
+            others: (span.machine.busy - ours - span.machine.softirq).max(0.0),
+            steal: span.machine.steal,
+            softirq: span.machine.softirq,
+            iowait: span.machine.iowait,
+            throttled: span.throttled,
+            fault_s: costs::fault_s(),
+            syscall_s: costs::syscall_s(),
+            rmem_max: maxima.rmem_max,
+            wmem_max: maxima.wmem_max,
+            tcp_rmem_max: maxima.tcp_rmem_max,
+            tcp_wmem_max: maxima.tcp_wmem_max,
+        }
+    }
+
+    fn publisher(&self, own: &[Thread]) -> Publisher {
+        let (bench, settings) = (&self.plan.bench, &self.plan.settings);
+        let batch = u64::from(bench.batch_bytes.max(1));
+        let default = (IN_FLIGHT_BYTES / batch).clamp(IN_FLIGHT_BATCHES.0, IN_FLIGHT_BATCHES.1);
+        let each = settings.batches_in_flight.map_or(default, u64::from);
+        let connections = u64::from(bench.threads_per_broker) * u64::from(bench.data_brokers);
+        Publisher {
+            application: named(own, PUBLISHES),
+            senders: named(own, "embar-pub-"),
+            profile: between(&self.before.publisher, &self.after.publisher),
+            batch_bytes: Some(batch),
+            linger_s: Some(settings.linger.as_secs_f64()),
+            threads_per_broker: Some(bench.threads_per_broker),
+            in_flight_max: Some(each * connections),
+            waits_for_each: settings.waits_for_each,
+            is_bench: true,
+        }
+    }
+
+    fn subscriber(&self, own: &[Thread]) -> Subscriber {
+        Subscriber {
+            application: named(own, READS),
+            receivers: named(own, "embar-sub"),
+            profile: between(&self.before.subscriber, &self.after.subscriber),
+            is_bench: true,
+        }
+    }
+
+    fn broker(&self, known: &Known) -> Broker {
+        let threads = self.span.threads.get(&known.pid);
+        let threads = threads.map_or(&[][..], Vec::as_slice);
+        let status = self.statuses.get(&known.id);
+        let settings = &self.plan.settings;
+        Broker {
+            id: known.id,
+            network: named(threads, "embar-net-"),
+            sequencer: named(threads, "embar-order-").pop(),
+            profile: self.profiles.get(&known.id).cloned(),
+            log_bytes: status.map(|it| it.payload_total_bytes),
+            log_free_bytes: status.map(|it| it.payload_free_bytes),
+            paused_connections: status.map(|it| it.backpressured_connections),
+            recv_buffer: settings.recv_buffer.map(u64::from),
+            send_buffer: settings.send_buffer.map(u64::from),
+            takes_data: known.takes_data,
+        }
+    }
+
+    fn connections(&self) -> Vec<Connection> {
+        let of = |seen: &SeenConnection| {
+            let broker = self.brokers.iter().find(|it| it.address == seen.server)?.id;
+            let sent = |end: &(Option<_>, _)| {
+                let end: Option<&embar_diagnose::observed::SendingEnd> = end.0.as_ref();
+                end.map_or(0, |end| end.sent_bytes)
+            };
+            let to_subscriber = sent(&seen.downward) > sent(&seen.upward);
+            let (sender, receiver) = if to_subscriber {
+                &seen.downward
+            } else {
+                &seen.upward
+            };
+            let moved = sent(&seen.upward).max(sent(&seen.downward));
+            (moved >= BATCHES_MIN).then(|| Connection {
+                broker,
+                to_subscriber,
+                way: Way::Tcp,
+                sender: sender.clone(),
+                receiver: receiver.clone(),
+            })
+        };
+        self.span.connections.iter().filter_map(of).collect()
+    }
+
+    fn missing(&self) -> Vec<Missing> {
+        let mut missing = self.span.missing.clone();
+        if self.span.throttled.is_none() {
+            missing.push(Missing {
+                what: "what processor quotas took".to_owned(),
+                why: "no control group of processors tells (/sys/fs/cgroup)".to_owned(),
+            });
+        }
+        missing
+    }
+}
+
+/// Threads whose names begin so.
+fn named(threads: &[Thread], prefix: &str) -> Vec<Thread> {
+    let wanted = |it: &&Thread| it.name.starts_with(prefix);
+    threads.iter().filter(wanted).cloned().collect()
+}
+
+fn between(before: &Option<Snapshot>, after: &Option<Snapshot>) -> Option<Snapshot> {
+    Some(after.as_ref()?.since(before.as_ref()?))
+}

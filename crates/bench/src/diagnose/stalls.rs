@@ -1,0 +1,57 @@
+//! A broker that stands still for a part of the time: stopped and continued, again and again.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long it stands still and runs together.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Stops and continues a process until it is dropped; then the process runs on.
+pub struct Stalls {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stalls {
+    /// Has the child process `pid` stand still for so many percent of the time.
+    pub fn start(pid: u32, percent: u32) -> Result<Self> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.context("no such process")?;
+        let (stop, stopped) = channel();
+        let still = PERIOD * percent.min(95) / 100;
+        let thread = thread::Builder::new()
+            .name("stalls".into())
+            .spawn(move || stall(pid, still, &stopped))?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+fn stall(pid: Pid, still: Duration, stopped: &Receiver<()>) {
+    let over = |limit| stopped.recv_timeout(limit) != Err(RecvTimeoutError::Timeout);
+    loop {
+        // It is a child that nobody has waited for, so the number is still its own.
+        if kill_process(pid, Signal::STOP).is_err() {
+            return;
+        }
+        let end = over(still);
+        if kill_process(pid, Signal::CONT).is_err() || end || over(PERIOD - still) {
+            return;
+        }
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _joined = thread.join();
+        }
+    }
+}

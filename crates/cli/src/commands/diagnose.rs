@@ -1,0 +1,172 @@
+//! `embar diagnose`: names what limits a pipeline, and tries the remedy.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{env, fs, process};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use embar_bench::diagnose::inject::Fault;
+use embar_bench::diagnose::network::{rate_to_set, run_inside};
+use embar_bench::diagnose::plan::{LoadPlan, LoadSettings};
+use embar_bench::diagnose::report::Report;
+use embar_bench::diagnose::run::examine;
+use embar_bench::diagnose::verify::{Trials, verify};
+use embar_bench::plan::Metering;
+use embar_bench::private_cluster::sweep;
+use embar_console::size::parse_duration;
+use embar_diagnose::observed::Flow;
+use embar_diagnose::{Diagnosis, Observed, diagnose};
+
+use super::bench::CommonArgs;
+use crate::context::Context;
+use crate::exit;
+
+/// Bytes of a trial mean nothing here: a load runs as long as it is looked at.
+const ANY_SIZE: u64 = 1 << 30;
+/// Fewer pairs support no verdict.
+const PAIRS_MIN: usize = 6;
+
+/// Name what limits a pipeline, with the numbers that say so, and try the remedy
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar diagnose                                         a load of our own, as fast as it goes
+  embar diagnose --flow read
+  embar diagnose --inject small-rcvbuf=43690 --verify    a fault on purpose, and its remedy
+  embar diagnose --inject cpu-hog=2
+  embar diagnose --save seen.json; embar diagnose --from seen.json
+")]
+pub struct DiagnoseArgs {
+    /// Which way messages go
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Way::Publish)]
+    flow: Way,
+    /// How long to look
+    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_duration)]
+    span: Duration,
+    /// How long the load runs before
+    #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = parse_duration)]
+    warm_up: Duration,
+    /// Inject a fault; may be given several times. An unknown name lists those that there are
+    #[arg(long, value_name = "FAULT=VALUE")]
+    inject: Vec<Fault>,
+    /// Try the remedies of the first findings, each beside the load as it is, by turns
+    #[arg(long)]
+    verify: bool,
+    /// Pairs of trials for each remedy
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pairs: usize,
+    /// Findings whose remedies are tried
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    remedies: usize,
+    /// Also write what was seen to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Diagnose what such a file says, instead of measuring
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["inject", "verify", "save"])]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Way {
+    /// A publisher publishes
+    Publish,
+    /// A subscriber reads what is there, again and again
+    Read,
+    /// A publisher publishes, and a subscriber reads what comes
+    Both,
+}
+
+impl From<Way> for Flow {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Publish => Self::Publish,
+            Way::Read => Self::Read,
+            Way::Both => Self::Both,
+        }
+    }
+}
+
+/// Measures, and says what limits.
+pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
+    if let Some(path) = &args.from {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let observed: Observed = serde_json::from_str(&text).map_err(|error| {
+            exit::data(format!(
+                "{} is not what --save writes: {error}",
+                path.display()
+            ))
+        })?;
+        let diagnosis = diagnose(&observed);
+        return show(
+            &path.display().to_string(),
+            &[],
+            &observed,
+            &diagnosis,
+            context,
+        );
+    }
+    if args.verify && args.pairs < PAIRS_MIN {
+        let message = format!(
+            "{} pairs support no verdict: --pairs {PAIRS_MIN} or more",
+            args.pairs
+        );
+        return Err(exit::usage(message));
+    }
+    if let Some(rate) = rate_to_set(&args.inject) {
+        let arguments = env::args_os().skip(1);
+        let status = run_inside(&context.work.program, arguments, rate)?;
+        // It has printed what there is to print.
+        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
+    }
+    sweep(&context.work);
+    let plan = LoadPlan {
+        bench: args.common.plan(ANY_SIZE, 1, Metering::On)?,
+        flow: args.flow.into(),
+        span: args.span,
+        warm_up: args.warm_up,
+        settings: LoadSettings::default(),
+        faults: Vec::new(),
+    }
+    .with_faults(args.inject.clone())?;
+    let observed = examine(&plan, &context.work)?;
+    if let Some(path) = &args.save {
+        let text = serde_json::to_string_pretty(&observed)?;
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let mut diagnosis = diagnose(&observed);
+    if args.verify {
+        let trials = Trials {
+            pairs: args.pairs,
+            findings: args.remedies,
+        };
+        verify(&mut diagnosis, &plan, trials, &context.work)?;
+    }
+    show(
+        "a load of our own",
+        &args.inject,
+        &observed,
+        &diagnosis,
+        context,
+    )
+}
+
+fn show(
+    of: &str,
+    injected: &[Fault],
+    observed: &Observed,
+    diagnosis: &Diagnosis,
+    context: &Context,
+) -> Result<()> {
+    let report = Report {
+        of: of.to_owned(),
+        injected: injected.iter().map(Fault::to_string).collect(),
+        bytes_per_s: observed.bytes_per_s(),
+        diagnosis,
+        observed,
+    };
+    context.output.report(&report, format_args!("{report}"))
+}

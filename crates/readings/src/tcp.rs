@@ -1,0 +1,202 @@
+//! What the kernel says of TCP connections: `TCP_INFO` and the sizes and fills of their buffers, of all processes, by netlink
+//! (sock_diag(7)). It needs no root, and the processes notice nothing.
+
+use std::io;
+use std::net::SocketAddr;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags, nlas,
+};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+
+/// Room for one answer; the kernel sends at most 32 KiB of a dump at once.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// One end of a connection. Its counters begin with the connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TcpEnd {
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// The number of its socket, as `/proc/PID/fd` shows it.
+    pub inode: u32,
+    /// Bytes that wait to be received.
+    pub receive_queue: u32,
+    /// The receive buffer as granted, bytes.
+    pub receive_buffer: u32,
+    /// The send buffer as granted, bytes.
+    pub send_buffer: u32,
+    /// Smoothed round trip, microseconds.
+    pub rtt_us: u32,
+    /// The shortest round trip, microseconds; `u32::MAX` before there was one.
+    pub min_rtt_us: u32,
+    /// Congestion window, segments.
+    pub congestion_window: u32,
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+    /// The peer's window, bytes.
+    pub send_window: u32,
+    /// Bytes that were handed to the kernel, and not sent yet.
+    pub unsent_bytes: u32,
+    /// Microseconds in which something was to be sent.
+    pub busy_us: u64,
+    /// Of them, the peer's window was full.
+    pub window_limited_us: u64,
+    /// Of them, the send buffer had too little in it.
+    pub send_buffer_limited_us: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes sent again.
+    pub bytes_resent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes a second that were delivered of late, as the kernel estimates it.
+    pub delivery_rate: u64,
+}
+
+/// Asks for connections.
+#[derive(Debug)]
+pub struct TcpReader {
+    socket: Socket,
+    answer: Vec<u8>,
+}
+
+impl TcpReader {
+    /// Opens a netlink socket.
+    ///
+    /// # Errors
+    /// The kernel, or a filter of system calls, does not allow it.
+    pub fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+        socket.bind_auto()?;
+        socket.connect(&NetlinkAddr::new(0, 0))?;
+        Ok(Self {
+            socket,
+            answer: Vec::with_capacity(ANSWER_BYTES),
+        })
+    }
+
+    /// Both ends, as far as they are on this machine and in this network namespace, of all open connections that `keep` wants.
+    ///
+    /// # Errors
+    /// The kernel does not answer, or not in the form of sock_diag(7).
+    pub fn connections(&mut self, keep: impl Fn(&TcpEnd) -> bool) -> io::Result<Vec<TcpEnd>> {
+        let mut ends = Vec::new();
+        for (family, id) in [
+            (AF_INET, SocketId::new_v4()),
+            (AF_INET6, SocketId::new_v6()),
+        ] {
+            self.ask(family, id)?;
+            while self.receive(&keep, &mut ends)? {}
+        }
+        Ok(ends)
+    }
+
+    fn ask(&mut self, family: u8, socket_id: SocketId) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        let request = SockDiagMessage::InetRequest(InetRequest {
+            family,
+            protocol: IPPROTO_TCP,
+            extensions: ExtensionFlags::INFO | ExtensionFlags::SKMEMINFO,
+            states: StateFlags::ESTABLISHED,
+            socket_id,
+        });
+        let mut message = NetlinkMessage::new(header, request.into());
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        Ok(())
+    }
+
+    /// Takes in one answer; false at the end of a dump.
+    fn receive(
+        &mut self,
+        keep: &impl Fn(&TcpEnd) -> bool,
+        ends: &mut Vec<TcpEnd>,
+    ) -> io::Result<bool> {
+        self.answer.clear();
+        self.socket.recv(&mut self.answer, 0)?;
+        take(&self.answer, keep, ends)
+    }
+}
+
+/// Reads the messages of an answer; false if they end the dump.
+fn take(
+    mut bytes: &[u8],
+    keep: impl Fn(&TcpEnd) -> bool,
+    ends: &mut Vec<TcpEnd>,
+) -> io::Result<bool> {
+    while !bytes.is_empty() {
+        let message =
+            NetlinkMessage::<SockDiagMessage>::deserialize(bytes).map_err(io::Error::other)?;
+        match message.payload {
+            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                ends.extend(end_of(&response).filter(&keep));
+            }
+            NetlinkPayload::Done(_) => return Ok(false),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            _ => {}
+        }
+        // Messages are padded to 4 bytes (netlink(7)).
+        let length = (message.header.length as usize).next_multiple_of(4).max(4);
+        bytes = bytes.get(length..).unwrap_or_default();
+    }
+    Ok(true)
+}
+
+/// `None` if the kernel did not say what was asked for.
+fn end_of(response: &InetResponse) -> Option<TcpEnd> {
+    let find = |wanted: fn(&nlas::Nla) -> bool| response.nlas.iter().find(|nla| wanted(nla));
+    let nlas::Nla::TcpInfo(info) = find(|nla| matches!(nla, nlas::Nla::TcpInfo(_)))? else {
+        return None;
+    };
+    let nlas::Nla::MemInfo(memory) = find(|nla| matches!(nla, nlas::Nla::MemInfo(_)))? else {
+        return None;
+    };
+    let id = &response.header.socket_id;
+    Some(TcpEnd {
+        local: SocketAddr::new(id.source_address, id.source_port),
+        remote: SocketAddr::new(id.destination_address, id.destination_port),
+        inode: response.header.inode,
+        receive_queue: response.header.recv_queue,
+        receive_buffer: memory.receive_queue_max,
+        send_buffer: memory.send_queue_max,
+        rtt_us: info.rtt,
+        min_rtt_us: info.min_rtt,
+        congestion_window: info.snd_cwnd,
+        segment_bytes: info.snd_mss,
+        send_window: info.snd_wnd,
+        unsent_bytes: info.notsent_bytes,
+        busy_us: info.busy_time,
+        window_limited_us: info.rwnd_limited,
+        send_buffer_limited_us: info.sndbuf_limited,
+        bytes_sent: info.bytes_sent,
+        bytes_resent: info.bytes_retrans,
+        bytes_received: info.bytes_received,
+        delivery_rate: info.delivery_rate,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_an_error_at_worst(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let mut ends = Vec::new();
+            let _an_error_or_not = take(&bytes, |_| true, &mut ends);
+        }
+    }
+}
