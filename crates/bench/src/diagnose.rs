@@ -1,12 +1,14 @@
 //! Loads that are looked at, with faults on purpose, and remedies that are tried: what `embar diagnose` runs.
 //!
 //! Read [`plan`] (what is run), [`inject`] (the faults), [`load`] (the threads), [`run`] (all of it on a cluster), [`observe`] (from
-//! readings to what a diagnosis looks at), [`verify`] (remedies), [`report`] (what is printed).
+//! readings to what a diagnosis looks at), [`verify`] (remedies), [`matrix`] (how often
+//! the right cause is named), [`report`] (what is printed).
 
 pub mod costs;
 pub mod hog;
 pub mod inject;
 pub mod load;
+pub mod matrix;
 pub mod network;
 pub mod observe;
 pub mod plan;

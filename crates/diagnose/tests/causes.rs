@@ -312,6 +312,22 @@ fn a_connection_that_runs_dry_has_too_small_a_send_buffer() {
 }
 
 #[test]
+fn a_send_buffer_of_a_segment_is_too_small_although_the_kernel_counts_no_wait() {
+    let mut observed = reading(4);
+    observed.machine.busy = 0.1;
+    for end in senders(&mut observed) {
+        (end.busy, end.send_buffer_full, end.unsent_bytes) = (0.2, 0.0, 0);
+        end.buffer_bytes = 96 << 10;
+    }
+    first(&observed, Cause::SendBufferTooSmall);
+    // Nobody misses a larger one in front of a reader that is slow.
+    let subscriber = observed.subscriber.as_mut().expect("one reads");
+    subscriber.application = vec![thread("read-0", 0.1, 0.0)];
+    subscriber.profile = profile(&[("WaitForBatch", 0.1, 10)], &[]);
+    first(&observed, Cause::SlowSubscriber);
+}
+
+#[test]
 fn others_on_the_processors_are_named_and_the_window_is_not() {
     let mut observed = publishing(2);
     observed.machine.busy = 1.0;
@@ -433,6 +449,25 @@ fn few_batches_on_a_long_way_are_too_few() {
     assert_eq!(
         diagnosis.findings[0].remedy.change,
         Some(Change::BatchesInFlight(4))
+    );
+    // So little costs a wake-up for each batch, also where all processors work.
+    saturate(&mut observed);
+    publisher(&mut observed).batch_bytes = Some(64 << 10);
+    for broker in &mut observed.brokers {
+        broker.profile = profile(
+            &[],
+            &[
+                ("batches", 30_000),
+                ("bytes", 30_000 << 16),
+                ("recv_calls", 60_000),
+                ("recv_bytes", 30_000 << 16),
+            ],
+        );
+    }
+    let diagnosis = first(&observed, Cause::TooFewInFlight);
+    assert_eq!(
+        diagnosis.findings[0].remedy.change,
+        Some(Change::BatchesInFlight(32))
     );
 }
 

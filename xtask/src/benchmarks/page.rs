@@ -4,10 +4,11 @@ use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 
 /// Documents with such parts.
-pub const DOCUMENTS: [&str; 3] = [
+pub const DOCUMENTS: [&str; 4] = [
     "README.md",
     "benches/README.md",
     "docs/architecture/larger-machines.md",
+    "docs/architecture/diagnosis.md",
 ];
 
 const BEGIN: &str = "<!-- drawn: ";

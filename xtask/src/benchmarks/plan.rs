@@ -1,7 +1,7 @@
 //! The list of all measurements: the command of each, and what is kept of its report.
 
 use super::results::{
-    BesideWalls, Compared, EndToEnd, Latency, LogPeers, Metering, Peers, Report, Scale,
+    BesideWalls, Compared, DiagnoseMatrix, EndToEnd, Latency, LogPeers, Metering, Peers, Report, Scale,
     SessionPeers, Sessions, Throughput, reduced,
 };
 use serde_json::Value;
@@ -25,7 +25,7 @@ const fn of<R: Report>(name: &'static str, command: &'static str) -> Measurement
 }
 
 /// All of them, in the order in which they run.
-pub const MEASUREMENTS: [Measurement; 17] = [
+pub const MEASUREMENTS: [Measurement; 18] = [
     of::<Throughput>("publish", "embar bench publish -s 10GiB --wall --trials 6"),
     of::<Throughput>(
         "publish-small",
@@ -43,6 +43,10 @@ pub const MEASUREMENTS: [Measurement; 17] = [
     of::<Compared>(
         "order-large-batches",
         "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 2MiB -s 4GiB --trials 16",
+    ),
+    of::<DiagnoseMatrix>(
+        "diagnose-matrix",
+        "embar diagnose --matrix 4 --for 2s --warm-up 700ms",
     ),
     of::<Latency>("latency", "embar bench latency --trials 4"),
     of::<Sessions>("session-blocking", "embar bench session"),

@@ -489,6 +489,25 @@ pub struct SessionPeer {
     pub ours_to_it: Option<Spread>,
 }
 
+/// `embar diagnose --matrix`
+#[derive(Serialize, Deserialize)]
+pub struct DiagnoseMatrix {
+    pub runs: u64,
+    pub rows: Vec<MatrixRow>,
+}
+
+/// What was named for one fault.
+#[derive(Serialize, Deserialize)]
+pub struct MatrixRow {
+    pub injected: String,
+    pub options: String,
+    pub expected: Vec<String>,
+    pub first: BTreeMap<String, u64>,
+    pub right: u64,
+    pub among_three: u64,
+    pub bytes_per_s: f64,
+}
+
 /// All that was kept.
 pub struct Results {
     pub publish: Recorded<Throughput>,
@@ -505,6 +524,7 @@ pub struct Results {
     pub redis: Recorded<Peers>,
     pub redis_pipelines: Recorded<Peers>,
     pub walls: Recorded<BesideWalls>,
+    pub diagnose_matrix: Recorded<DiagnoseMatrix>,
     pub scale: Recorded<Scale>,
     pub log_peers: Recorded<LogPeers>,
     pub session_peers: Recorded<SessionPeers>,
@@ -528,6 +548,7 @@ impl Results {
             redis: read(root, "redis")?,
             redis_pipelines: read(root, "redis-pipelines")?,
             walls: read(root, "walls")?,
+            diagnose_matrix: read(root, "diagnose-matrix")?,
             scale: read(root, "scale")?,
             log_peers: read(root, "log-peers")?,
             session_peers: read(root, "session-peers")?,

@@ -9,6 +9,7 @@ use super::results::{
 };
 use std::collections::BTreeMap;
 
+mod diagnosis;
 mod peers;
 mod scale;
 mod walls;
@@ -21,6 +22,7 @@ pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
         ("order", order(results)),
         ("walls", walls::all(&results.walls)),
         ("walls in short", walls::in_short(&results.walls)),
+        ("diagnose matrix", diagnosis::matrix(&results.diagnose_matrix)),
         ("scale", scale::curves(&results.scale)),
         ("larger machines", scale::larger_machines(&results.scale)),
         ("latency", latency(&results.latency)),

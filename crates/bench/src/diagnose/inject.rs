@@ -148,7 +148,7 @@ impl fmt::Display for Fault {
             | Self::SmallRcvbuf(size)
             | Self::SmallSndbuf(size)
             | Self::SmallBatches(size)
-            | Self::NetRate(size) => write!(f, "{name}={size}"),
+            | Self::NetRate(size) => write!(f, "{name}={}", exactly(*size)),
             Self::CpuHog(number)
             | Self::CpuQuota(number)
             | Self::HotBroker(number)
@@ -156,6 +156,16 @@ impl fmt::Display for Fault {
             | Self::ManyThreads(number) => write!(f, "{name}={number}"),
             Self::LongLinger(time) => write!(f, "{name}={}", show_duration(*time)),
         }
+    }
+}
+
+/// A size that is read as the same number of bytes.
+fn exactly(size: Size) -> String {
+    let text = size.to_string();
+    if text.parse() == Ok(size) {
+        text
+    } else {
+        size.0.to_string()
     }
 }
 

@@ -11,6 +11,21 @@ use anyhow::{Context as _, Result, bail};
 /// The kernel gives out the quota anew each so many microseconds.
 const PERIOD_US: u64 = 100_000;
 
+/// Names of these groups begin so; then comes the id of the process that made it.
+const NAME: &str = "embar-quota-";
+
+/// Removes the groups that runs left which were killed.
+fn sweep(parent: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let maker = name.to_string_lossy().strip_prefix(NAME).map(str::to_owned);
+        if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _stays_if_used = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// A control group of this process and others. Dropping it moves them back.
 pub struct Quota {
     group: PathBuf,
@@ -31,7 +46,8 @@ impl Quota {
         } else {
             bail!("no control groups of processors at /sys/fs/cgroup: a quota cannot be set here");
         };
-        let group = parent.join(format!("embar-quota-{}", process::id()));
+        sweep(parent);
+        let group = parent.join(format!("{NAME}{}", process::id()));
         fs::create_dir(&group).with_context(|| {
             format!(
                 "cannot make the control group {}: root can",

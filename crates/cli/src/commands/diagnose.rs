@@ -7,6 +7,7 @@ use std::{env, fs, process};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use embar_bench::diagnose::inject::Fault;
+use embar_bench::diagnose::matrix::{MatrixPlan, measure};
 use embar_bench::diagnose::network::{rate_to_set, run_inside};
 use embar_bench::diagnose::plan::{LoadPlan, LoadSettings};
 use embar_bench::diagnose::report::Report;
@@ -36,6 +37,21 @@ Examples:
   embar diagnose --inject small-rcvbuf=43690 --verify    a fault on purpose, and its remedy
   embar diagnose --inject cpu-hog=2
   embar diagnose --save seen.json; embar diagnose --from seen.json
+  embar diagnose --matrix 40                             how often it names what was injected
+
+It starts a cluster of its own, as the benches do, and looks at it with the kernel's readings, the
+stages that brokers and clients time, and what a page fault and a system call cost here. Each
+finding has the numbers that say so, a confidence, the most that could be gained without its
+cause, and a remedy. With --verify the remedy is applied in trials that alternate with trials
+without it; a finding whose remedy does not help is withdrawn. machine-wall and nothing-found are
+no faults. cpu-quota and net-rate need root, or a user who may make namespaces.
+
+JSON, one object: of, injected[], bytes_per_s, limits (uses[] with part, share, without_processor),
+findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1), gain_at_most (0.2
+is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict, pairs,
+as_predicted, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
+that was looked at). With --matrix: runs, rows[] with injected, options, expected[], first (how
+often each cause came first), right, among_three, bytes_per_s
 ")]
 pub struct DiagnoseArgs {
     /// Which way messages go
@@ -65,6 +81,9 @@ pub struct DiagnoseArgs {
     /// Diagnose what such a file says, instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with_all = ["inject", "verify", "save"])]
     from: Option<PathBuf>,
+    /// Inject each fault in turn, so many times, and count how often it is named
+    #[arg(long, value_name = "RUNS", conflicts_with_all = ["inject", "verify", "save", "from"])]
+    matrix: Option<usize>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -108,6 +127,17 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
             &diagnosis,
             context,
         );
+    }
+    if let Some(runs) = args.matrix {
+        let matrix = measure(
+            MatrixPlan {
+                runs,
+                span: args.span,
+                warm_up: args.warm_up,
+            },
+            &context.work,
+        )?;
+        return context.output.report(&matrix, &matrix);
     }
     if args.verify && args.pairs < PAIRS_MIN {
         let message = format!(

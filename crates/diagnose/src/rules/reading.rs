@@ -49,7 +49,9 @@ fn slow(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
             ),
         ],
         confidence: confidence(gone, 0.2, 0.5) * confidence(STARVED_MAX - starved, 0.0, 0.2),
-        gain_at_most: case.limits.gain(Resource::Reader, gone, 0.0),
+        gain_at_most: case
+            .limits
+            .gain_of_waiting(gone, Some(Resource::Reader)),
         remedy: Remedy::advice(
             "Messages wait for the application: look what it does between two messages, or read with more subscribers.",
         ),

@@ -169,10 +169,13 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
     let granted = weighted(these.clone(), |end| end.buffer_bytes as f64).unwrap_or(0.0);
     let unsent = weighted(these.clone(), |end| end.unsent_bytes as f64).unwrap_or(0.0);
     let busy = weighted(these.clone(), |end| end.busy).unwrap_or(0.0);
-    // With a buffer as small as a segment nothing is ever unsent: the connection waits for acknowledgements, and the kernel
-    // does not count that.
-    let tiny = granted > 0.0 && granted < TINY_BUFFER && unsent < granted && busy > 0.5;
-    let full = if tiny { full.max(busy) } else { full };
+    // With a buffer of a few segments nothing is ever unsent: the connection waits for acknowledgements, or for whoever fills it
+    // to be woken, and the kernel does not count that. So it counts as full while nobody works.
+    let tiny = granted > 0.0 && granted < TINY_BUFFER && unsent < granted;
+    let full = match case.limits.busiest() {
+        Some(busiest) if tiny => full.max(1.0 - busiest.share),
+        _ => full,
+    };
     if full < FULL_MIN || case.limits.share(filler) >= SATURATED {
         return;
     }
@@ -208,6 +211,12 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
     });
 }
 
+/// With less on its way to a broker each batch, or a few, cost a wake-up on each side.
+const LITTLE_IN_FLIGHT: u64 = 512 << 10;
+/// What clients have on their way on a connection unless told otherwise, bytes and batches.
+const IN_FLIGHT_BYTES: u64 = 2 << 20;
+const IN_FLIGHT_BATCHES: (u64, u64) = (4, 64);
+
 /// All that may be on its way is, and nobody works: the way is too long for so little.
 fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     let observed = case.observed;
@@ -215,7 +224,12 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(publisher) = &observed.publisher else {
         return;
     };
-    if used < 0.6 || case.limits.saturated_behind_publisher() || publisher.waits_for_each {
+    let these = connections(observed, false).count().max(1) as u64;
+    let most = publisher.in_flight_max.unwrap_or(0);
+    let (each, batch) = (most / these, publisher.batch_bytes.unwrap_or(0));
+    let little = each * batch < LITTLE_IN_FLIGHT;
+    let saturated = case.limits.saturated_behind_publisher();
+    if used < 0.6 || publisher.waits_for_each || (saturated && !little) {
         return;
     }
     let full = case
@@ -230,33 +244,40 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
         .and_then(|it| it.stage("WaitForAck"))
         .map_or(0.0, |it| it.avg_ns / 1e9);
     let blocked = crate::limits::blocked(observed).unwrap_or(0.0);
-    let connections = observed
-        .connections
+    let batches: u64 = observed
+        .brokers
         .iter()
-        .filter(|it| !it.to_subscriber)
-        .count();
-    let each = publisher.in_flight_max.unwrap_or(0) / connections.max(1) as u64;
+        .map(|it| it.counter("batches"))
+        .sum();
+    let rate = per(batches as f64, observed.seconds);
+    let cores = f64::from(observed.machine.cores.max(1));
+    let spent = if little {
+        (rate * EACH_WINDOW_S / cores).min(0.9)
+    } else {
+        0.0
+    };
+    let more = (IN_FLIGHT_BYTES / batch.max(1))
+        .clamp(IN_FLIGHT_BATCHES.0, IN_FLIGHT_BATCHES.1)
+        .max(each * 2);
     found.push(Finding {
         cause: Cause::TooFewInFlight,
         part: Resource::InFlight,
         evidence: vec![
             Evidence::share("of the batches that may be on their way were", used),
-            Evidence::count(
-                "batches on their way, at most",
-                publisher.in_flight_max.unwrap_or(0) as f64,
-            ),
-            Evidence::bytes("a batch", publisher.batch_bytes.unwrap_or(0) as f64),
+            Evidence::count("batches on their way, at most", most as f64),
+            Evidence::bytes("a batch", batch as f64),
+            Evidence::per_second("batches", rate),
             Evidence::seconds("until it was acknowledged", ack),
             Evidence::share("application threads waited for a buffer", blocked),
         ],
         confidence: confidence(used, 0.6, 0.9) * confidence(blocked, 0.1, 0.5),
-        gain_at_most: case.limits.gain_of_waiting(blocked.max(0.1), None),
+        gain_at_most: case
+            .limits
+            .gain_of_waiting(blocked.max(0.1), None)
+            .max(case.limits.gain(Resource::Processors, spent, spent)),
         remedy: Remedy::change(
-            format!(
-                "Let {} batches be on their way on each connection.",
-                each * 4
-            ),
-            Change::BatchesInFlight((each * 4).max(4)),
+            format!("Let {more} batches be on their way on each connection."),
+            Change::BatchesInFlight(more),
         ),
         verified: None,
     });

@@ -1,0 +1,246 @@
+//! `embar diagnose`: each fault acts, what was seen can be looked at again, and a remedy is tried. Which causes are named is
+//! tested by numbers (`crates/diagnose/tests`): here other tests take the processors.
+
+mod common;
+
+use common::{Space, embar, run, text};
+use serde_json::Value;
+
+/// A short look at a small cluster with these options.
+fn diagnose(options: &[&str]) -> Value {
+    let always = [
+        "--json",
+        "diagnose",
+        "--for",
+        "800ms",
+        "--warm-up",
+        "400ms",
+        "--region-size",
+        "128MiB",
+    ];
+    let args = [&always[..], options].concat();
+    let output = run(&mut embar(&args));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn refused(options: &[&str]) -> String {
+    let output = run(embar(&["diagnose"]).args(options));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
+    of[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn number(of: &Value) -> f64 {
+    of.as_f64().unwrap_or_else(|| panic!("no number: {of}"))
+}
+
+/// The brokers that take data.
+fn data_brokers(report: &Value) -> impl Iterator<Item = &Value> {
+    let all = list(&report["observed"], "brokers").iter();
+    all.filter(|it| it["takes_data"] == true)
+}
+
+fn counter(broker: &Value, name: &str) -> f64 {
+    let counters = list(&broker["profile"], "counters").iter();
+    let found = counters.clone().find(|it| it[0] == name);
+    number(&found.unwrap_or_else(|| panic!("no counter {name}"))[1])
+}
+
+#[test]
+fn each_finding_has_its_numbers_and_a_saved_look_says_the_same_again() {
+    let space = Space::new();
+    let saved = space.dir.join("seen.json");
+    let saved = saved.to_str().expect("a name");
+    let report = diagnose(&["--save", saved]);
+    assert!(number(&report["bytes_per_s"]) > 0.0);
+    for finding in list(&report, "findings") {
+        assert!(
+            finding["cause"].is_string() && finding["part"].is_string(),
+            "{finding}"
+        );
+        assert!(!list(finding, "evidence").is_empty(), "{finding}");
+        assert!(
+            (0.0..=1.0).contains(&number(&finding["confidence"])),
+            "{finding}"
+        );
+        assert!(number(&finding["gain_at_most"]) >= 0.0, "{finding}");
+        assert!(finding["remedy"]["text"].is_string() && finding["verified"].is_null());
+    }
+    assert!(!list(&report, "findings").is_empty());
+    let observed = &report["observed"];
+    assert_eq!(list(observed, "connections").len(), 3, "{observed}");
+    for connection in list(observed, "connections") {
+        assert!(number(&connection["sender"]["sent_bytes"]) > 0.0);
+        assert!(number(&connection["receiver"]["buffer_bytes"]) > 0.0);
+    }
+    // One for each connection, and one that looks after the publisher.
+    assert_eq!(list(&observed["publisher"], "senders").len(), 4);
+    assert_eq!(data_brokers(&report).count(), 3);
+
+    let again = run(&mut embar(&["--json", "diagnose", "--from", saved]));
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let again: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+    assert_eq!(again["findings"], report["findings"]);
+    assert_eq!(again["limits"], report["limits"]);
+
+    let picture = run(&mut embar(&["diagnose", "--from", saved]));
+    let picture = text(&picture.stdout);
+    assert!(
+        picture.contains("brokers") && picture.contains("limits"),
+        "{picture}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_can() {
+    assert!(refused(&["--inject", "slow-disk=1"]).contains("small-rcvbuf=43690"));
+    assert!(refused(&["--inject", "cpu-hog=many"]).contains("cpu-hog=2"));
+    assert!(refused(&["--verify", "--pairs", "3"]).contains("--pairs 6"));
+    assert!(refused(&["--inject", "small-batches=1152", "-m", "4KiB"]).contains("batch"));
+    let space = Space::new();
+    let file = space.dir.join("not.json");
+    std::fs::write(&file, "{}").expect("written");
+    let output = run(embar(&["diagnose", "--from"]).arg(&file));
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--save"));
+}
+
+#[test]
+fn small_buffers_are_granted_as_small() {
+    // The kernel grants twice what is asked for (socket(7)).
+    let report = diagnose(&["--inject", "small-rcvbuf=43690"]);
+    for connection in list(&report["observed"], "connections") {
+        assert_eq!(number(&connection["receiver"]["buffer_bytes"]), 87_380.0);
+    }
+    assert_eq!(report["injected"][0], "small-rcvbuf=43690");
+    let report = diagnose(&["--flow", "read", "--inject", "small-sndbuf=16KiB"]);
+    let connections = list(&report["observed"], "connections");
+    assert!(!connections.is_empty(), "{report}");
+    for connection in connections {
+        assert_eq!(connection["to_subscriber"], true);
+        assert_eq!(number(&connection["sender"]["buffer_bytes"]), 32_768.0);
+    }
+}
+
+#[test]
+fn slow_applications_keep_to_their_rate() {
+    let rate = f64::from(4 << 20);
+    for options in [
+        ["--flow", "publish", "--inject", "slow-sender=4MiB"],
+        ["--flow", "read", "--inject", "slow-reader=4MiB"],
+    ] {
+        let report = diagnose(&options);
+        // What was late before may come at once.
+        assert!(number(&report["bytes_per_s"]) < 2.0 * rate, "{report}");
+    }
+}
+
+#[test]
+fn batches_threads_and_what_is_on_its_way_are_as_injected() {
+    let report = diagnose(&[
+        "--inject",
+        "small-batches=4KiB",
+        "--inject",
+        "few-in-flight=1",
+    ]);
+    for broker in data_brokers(&report) {
+        assert!(counter(broker, "bytes") <= 4096.0 * counter(broker, "batches"));
+    }
+    let publisher = &report["observed"]["publisher"];
+    let stages = list(&publisher["profile"], "stages");
+    let waited = stages
+        .iter()
+        .find(|it| it["name"] == "WaitForAck")
+        .expect("a stage");
+    let on_their_way = number(&waited["total_ns"]) / 1e9 / number(&report["observed"]["seconds"]);
+    assert!(
+        on_their_way < 3.5,
+        "one on each of three connections: {on_their_way}"
+    );
+
+    let report = diagnose(&["--inject", "many-threads=2"]);
+    let publisher = &report["observed"]["publisher"];
+    assert_eq!(list(publisher, "application").len(), 2);
+    assert_eq!(list(publisher, "senders").len(), 7);
+    assert!(data_brokers(&report).all(|it| list(it, "network").len() == 2));
+}
+
+#[test]
+fn a_broker_that_stands_still_takes_less_than_another() {
+    let report = diagnose(&["--inject", "hot-broker=90", "--batch-size", "64KiB"]);
+    let bytes: Vec<f64> = data_brokers(&report)
+        .map(|it| counter(it, "bytes"))
+        .collect();
+    let most = bytes.iter().copied().fold(0.0, f64::max);
+    assert!(bytes[2] < most, "{bytes:?}");
+}
+
+#[test]
+fn others_take_processors_and_are_gone_afterwards() {
+    let report = diagnose(&["--inject", "cpu-hog=2"]);
+    assert!(
+        number(&report["observed"]["machine"]["others"]) > 0.02,
+        "{report}"
+    );
+}
+
+#[test]
+fn a_quota_needs_root_and_throttles() {
+    if rustix::process::geteuid().is_root() {
+        let report = diagnose(&["--inject", "cpu-quota=20"]);
+        let throttled = number(&report["observed"]["machine"]["throttled"]);
+        assert!(throttled > 0.0, "{report}");
+        let left = std::fs::read_dir("/sys/fs/cgroup")
+            .expect("control groups")
+            .flatten();
+        let ours = left.filter(|it| it.file_name().to_string_lossy().starts_with("embar-quota-"));
+        assert_eq!(ours.count(), 0);
+    } else {
+        let output = run(&mut embar(&["diagnose", "--inject", "cpu-quota=20"]));
+        assert!(
+            text(&output.stderr).contains("root"),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_slow_network_carries_no_more_than_it_is_told() {
+    let report = diagnose(&["--inject", "net-rate=8MiB"]);
+    let sent: f64 = list(&report["observed"], "connections")
+        .iter()
+        .map(|it| number(&it["sender"]["sent_bytes"]))
+        .sum();
+    // What is in the bucket at the beginning comes at once.
+    let allowed = f64::from(8 << 20) * number(&report["observed"]["seconds"]) + f64::from(2 << 20);
+    assert!(sent > 0.0 && sent < allowed, "{sent} of {allowed}");
+}
+
+#[test]
+fn a_remedy_is_tried_beside_what_is_and_found_to_help() {
+    let report = diagnose(&[
+        "--inject",
+        "long-linger=200ms",
+        "--verify",
+        "--pairs",
+        "6",
+        "--brokers",
+        "1",
+    ]);
+    let finding = &report["findings"][0];
+    assert_eq!(finding["cause"], "linger-too-long", "{report}");
+    assert_eq!(finding["remedy"]["change"]["setting"], "linger");
+    let verified = &finding["verified"];
+    assert_eq!(verified["outcome"], "helped", "{verified}");
+    assert!(number(&verified["ratio"]["low"]) > 1.0, "{verified}");
+    assert_eq!(number(&verified["pairs"]), 6.0);
+}
