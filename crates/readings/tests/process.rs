@@ -79,7 +79,8 @@ fn a_thread_that_computes_and_one_that_sleeps_are_told_apart() {
     let (also_end, also_ended) = mpsc::channel::<()>();
     let computes = move || while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {};
     let sleeps = move || {
-        while also_ended.recv_timeout(Duration::from_millis(1)) == Err(mpsc::RecvTimeoutError::Timeout)
+        while also_ended.recv_timeout(Duration::from_millis(1))
+            == Err(mpsc::RecvTimeoutError::Timeout)
         {}
     };
     let start = |name: &str| std::thread::Builder::new().name(name.to_owned());

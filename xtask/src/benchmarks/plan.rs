@@ -1,8 +1,8 @@
 //! The list of all measurements: the command of each, and what is kept of its report.
 
 use super::results::{
-    BesideWalls, Compared, DiagnoseMatrix, EndToEnd, Latency, LogPeers, Metering, Peers, Report, Scale,
-    SessionPeers, Sessions, Throughput, reduced,
+    BesideWalls, Compared, DiagnoseMatrix, EndToEnd, Latency, LogPeers, Metering, Peers, Report,
+    Scale, SessionPeers, Sessions, Throughput, reduced,
 };
 use serde_json::Value;
 

@@ -22,7 +22,10 @@ pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
         ("order", order(results)),
         ("walls", walls::all(&results.walls)),
         ("walls in short", walls::in_short(&results.walls)),
-        ("diagnose matrix", diagnosis::matrix(&results.diagnose_matrix)),
+        (
+            "diagnose matrix",
+            diagnosis::matrix(&results.diagnose_matrix),
+        ),
         ("scale", scale::curves(&results.scale)),
         ("larger machines", scale::larger_machines(&results.scale)),
         ("latency", latency(&results.latency)),
