@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod diagnosis;
+
+pub use diagnosis::DiagnoseMatrix;
+
 /// What a command reports.
 pub trait Report: Serialize + DeserializeOwned {}
 impl<R: Serialize + DeserializeOwned> Report for R {}
@@ -487,25 +491,6 @@ pub struct SessionPeer {
     pub allocated_bytes_per_message: Option<f64>,
     pub peak_mib: Option<f64>,
     pub ours_to_it: Option<Spread>,
-}
-
-/// `embar diagnose --matrix`
-#[derive(Serialize, Deserialize)]
-pub struct DiagnoseMatrix {
-    pub runs: u64,
-    pub rows: Vec<MatrixRow>,
-}
-
-/// What was named for one fault.
-#[derive(Serialize, Deserialize)]
-pub struct MatrixRow {
-    pub injected: String,
-    pub options: String,
-    pub expected: Vec<String>,
-    pub first: BTreeMap<String, u64>,
-    pub right: u64,
-    pub among_three: u64,
-    pub bytes_per_s: f64,
 }
 
 /// All that was kept.

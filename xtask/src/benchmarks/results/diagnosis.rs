@@ -1,0 +1,23 @@
+//! What is kept of `embar diagnose --matrix`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How often each fault was named.
+#[derive(Serialize, Deserialize)]
+pub struct DiagnoseMatrix {
+    pub runs: u64,
+    pub rows: Vec<MatrixRow>,
+}
+
+/// What was named for one fault.
+#[derive(Serialize, Deserialize)]
+pub struct MatrixRow {
+    pub injected: String,
+    pub options: String,
+    pub expected: Vec<String>,
+    pub first: BTreeMap<String, u64>,
+    pub right: u64,
+    pub among_three: u64,
+    pub bytes_per_s: f64,
+}
