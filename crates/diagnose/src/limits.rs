@@ -282,14 +282,14 @@ pub(crate) fn weighted<'a>(
 pub(crate) fn blocked(observed: &Observed) -> Option<f64> {
     let publisher = observed.publisher.as_ref()?;
     let waited = publisher.profile.as_ref()?.stage("WaitForBuffer")?.total_ns;
-    stage_share(observed, waited, publisher.application.len())
+    stage_share(observed, waited as f64, publisher.application.len())
 }
 
 /// Share of the time in which threads that read waited for a batch.
 pub(crate) fn starved(observed: &Observed) -> Option<f64> {
     let subscriber = observed.subscriber.as_ref()?;
     let waited = subscriber.profile.as_ref()?.stage("WaitForBatch")?.total_ns;
-    stage_share(observed, waited, subscriber.application.len())
+    stage_share(observed, waited as f64, subscriber.application.len())
 }
 
 /// Share of the batches that may be in flight which were, on average (Little's law: the time that they waited, over the
@@ -297,11 +297,11 @@ pub(crate) fn starved(observed: &Observed) -> Option<f64> {
 fn in_flight(observed: &Observed) -> Option<f64> {
     let publisher = observed.publisher.as_ref()?;
     let waited = publisher.profile.as_ref()?.stage("WaitForAck")?.total_ns;
-    stage_share(observed, waited, publisher.in_flight_max? as usize)
+    stage_share(observed, waited as f64, publisher.in_flight_max? as usize)
 }
 
 /// Time of a stage as a share of what `threads` had.
-pub(crate) fn stage_share(observed: &Observed, ns: u64, threads: usize) -> Option<f64> {
+pub(crate) fn stage_share(observed: &Observed, ns: f64, threads: usize) -> Option<f64> {
     let time = observed.seconds * threads as f64;
-    (time > 0.0).then(|| (ns as f64 / 1e9 / time).min(1.0))
+    (time > 0.0).then(|| (ns / 1e9 / time).min(1.0))
 }

@@ -188,12 +188,11 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// The counter of its profile.
-    pub(crate) fn counter(&self, name: &str) -> u64 {
+    /// The counter of its profile. Sums are of floating point: whatever a file says, they do not overflow.
+    pub(crate) fn counter(&self, name: &str) -> f64 {
         let profile = self.profile.as_ref();
-        profile
-            .and_then(|profile| profile.counter(name))
-            .unwrap_or(0)
+        let counted = profile.and_then(|profile| profile.counter(name));
+        counted.unwrap_or(0) as f64
     }
 
     /// The most occupied of its threads that receive and send.

@@ -4,8 +4,10 @@ use embar_diagnose::observed::{
     Broker, Connection, Flow, Machine, Observed, Publisher, ReceivingEnd, SendingEnd, Subscriber,
     Thread,
 };
+use embar_diagnose::picture::Picture;
 use embar_diagnose::{Cause, Change, Diagnosis, diagnose};
 use embar_meter::Snapshot;
+use serde_json::Value;
 
 const SECONDS: f64 = 4.0;
 const GIB: u64 = 1 << 30;
@@ -620,4 +622,42 @@ fn a_diagnosis_survives_being_written_down() {
     let text = serde_json::to_string(&diagnose(&observed)).expect("JSON");
     let again: Diagnosis = serde_json::from_str(&text).expect("what was written");
     assert_eq!(again.findings.len(), diagnose(&observed).findings.len());
+}
+
+/// All numbers of a document, in its order.
+fn numbers(of: &mut Value) -> Vec<&mut Value> {
+    match of {
+        Value::Number(_) => vec![of],
+        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
+        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn no_number_of_a_file_breaks_a_diagnosis() {
+    let mut both = reading(2);
+    both.flow = Flow::Both;
+    both.publisher = publishing(2).publisher;
+    for observed in [publishing(2), both] {
+        let mut document = serde_json::to_value(&observed).expect("JSON");
+        let count = numbers(&mut document).len();
+        for extreme in ["0", "1", "18446744073709551615", "1e300", "-1.5"] {
+            for place in 0..count {
+                let mut changed = document.clone();
+                *numbers(&mut changed)[place] = serde_json::from_str(extreme).expect("a number");
+                // A count cannot be negative, nor a fraction: such a file is refused.
+                let Ok(observed) = serde_json::from_value::<Observed>(changed) else {
+                    continue;
+                };
+                let diagnosis = diagnose(&observed);
+                assert!(!Picture(&diagnosis).to_string().is_empty());
+                for finding in &diagnosis.findings {
+                    assert!(finding.gain_at_most.is_finite(), "{finding:?}");
+                    assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
+                    finding.evidence.iter().for_each(|it| drop(it.to_string()));
+                }
+            }
+        }
+    }
 }

@@ -50,7 +50,11 @@ impl Application {
             .as_ref()
             .and_then(|it| it.stage("BufferWrite"));
         let writing = stage.and_then(|stage| {
-            stage_share(case.observed, stage.total_ns, publisher.application.len())
+            stage_share(
+                case.observed,
+                stage.total_ns as f64,
+                publisher.application.len(),
+            )
         });
         Self {
             on_cpu: mean(|it| it.on_cpu),

@@ -41,7 +41,7 @@ fn stages(case: &Case<'_>, brokers: &[&Broker], names: &[&str]) -> f64 {
         .iter()
         .filter_map(|it| it.profile.as_ref())
         .flat_map(|profile| names.iter().filter_map(|name| profile.stage(name)))
-        .map(|row| row.total_ns)
+        .map(|row| row.total_ns as f64)
         .sum();
     stage_share(case.observed, ns, threads(brokers)).unwrap_or(0.0)
 }
@@ -51,7 +51,7 @@ fn threads(brokers: &[&Broker]) -> usize {
 }
 
 fn sum(brokers: &[&Broker], counter: &str) -> f64 {
-    brokers.iter().map(|it| it.counter(counter)).sum::<u64>() as f64
+    brokers.iter().map(|it| it.counter(counter)).sum()
 }
 
 /// Share of all processors that a share of the time of all the brokers' network threads is.
@@ -77,8 +77,9 @@ fn limits(case: &Case<'_>) -> bool {
 fn log_full(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
     let pauses = sum(data, "pauses");
     let refused = sum(data, "refused_batches");
-    let paused: u64 = data.iter().filter_map(|it| it.paused_connections).sum();
-    if pauses + refused + paused as f64 == 0.0 {
+    let paused = data.iter().filter_map(|it| it.paused_connections);
+    let paused: f64 = paused.map(|it| it as f64).sum();
+    if pauses + refused + paused == 0.0 {
         return;
     }
     let free: Vec<f64> = data
@@ -92,11 +93,11 @@ fn log_full(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
         part: Resource::Log,
         evidence: vec![
             Evidence::per_second("publishers were paused", times),
-            Evidence::count("publishers paused at the end", paused as f64),
+            Evidence::count("publishers paused at the end", paused),
             Evidence::count("batches refused", refused),
             Evidence::share("of the fullest log, free", free),
         ],
-        confidence: confidence(times + paused as f64 + refused, 0.0, 10.0),
+        confidence: confidence(times + paused + refused, 0.0, 10.0),
         gain_at_most: case
             .limits
             .gain_of_waiting(crate::limits::blocked(case.observed).unwrap_or(0.5), None),
@@ -119,7 +120,7 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
         } else {
             it.counter("send_bytes")
         };
-        per(bytes as f64, seconds)
+        per(bytes, seconds)
     };
     let mut rates: Vec<f64> = data.iter().map(|it| rate(it)).collect();
     rates.sort_by(f64::total_cmp);
@@ -179,23 +180,20 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
 
 /// Pages that are touched for the first time.
 fn cold(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
-    let faults: u64 = data
-        .iter()
-        .flat_map(|it| &it.network)
-        .map(|it| it.faults)
-        .sum();
+    let threads_of = data.iter().flat_map(|it| &it.network);
+    let faults: f64 = threads_of.map(|it| it.faults as f64).sum();
     let cost = case.observed.machine.fault_s.unwrap_or(DEFAULT_FAULT_S);
-    let time = faults as f64 * cost;
+    let time = faults * cost;
     let share = per(time, case.observed.seconds * threads(data) as f64).min(on_cpu(data));
     let gib = case.observed.bytes as f64 / f64::from(1 << 30);
-    if share < SHARE_MIN / 2.0 || per(faults as f64, gib) < 10_000.0 {
+    if share < SHARE_MIN / 2.0 || per(faults, gib) < 10_000.0 {
         return;
     }
     found.push(Finding {
         cause: Cause::ColdMemory,
         part: Resource::Log,
         evidence: vec![
-            Evidence::count("pages touched for the first time, for each GiB", per(faults as f64, gib)),
+            Evidence::count("pages touched for the first time, for each GiB", per(faults, gib)),
             Evidence::seconds("each costs here", cost),
             Evidence::share("of the brokers' time", share),
         ],
@@ -374,7 +372,7 @@ fn ordering(case: &Case<'_>, found: &mut Vec<Finding>) {
                         .brokers
                         .iter()
                         .map(|it| it.counter("batches"))
-                        .sum::<u64>() as f64,
+                        .sum::<f64>(),
                     case.observed.seconds,
                 ),
             ),

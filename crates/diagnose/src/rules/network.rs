@@ -21,12 +21,16 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(busy) = weighted(all(), |end| end.busy) else {
         return;
     };
-    let (sent, resent) = all()
-        .filter_map(|it| it.sender.as_ref())
-        .fold((0, 0), |(sent, resent), end| {
-            (sent + end.sent_bytes, resent + end.resent_bytes)
-        });
-    let lost = per(resent as f64, sent as f64);
+    let (sent, resent) =
+        all()
+            .filter_map(|it| it.sender.as_ref())
+            .fold((0.0, 0.0), |(sent, resent), end| {
+                (
+                    sent + end.sent_bytes as f64,
+                    resent + end.resent_bytes as f64,
+                )
+            });
+    let lost = per(resent, sent);
     let least = weighted(all(), |end| end.round_trip_min_s).unwrap_or(0.0);
     let round_trip = weighted(all(), |end| end.round_trip_s).unwrap_or(0.0);
     let unsent = weighted(all(), |end| end.unsent_bytes as f64).unwrap_or(0.0);

@@ -73,11 +73,11 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
         .collect();
     let granted = granted.iter().max().copied();
     let round_trip = weighted(these.clone(), |end| end.round_trip_s).unwrap_or(0.0);
-    let sent: u64 = these
+    let sent: f64 = these
         .filter_map(|it| it.sender.as_ref())
-        .map(|it| it.sent_bytes)
+        .map(|it| it.sent_bytes as f64)
         .sum();
-    let filled = per(per(sent as f64, window), observed.seconds);
+    let filled = per(per(sent, window), observed.seconds);
     let cores = f64::from(observed.machine.cores.max(1));
     let spent = (filled * EACH_WINDOW_S / cores).min(0.9);
     let mut evidence = vec![
@@ -140,19 +140,19 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
 
 /// Bytes that a `recv` of brokers, or of the subscriber, returned.
 fn bytes_for_receive(observed: &Observed, to_subscribers: bool) -> Option<f64> {
-    let counted = |name: &str| -> u64 {
+    let counted = |name: &str| -> f64 {
         if to_subscribers {
             let profile = observed
                 .subscriber
                 .as_ref()
                 .and_then(|it| it.profile.as_ref());
-            profile.and_then(|it| it.counter(name)).unwrap_or(0)
+            profile.and_then(|it| it.counter(name)).unwrap_or(0) as f64
         } else {
             observed.brokers.iter().map(|it| it.counter(name)).sum()
         }
     };
-    let calls = counted("recv_calls").saturating_sub(counted("recv_eagain"));
-    (calls > 0).then(|| per(counted("recv_bytes") as f64, calls as f64))
+    let calls = counted("recv_calls") - counted("recv_eagain");
+    (calls > 0.0).then(|| per(counted("recv_bytes"), calls))
 }
 
 fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
@@ -227,7 +227,7 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     let these = connections(observed, false).count().max(1) as u64;
     let most = publisher.in_flight_max.unwrap_or(0);
     let (each, batch) = (most / these, publisher.batch_bytes.unwrap_or(0));
-    let little = each * batch < LITTLE_IN_FLIGHT;
+    let little = each.saturating_mul(batch) < LITTLE_IN_FLIGHT;
     let saturated = case.limits.saturated_behind_publisher();
     if used < 0.6 || publisher.waits_for_each || (saturated && !little) {
         return;
@@ -244,12 +244,12 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
         .and_then(|it| it.stage("WaitForAck"))
         .map_or(0.0, |it| it.avg_ns / 1e9);
     let blocked = crate::limits::blocked(observed).unwrap_or(0.0);
-    let batches: u64 = observed
+    let batches: f64 = observed
         .brokers
         .iter()
         .map(|it| it.counter("batches"))
         .sum();
-    let rate = per(batches as f64, observed.seconds);
+    let rate = per(batches, observed.seconds);
     let cores = f64::from(observed.machine.cores.max(1));
     let spent = if little {
         (rate * EACH_WINDOW_S / cores).min(0.9)
@@ -258,7 +258,7 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     };
     let more = (IN_FLIGHT_BYTES / batch.max(1))
         .clamp(IN_FLIGHT_BATCHES.0, IN_FLIGHT_BATCHES.1)
-        .max(each * 2);
+        .max(each.saturating_mul(2));
     found.push(Finding {
         cause: Cause::TooFewInFlight,
         part: Resource::InFlight,
