@@ -168,8 +168,6 @@ pub enum Change {
     ThreadsPerBroker(u32),
     /// Network threads of each broker.
     NetworkThreads(u32),
-    /// Touch the log's memory before it is used.
-    Prefault,
 }
 
 impl fmt::Display for Change {
@@ -184,7 +182,6 @@ impl fmt::Display for Change {
             Self::Publishers(threads) => write!(f, "--publishers {threads}"),
             Self::ThreadsPerBroker(threads) => write!(f, "--threads-per-broker {threads}"),
             Self::NetworkThreads(threads) => write!(f, "--network-threads {threads}"),
-            Self::Prefault => f.write_str("memory that was touched before"),
         }
     }
 }

@@ -53,8 +53,6 @@ pub struct Observed {
     pub subscriber: Option<Subscriber>,
     /// Connections that carried batches.
     pub connections: Vec<Connection>,
-    /// What the machine allows, measured beside this.
-    pub wall: Option<Wall>,
     /// What could not be read.
     pub missing: Vec<Missing>,
 }
@@ -217,28 +215,13 @@ pub struct Subscriber {
     pub is_bench: bool,
 }
 
-/// How bytes move on a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Way {
-    /// TCP.
-    #[default]
-    Tcp,
-    /// A Unix socket.
-    Unix,
-    /// Shared memory.
-    Shm,
-}
-
-/// A connection that carried batches. Either end may be on another machine, or of another user, and is `None` then.
+/// A TCP connection that carried batches. Either end may be on another machine, or of another user, and is `None` then.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
     /// The broker's row.
     pub broker: u32,
     /// Whether it is a subscriber's; else a publisher's.
     pub to_subscriber: bool,
-    /// How bytes move.
-    pub way: Way,
     /// The end that sends batches.
     pub sender: Option<SendingEnd>,
     /// The end that receives them.
@@ -279,13 +262,4 @@ pub struct ReceivingEnd {
     pub buffer_bytes: u64,
     /// Bytes that waited in the socket to be received: the mean.
     pub queued_bytes: u64,
-}
-
-/// What the machine allows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Wall {
-    /// Which one: bare sockets, say.
-    pub name: String,
-    /// Bytes a second.
-    pub bytes_per_s: f64,
 }

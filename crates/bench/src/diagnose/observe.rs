@@ -7,7 +7,7 @@ use std::process;
 use embar_client::BrokerStatus;
 use embar_diagnose::Observed;
 use embar_diagnose::observed::{
-    Broker, Connection, Machine, Missing, Publisher, Subscriber, Thread, Way,
+    Broker, Connection, Machine, Missing, Publisher, Subscriber, Thread,
 };
 use embar_meter::Snapshot;
 use embar_readings::machine::BufferMaxima;
@@ -75,7 +75,6 @@ impl Seen<'_> {
             brokers: self.brokers.iter().map(|it| self.broker(it)).collect(),
             subscriber: flow.reads().then(|| self.subscriber(own)),
             connections: self.connections(),
-            wall: None,
             missing: self.missing(),
         }
     }
@@ -171,7 +170,6 @@ impl Seen<'_> {
             (moved >= BATCHES_MIN).then(|| Connection {
                 broker,
                 to_subscriber,
-                way: Way::Tcp,
                 sender: sender.clone(),
                 receiver: receiver.clone(),
             })

@@ -115,8 +115,6 @@ impl LoadPlan {
             Change::NetworkThreads(threads) => {
                 bench.network_threads = u16::try_from(threads).ok()?;
             }
-            // A private cluster's memory was touched when it started.
-            Change::Prefault => return None,
         }
         plan.bench.validate(false).ok()?;
         Some(plan)

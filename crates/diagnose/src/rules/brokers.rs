@@ -202,9 +202,8 @@ fn cold(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
             .limits
             .gain(Resource::Brokers, share, of_machine(case, data, share))
             .max(if limits(case) { 0.0 } else { share }),
-        remedy: Remedy::change(
+        remedy: Remedy::advice(
             "Touch memory before it is needed: brokers do so at their start; a second run over the same log is warm.",
-            Change::Prefault,
         ),
         verified: None,
     });

@@ -145,13 +145,6 @@ fn wall(case: &Case<'_>, found: &mut Vec<Finding>) {
             share / cores,
         ));
     }
-    if let Some(wall) = &case.observed.wall {
-        let reached = crate::observed::per(case.observed.bytes_per_s(), wall.bytes_per_s);
-        evidence.push(Evidence::share(
-            format!("of the rate of {}", wall.name),
-            reached,
-        ));
-    }
     found.push(Finding {
         cause: Cause::MachineWall,
         part: Resource::Processors,
