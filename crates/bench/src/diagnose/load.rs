@@ -188,6 +188,9 @@ pub fn fill(plan: &LoadPlan, connector: &Connector, bytes: u64) -> Result<()> {
     publisher.close().context("cannot fill the log")
 }
 
+/// Whoever is later than this begins anew.
+const LATE_MAX: Duration = Duration::from_millis(50);
+
 /// Keeps to a rate by sleeping.
 struct Pace {
     bytes_per_s: Option<u64>,
@@ -217,7 +220,12 @@ impl Pace {
         };
         self.bytes += bytes;
         let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
-        let early = due.saturating_sub(self.started.elapsed());
+        let passed = self.started.elapsed();
+        if passed > due + LATE_MAX {
+            // What was held up does not come all at once afterwards.
+            (self.started, self.bytes) = (Instant::now(), 0);
+        }
+        let early = due.saturating_sub(passed);
         // The kernel's timers are no finer than this.
         if early >= Duration::from_micros(200) {
             thread::sleep(early);
