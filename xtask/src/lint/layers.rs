@@ -273,11 +273,8 @@ mod tests {
         rows.push("| `more` | is |".into());
         assert_eq!(differs("## Map", &document(&rows)).len(), 1);
         rows.truncate(3);
-        assert!(
-            differs("## Map", &document(&rows))[0]
-                .1
-                .contains("frame is missing")
-        );
+        let missing = format!("{} is missing", LAYERS[3]);
+        assert!(differs("## Map", &document(&rows))[0].1.contains(&missing));
     }
 
     #[test]
