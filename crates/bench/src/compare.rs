@@ -161,6 +161,14 @@ pub fn measure(compare: &Compare, plans: &[BenchPlan], context: &Context) -> Res
     Ok(measured)
 }
 
+/// The error of an experiment. It keeps the trial's own, and with it the exit code.
+pub fn trial_failed(error: ExperimentError<anyhow::Error>) -> anyhow::Error {
+    match error {
+        ExperimentError::Trial { name, trial, cause } => cause.context(format!("{name}, {trial}")),
+        other => anyhow::anyhow!("{other}"),
+    }
+}
+
 /// Trials of all plans, in rounds.
 struct Rounds {
     names: Vec<String>,
@@ -187,12 +195,7 @@ impl Rounds {
                 }
                 Ok(Sample::from(rate))
             })
-            .map_err(|error: ExperimentError<anyhow::Error>| match error {
-                ExperimentError::Trial { name, trial, cause } => {
-                    cause.context(format!("{name}, {trial}"))
-                }
-                other => anyhow::anyhow!("{other}"),
-            })?;
+            .map_err(trial_failed)?;
         Ok(CompareTrials { trials, outcome })
     }
 }

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use embar_client::{Acks, Admin, Publisher, PublisherHandle, TopicSpec, WaitProbe};
+use embar_client::{
+    Acks, Admin, Publisher, PublisherBuilder, PublisherHandle, TopicSpec, WaitProbe,
+};
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
@@ -176,7 +178,13 @@ pub fn open(
 ) -> Result<(Publisher, WaitReporter)> {
     let probe = WaitProbe::new();
     let reporter = connector.report_waits(&probe, None);
-    let publisher = Publisher::builder(connector.bootstrap())
+    let builder = builder(plan, connector).metering(metering);
+    Ok((builder.wait_probe(&probe).open()?, reporter))
+}
+
+/// The publisher of a plan, not open yet.
+pub fn builder(plan: &BenchPlan, connector: &Connector) -> PublisherBuilder {
+    Publisher::builder(connector.bootstrap())
         .transport(connector.transport())
         .topic(&plan.topic)
         .acks(if plan.acks == 0 {
@@ -188,10 +196,6 @@ pub fn open(
         .threads_per_broker(plan.threads_per_broker)
         .spin(plan.spin)
         .auto_create(false)
-        .metering(metering)
-        .wait_probe(&probe)
-        .open()?;
-    Ok((publisher, reporter))
 }
 
 /// The profile of these brokers together, since each of them started.

@@ -105,6 +105,14 @@ fn what_cannot_be_is_refused_with_what_can() {
     assert!(refused(&["--inject", "cpu-hog=many"]).contains("cpu-hog=2"));
     assert!(refused(&["--verify", "--pairs", "3"]).contains("--pairs 6"));
     assert!(refused(&["--inject", "small-batches=1152", "-m", "4KiB"]).contains("batch"));
+    assert!(refused(&["--inject", "slow-reader=1MiB"]).contains("--flow read"));
+    assert!(refused(&["--flow", "read", "--inject", "long-linger=1ms"]).contains("--flow publish"));
+    let by_memory = ["--transport", "shm", "--inject", "small-rcvbuf=43690"];
+    assert!(refused(&by_memory).contains("--transport tcp"));
+    // What one run is like means nothing to none, or to those of a matrix.
+    assert!(refused(&["--matrix", "2", "-m", "64"]).contains("--message-size"));
+    assert!(refused(&["--from", "seen.json", "--batch-size", "4KiB"]).contains("--batch-size"));
+    assert!(refused(&["--pairs", "8"]).contains("--verify"));
     let space = Space::new();
     let file = space.dir.join("not.json");
     std::fs::write(&file, "{}").expect("written");

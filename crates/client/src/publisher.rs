@@ -222,6 +222,11 @@ impl Publisher {
         self.own().batch_bytes()
     }
 
+    /// As [`PublisherHandle::batches_in_flight`].
+    pub fn batches_in_flight(&self) -> usize {
+        self.own().batches_in_flight()
+    }
+
     fn own(&self) -> &PublisherHandle {
         self.handle
             .as_ref()

@@ -275,6 +275,42 @@ mod tests {
     }
 
     #[test]
+    fn a_remedy_that_helps_confirms_and_one_that_does_not_withdraws() {
+        let tried = |low, point, high, verdict, predicted| {
+            let ratio = Interval {
+                point,
+                low,
+                high,
+                level: embar_meter::stats::LEVEL,
+            };
+            Verified::new(ratio, verdict, 8, predicted)
+        };
+        let helped = tried(1.4, 2.2, 2.5, Verdict::Faster, 0.85);
+        assert_eq!(
+            (helped.outcome, helped.as_predicted),
+            (Outcome::Helped, true)
+        );
+        // The reports' own case: a gain of 0.7 % where much was predicted.
+        let refuted = tried(0.98, 1.007, 1.03, Verdict::InsideNoise, 1.0);
+        assert_eq!(
+            (refuted.outcome, refuted.as_predicted),
+            (Outcome::DidNotHelp, false)
+        );
+        let slower = tried(0.7, 0.8, 0.9, Verdict::Slower, 0.1);
+        assert_eq!(slower.outcome, Outcome::DidNotHelp);
+        let noisy = tried(0.6, 1.1, 1.9, Verdict::InsideNoise, 0.3);
+        assert_eq!(noisy.outcome, Outcome::NotShown);
+        let few = Interval {
+            point: 1.0,
+            low: 1.0,
+            high: 1.0,
+            level: 0.75,
+        };
+        let few = Verified::new(few, Verdict::InsideNoise, 3, 1.0);
+        assert_eq!(few.outcome, Outcome::NotShown);
+    }
+
+    #[test]
     fn changes_are_settings_in_json() {
         let json = serde_json::to_value(Change::BatchSize(2 << 20)).expect("JSON");
         assert_eq!(json["setting"], "batch-size");

@@ -115,18 +115,11 @@ impl Limits {
     }
 
     fn brokers(&mut self, observed: &Observed) {
-        let network: Vec<&Thread> = observed.brokers.iter().flat_map(|it| &it.network).collect();
-        if !network.is_empty() {
-            let share = network.iter().map(|it| it.occupied()).fold(0.0, f64::max);
-            let waiting = network.iter().map(|it| it.waiting).fold(0.0, f64::max);
-            self.add(Resource::Brokers, share, waiting);
-        }
-        let sequencers: Vec<Thread> = observed
-            .brokers
-            .iter()
-            .filter_map(|broker| broker.sequencer.clone())
-            .collect();
-        self.threads(Resource::Sequencer, &sequencers);
+        let network = observed.brokers.iter().flat_map(|it| &it.network);
+        self.threads(Resource::Brokers, network);
+        let sequencers = observed.brokers.iter();
+        let sequencers = sequencers.filter_map(|it| it.sequencer.as_ref());
+        self.threads(Resource::Sequencer, sequencers);
     }
 
     fn reading(&mut self, observed: &Observed) {
@@ -144,11 +137,7 @@ impl Limits {
 
     fn buffers(&mut self, observed: &Observed, to_subscribers: bool) {
         let sending = |part: fn(&SendingEnd) -> f64| {
-            let connections = observed.connections.iter();
-            weighted(
-                connections.filter(|it| it.to_subscriber == to_subscribers),
-                part,
-            )
+            weighted(observed.connections_with(to_subscribers), part)
         };
         if let Some(share) = sending(|end| end.send_buffer_full) {
             self.add(Resource::SendBuffers, share, 0.0);
@@ -158,13 +147,11 @@ impl Limits {
         }
     }
 
-    fn threads(&mut self, part: Resource, threads: &[Thread]) {
+    fn threads<'a>(&mut self, part: Resource, threads: impl IntoIterator<Item = &'a Thread>) {
+        let threads: Vec<&Thread> = threads.into_iter().collect();
         if !threads.is_empty() {
-            self.add(
-                part,
-                most(threads, Thread::occupied),
-                most(threads, |thread| thread.waiting),
-            );
+            let occupied = most(threads.iter().copied(), Thread::occupied);
+            self.add(part, occupied, most(threads, |thread| thread.waiting));
         }
     }
 
@@ -260,8 +247,8 @@ fn works(part: Resource) -> bool {
     )
 }
 
-fn most(threads: &[Thread], of: impl Fn(&Thread) -> f64) -> f64 {
-    threads.iter().map(of).fold(0.0, f64::max)
+fn most<'a>(threads: impl IntoIterator<Item = &'a Thread>, of: impl Fn(&Thread) -> f64) -> f64 {
+    threads.into_iter().map(of).fold(0.0, f64::max)
 }
 
 /// The mean over connections, weighed by what they sent; `None` where the kernel says nothing of any.

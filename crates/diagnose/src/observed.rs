@@ -58,6 +58,15 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// Connections with subscribers, or those with publishers.
+    pub(crate) fn connections_with(
+        &self,
+        subscribers: bool,
+    ) -> impl Iterator<Item = &Connection> + Clone {
+        let all = self.connections.iter();
+        all.filter(move |it| it.to_subscriber == subscribers)
+    }
+
     /// Bytes of message values a second.
     pub fn bytes_per_s(&self) -> f64 {
         per(self.bytes as f64, self.seconds)

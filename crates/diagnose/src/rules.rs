@@ -12,14 +12,67 @@ mod waiting;
 
 use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
-use crate::limits::{Limits, Resource};
-use crate::observed::Observed;
+use crate::limits::{Limits, Resource, SATURATED};
+use crate::observed::{Observed, Thread};
 
 /// What rules look at.
 pub(crate) struct Case<'a> {
     pub(crate) observed: &'a Observed,
     pub(crate) limits: &'a Limits,
 }
+
+impl Case<'_> {
+    /// Processors with nothing to do.
+    pub(crate) fn spare(&self) -> f64 {
+        let machine = &self.observed.machine;
+        f64::from(machine.cores) * (1.0 - machine.busy - machine.steal).max(0.0)
+    }
+
+    /// The busiest of these threads, if it is on a processor all the time, while there is one for another thread.
+    pub(crate) fn busy_thread<'a>(
+        &self,
+        threads: impl IntoIterator<Item = &'a Thread>,
+    ) -> Option<&'a Thread> {
+        let busiest = busiest(threads)?;
+        (busiest.on_cpu >= SATURATED && self.spare() >= SPARE_MIN).then_some(busiest)
+    }
+
+    /// The finding that one [such thread](Self::busy_thread) is not enough for its part.
+    pub(crate) fn one_more(
+        &self,
+        thread: &Thread,
+        (cause, part): (Cause, Resource),
+        remedy: Remedy,
+    ) -> Finding {
+        Finding {
+            cause,
+            part,
+            evidence: vec![
+                on_a_processor(thread),
+                Evidence::share("of that, in the kernel", thread.system),
+                Evidence::count("processors idle", self.spare()),
+            ],
+            confidence: confidence(thread.on_cpu, SATURATED, 0.97),
+            gain_at_most: self.limits.gain(part, thread.on_cpu, 0.0).min(self.spare()),
+            remedy,
+            verified: None,
+        }
+    }
+}
+
+/// The thread that was on a processor for longest.
+pub(crate) fn busiest<'a>(threads: impl IntoIterator<Item = &'a Thread>) -> Option<&'a Thread> {
+    let threads = threads.into_iter();
+    threads.max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu))
+}
+
+/// That a thread was on a processor, and for how long.
+pub(crate) fn on_a_processor(thread: &Thread) -> Evidence {
+    Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu)
+}
+
+/// This much of a processor must be idle for another thread to find one.
+pub(crate) const SPARE_MIN: f64 = 0.6;
 
 /// All that is found, in no order.
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use embar_client::Transport;
+use embar_console::setting::BadSetting;
 use embar_console::size::{Size, parse_duration, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::observed::Flow;
@@ -104,12 +106,32 @@ impl Fault {
         }
     }
 
-    /// The direction that it is in the way of.
-    pub fn flow(self) -> Flow {
-        match self {
-            Self::SlowReader(_) | Self::SmallSndbuf(_) => Flow::Read,
-            _ => Flow::Publish,
+    /// Refuses a fault that would change nothing, with this direction and by this transport.
+    pub fn must_act(self, flow: Flow, transport: Transport) -> Result<(), BadSetting> {
+        let refused = |setting, why: &str| {
+            let why = format!("{} would change nothing: {why}", self.name());
+            Err(BadSetting::new(setting, why))
+        };
+        let (publishes, reads, by_tcp) = match self {
+            Self::SlowSender(_) | Self::LongLinger(_) | Self::FewInFlight(_) => {
+                (true, false, false)
+            }
+            Self::SmallRcvbuf(_) => (true, false, true),
+            Self::SlowReader(_) => (false, true, false),
+            Self::SmallSndbuf(_) => (false, true, true),
+            Self::NetRate(_) => (false, false, true),
+            _ => (false, false, false),
+        };
+        if publishes && !flow.publishes() {
+            return refused(&["flow"], "nobody publishes; --flow publish or both");
         }
+        if reads && !flow.reads() {
+            return refused(&["flow"], "nobody reads; --flow read or both");
+        }
+        if by_tcp && transport != Transport::Tcp {
+            return refused(&["transport"], "it is of TCP; --transport tcp");
+        }
+        Ok(())
     }
 
     /// The names that there are, for help and errors.

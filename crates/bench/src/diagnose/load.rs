@@ -1,18 +1,19 @@
 //! A load that runs as long as it is looked at: threads that publish, or read, or both, with the faults of the application.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use embar_client::{Acks, Publisher, PublisherHandle, Start, Subscriber};
+use embar_client::{OnEvicted, Publisher, PublisherHandle, ReadError, Start, Subscriber};
 use embar_console::connect::Connector;
 use embar_meter::Snapshot;
 use embar_meter::random::filler;
 
 use super::inject::Fault;
 use super::plan::LoadPlan;
+use crate::publish;
 
 /// Messages between two looks at the clock and at whether to stop.
 const LOOK_EVERY: u64 = 256;
@@ -41,6 +42,8 @@ pub struct Load {
 /// What a load has moved so far.
 #[derive(Clone, Debug)]
 pub struct Moved {
+    /// Batches that a connection of the publisher may have on their way; 0 if nobody publishes.
+    pub in_flight: u64,
     /// Messages that were published.
     pub published: u64,
     /// Messages that were read.
@@ -52,7 +55,7 @@ pub struct Moved {
 }
 
 /// Profiles of subscribers that come one after the other.
-type ReadProfile = Arc<std::sync::Mutex<Snapshot>>;
+type ReadProfile = Arc<Mutex<Snapshot>>;
 
 impl Load {
     /// Starts it. The topic must exist, and what is to be read must have been published.
@@ -78,7 +81,7 @@ impl Load {
             load.publisher = Some(publisher);
         }
         if plan.flow.reads() {
-            let profile = ReadProfile::new(std::sync::Mutex::new(Snapshot::new(
+            let profile = ReadProfile::new(Mutex::new(Snapshot::new(
                 "SubscriberPipelineProfile",
                 [],
                 [],
@@ -112,10 +115,12 @@ impl Load {
     /// What it has moved so far.
     pub fn moved(&self) -> Moved {
         let read = self.read.as_ref();
+        let publisher = self.publisher.as_ref();
         Moved {
+            in_flight: publisher.map_or(0, |it| it.batches_in_flight() as u64),
             published: self.tally.published.load(Relaxed),
             read: self.tally.read.load(Relaxed),
-            publisher: self.publisher.as_ref().map(|it| it.profile()),
+            publisher: publisher.map(|it| it.profile()),
             subscriber: read.map(|profile| lock(profile).clone()),
         }
     }
@@ -150,28 +155,16 @@ impl Drop for Load {
     }
 }
 
-fn lock(profile: &ReadProfile) -> std::sync::MutexGuard<'_, Snapshot> {
-    profile
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock(profile: &ReadProfile) -> MutexGuard<'_, Snapshot> {
+    profile.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens the publisher of a load.
 fn open(plan: &LoadPlan, connector: &Connector) -> Result<Publisher> {
-    let bench = &plan.bench;
-    let mut builder = Publisher::builder(connector.bootstrap())
-        .transport(connector.transport())
-        .topic(&bench.topic)
-        .acks(if bench.acks == 0 {
-            Acks::None
-        } else {
-            Acks::Readable
-        })
-        .batch_bytes(bench.batch_bytes as usize)
-        .threads_per_broker(bench.threads_per_broker)
-        .linger(plan.settings.linger)
-        .spin(bench.spin)
-        .auto_create(false);
+    let mut builder = publish::builder(&plan.bench, connector);
+    if let Some(linger) = plan.settings.linger {
+        builder = builder.linger(linger);
+    }
     if let Some(batches) = plan.settings.batches_in_flight {
         builder = builder.batches_in_flight(batches as usize);
     }
@@ -284,7 +277,7 @@ impl Reading {
                     Start::Earliest
                 })
                 .until_end(!self.follows)
-                .on_evicted(embar_client::OnEvicted::SkipToFirst)
+                .on_evicted(OnEvicted::SkipToFirst)
                 .spin(self.spin)
                 .open()?;
             self.pass(&mut subscriber, &before)?;
@@ -308,7 +301,7 @@ impl Reading {
                         ended = true;
                         break;
                     }
-                    Err(embar_client::ReadError::TimedOut { .. }) => break,
+                    Err(ReadError::TimedOut { .. }) => break,
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -19,10 +19,6 @@ use super::sampling::{SeenConnection, Span};
 
 /// A connection that moved less carries no batches.
 const BATCHES_MIN: u64 = 64 << 10;
-/// What clients have in flight on a connection unless told otherwise: bytes, and the fewest and most batches.
-const IN_FLIGHT_BYTES: u64 = 2 << 20;
-const IN_FLIGHT_BATCHES: (u64, u64) = (4, 64);
-
 /// A broker as its load knows it.
 #[derive(Clone, Debug)]
 pub struct Known {
@@ -108,18 +104,15 @@ impl Seen<'_> {
 
     fn publisher(&self, own: &[Thread]) -> Publisher {
         let (bench, settings) = (&self.plan.bench, &self.plan.settings);
-        let batch = u64::from(bench.batch_bytes.max(1));
-        let default = (IN_FLIGHT_BYTES / batch).clamp(IN_FLIGHT_BATCHES.0, IN_FLIGHT_BATCHES.1);
-        let each = settings.batches_in_flight.map_or(default, u64::from);
         let connections = u64::from(bench.threads_per_broker) * u64::from(bench.data_brokers);
         Publisher {
             application: named(own, PUBLISHES),
             senders: named(own, "embar-pub-"),
             profile: between(&self.before.publisher, &self.after.publisher),
-            batch_bytes: Some(batch),
-            linger_s: Some(settings.linger.as_secs_f64()),
+            batch_bytes: Some(bench.batch_bytes.into()),
+            linger_s: settings.linger.map(|it| it.as_secs_f64()),
             threads_per_broker: Some(bench.threads_per_broker),
-            in_flight_max: Some(each * connections),
+            in_flight_max: Some(self.after.in_flight * connections),
             waits_for_each: settings.waits_for_each,
             is_bench: true,
         }

@@ -5,13 +5,9 @@ use std::time::Duration;
 use embar_console::setting::BadSetting;
 use embar_diagnose::finding::Change;
 use embar_diagnose::observed::Flow;
-use serde::Serialize;
 
 use super::inject::Fault;
 use crate::plan::BenchPlan;
-
-/// Batches of the shortest time that a fault may let them wait, and of what clients do unless told otherwise.
-pub const DEFAULT_LINGER: Duration = Duration::from_millis(5);
 
 /// A load to be diagnosed.
 #[derive(Clone, Debug)]
@@ -31,11 +27,10 @@ pub struct LoadPlan {
 }
 
 /// Settings that faults change, and remedies change back.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadSettings {
-    /// How long batches wait to be filled, seconds.
-    #[serde(rename = "linger_s", serialize_with = "as_seconds")]
-    pub linger: Duration,
+    /// How long batches wait to be filled; the client's own choice without it.
+    pub linger: Option<Duration>,
     /// Whether the application waits for each message's acknowledgement.
     pub waits_for_each: bool,
     /// Batches that a connection may have on their way; the client's own choice without it.
@@ -46,26 +41,11 @@ pub struct LoadSettings {
     pub send_buffer: Option<u32>,
 }
 
-fn as_seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
-}
-
-impl Default for LoadSettings {
-    fn default() -> Self {
-        Self {
-            linger: DEFAULT_LINGER,
-            waits_for_each: false,
-            batches_in_flight: None,
-            recv_buffer: None,
-            send_buffer: None,
-        }
-    }
-}
-
 impl LoadPlan {
     /// The plan with what its faults change in settings; what they do to the machine or the application is for the load.
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
         for fault in &faults {
+            fault.must_act(self.flow, self.bench.transport)?;
             let settings = &mut self.settings;
             match *fault {
                 Fault::SmallRcvbuf(size) => settings.recv_buffer = Some(to_u32(size)?),
@@ -74,7 +54,7 @@ impl LoadPlan {
                     self.bench.batch_bytes = to_u32(size)?;
                 }
                 Fault::LongLinger(time) => {
-                    settings.linger = time;
+                    settings.linger = Some(time);
                     settings.waits_for_each = true;
                 }
                 Fault::FewInFlight(batches) => settings.batches_in_flight = Some(batches),
@@ -105,7 +85,7 @@ impl LoadPlan {
             Change::SendBufferTuned => settings.send_buffer = None,
             Change::BatchSize(bytes) => bench.batch_bytes = u32::try_from(bytes).ok()?,
             Change::Linger(seconds) => {
-                settings.linger = Duration::try_from_secs_f64(seconds).ok()?;
+                settings.linger = Some(Duration::try_from_secs_f64(seconds).ok()?);
             }
             Change::BatchesInFlight(batches) => {
                 settings.batches_in_flight = Some(u32::try_from(batches).ok()?);

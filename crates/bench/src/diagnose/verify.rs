@@ -5,10 +5,11 @@ use embar_console::context::Context;
 use embar_diagnose::finding::Verified;
 use embar_diagnose::{Diagnosis, Finding};
 use embar_meter::Better;
-use embar_meter::experiment::{Comparison, Experiment, ExperimentError, Sample, Trial};
+use embar_meter::experiment::{Comparison, Experiment, Sample, Trial};
 
 use super::plan::LoadPlan;
 use super::run::rate;
+use crate::compare::trial_failed;
 
 /// How the remedies are tried.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +69,4 @@ fn compare(
         ..
     } = comparison;
     Ok(Verified::new(ratio, verdict, pairs, finding.gain_at_most))
-}
-
-/// Keeps the cause, and with it the exit code.
-fn trial_failed(error: ExperimentError<anyhow::Error>) -> anyhow::Error {
-    match error {
-        ExperimentError::Trial { name, trial, cause } => cause.context(format!("{name}, {trial}")),
-        other => anyhow::anyhow!("{other}"),
-    }
 }

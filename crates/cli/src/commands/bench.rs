@@ -70,7 +70,20 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
 
 /// Options of every bench that starts brokers.
 #[derive(Args, Debug)]
-pub struct CommonArgs {
+struct CommonArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Rounds to measure
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    trials: usize,
+    /// Rounds to run before and throw away: the first is cold
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warmup: usize,
+}
+
+/// Options of every command that publishes or reads at brokers which it starts.
+#[derive(Args, Debug)]
+pub struct LoadArgs {
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "1024")]
     message_size: Size,
@@ -83,12 +96,6 @@ pub struct CommonArgs {
     /// Application threads that publish
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     publishers: u32,
-    /// Rounds to measure
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    trials: usize,
-    /// Rounds to run before and throw away: the first is cold
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    warmup: usize,
     /// Brokers, the head included; the head only sequences unless it is alone
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     brokers: u16,
@@ -114,7 +121,41 @@ pub struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// The plan of a bench of so many bytes.
+    fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
+        Ok(BenchPlan {
+            trials: self.trials,
+            warmup: self.warmup,
+            ..self.load.plan(size, acks, metering)?
+        })
+    }
+
+    /// For a bench that publishes from one thread: refuses to look as if it used more.
+    fn needs_one_publisher(&self, bench: &str) -> Result<()> {
+        if self.load.publishers > 1 {
+            let message = format!("{bench} publishes from one thread: leave --publishers out");
+            return Err(exit::usage(message));
+        }
+        Ok(())
+    }
+}
+
+impl LoadArgs {
+    /// The names of these options, for commands that have nothing to do with them.
+    pub const IDS: [&str; 11] = [
+        "message_size",
+        "order",
+        "threads_per_broker",
+        "publishers",
+        "brokers",
+        "network_threads",
+        "receive",
+        "region_size",
+        "batch_size",
+        "transport",
+        "spin",
+    ];
+
+    /// The plan of one trial of so many bytes.
     pub fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
         let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = size / u64::from(message_bytes.max(1));
@@ -133,21 +174,12 @@ impl CommonArgs {
             network_threads: self.network_threads,
             receive: self.receive.unwrap_or_default(),
             region_bytes: self.region_size.0,
-            trials: self.trials,
-            warmup: self.warmup,
+            trials: 1,
+            warmup: 0,
             metering,
             transport: self.transport,
             spin: self.spin,
         })
-    }
-
-    /// For a bench that publishes from one thread: refuses to look as if it used more.
-    fn needs_one_publisher(&self, bench: &str) -> Result<()> {
-        if self.publishers > 1 {
-            let message = format!("{bench} publishes from one thread: leave --publishers out");
-            return Err(exit::usage(message));
-        }
-        Ok(())
     }
 }
 

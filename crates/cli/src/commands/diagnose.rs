@@ -19,7 +19,7 @@ use embar_console::size::parse_duration;
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
 
-use super::bench::CommonArgs;
+use super::bench::LoadArgs;
 use crate::context::Context;
 use crate::exit;
 
@@ -70,22 +70,28 @@ pub struct DiagnoseArgs {
     #[arg(long)]
     verify: bool,
     /// Pairs of trials for each remedy
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "verify")]
     pairs: usize,
     /// Findings whose remedies are tried
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "verify")]
     remedies: usize,
     /// Also write what was seen to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Diagnose what such a file says, instead of measuring
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["inject", "verify", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix"]))]
     from: Option<PathBuf>,
     /// Inject each fault in turn, so many times, and count how often it is named
-    #[arg(long, value_name = "RUNS", conflicts_with_all = ["inject", "verify", "save", "from"])]
+    #[arg(long, value_name = "RUNS", conflicts_with_all = of_one_run(&["from"]))]
     matrix: Option<usize>,
     #[command(flatten)]
-    common: CommonArgs,
+    load: LoadArgs,
+}
+
+/// The options that say what one run is like, and these: whoever runs none, or many, cannot heed them.
+fn of_one_run(others: &[&'static str]) -> Vec<&'static str> {
+    let own = ["flow", "inject", "verify", "pairs", "remedies", "save"];
+    [&own, &LoadArgs::IDS[..], others].concat()
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -146,15 +152,8 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         );
         return Err(exit::usage(message));
     }
-    if let Some(rate) = rate_to_set(&args.inject) {
-        let arguments = env::args_os().skip(1);
-        let status = run_inside(&context.work.program, arguments, rate)?;
-        // It has printed what there is to print.
-        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
-    }
-    sweep(&context.work);
     let plan = LoadPlan {
-        bench: args.common.plan(ANY_SIZE, 1, Metering::On)?,
+        bench: args.load.plan(ANY_SIZE, 1, Metering::On)?,
         flow: args.flow.into(),
         span: args.span,
         warm_up: args.warm_up,
@@ -162,6 +161,13 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         faults: Vec::new(),
     }
     .with_faults(args.inject.clone())?;
+    if let Some(rate) = rate_to_set(&args.inject) {
+        let arguments = env::args_os().skip(1);
+        let status = run_inside(&context.work.program, arguments, rate)?;
+        // It has printed what there is to print.
+        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
+    }
+    sweep(&context.work);
     let observed = examine(&plan, &context.work)?;
     if let Some(path) = &args.save {
         let text = serde_json::to_string_pretty(&observed)?;

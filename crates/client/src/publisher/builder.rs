@@ -206,6 +206,7 @@ impl PublisherBuilder {
             open_timeout: self.client.open_timeout,
             seed: random_seed(),
         };
+        let in_flight = self.in_flight();
         let delivery_timeout = self.delivery_timeout;
         let sizes = BufferSizes {
             batch_bytes: self.batch_bytes,
@@ -230,7 +231,8 @@ impl PublisherBuilder {
         shared.with_core(None, None, start);
         let mut publisher = Publisher::starting(shared.clone(), driver::start(&shared)?);
         let opened = shared.opened().await?;
-        shared.set_ready(allocate(opened, sizes, shared.take_batch_memory()));
+        let memory = shared.take_batch_memory();
+        shared.set_ready(allocate(opened, sizes, in_flight, memory));
         publisher.ready(delivery_timeout);
         Ok(publisher)
     }
@@ -279,7 +281,12 @@ impl PublisherBuilder {
     }
 }
 
-fn allocate(opened: Opened, sizes: BufferSizes, ranges: Vec<SealedRange>) -> Ready {
+fn allocate(
+    opened: Opened,
+    sizes: BufferSizes,
+    batches_in_flight: usize,
+    ranges: Vec<SealedRange>,
+) -> Ready {
     let sizes = BufferSizes {
         batch_bytes: sizes.batch_bytes.min(opened.max_batch_bytes as usize),
         ..sizes
@@ -289,6 +296,7 @@ fn allocate(opened: Opened, sizes: BufferSizes, ranges: Vec<SealedRange>) -> Rea
         pool: Pool::new(batch_bytes, sizes.count(opened.channels), ranges),
         topic_id: opened.topic_id,
         batch_bytes,
+        batches_in_flight,
         max_message_bytes: opened.max_message_bytes as usize,
     }
 }
@@ -366,7 +374,7 @@ mod tests {
             buffers: Buffers::Count(3),
         };
         let ranges = Sealed::new(8192).expect("memory").into_ranges(4096);
-        let ready = allocate(opened, sizes, ranges);
+        let ready = allocate(opened, sizes, 4, ranges);
         assert_eq!(ready.batch_bytes, 4096);
         let buffers = std::iter::from_fn(|| ready.pool.try_take().expect("works"));
         let named = buffers.map(|buffer| buffer.place().is_some());

@@ -395,6 +395,7 @@ mod tests {
 
     fn ready() -> Ready {
         Ready {
+            batches_in_flight: 4,
             pool: Pool::new(256, 1, Vec::new()),
             topic_id: 1,
             batch_bytes: 256,

@@ -178,6 +178,11 @@ impl PublisherHandle {
         self.ready().batch_bytes
     }
 
+    /// Unacknowledged batches that one connection carries, at most.
+    pub fn batches_in_flight(&self) -> usize {
+        self.ready().batches_in_flight
+    }
+
     pub(super) fn ready(&self) -> &Ready {
         self.shared
             .ready

@@ -79,6 +79,7 @@ pub(super) struct Ready {
     pub(super) pool: Pool,
     pub(super) topic_id: u32,
     pub(super) batch_bytes: usize,
+    pub(super) batches_in_flight: usize,
     pub(super) max_message_bytes: usize,
 }
 

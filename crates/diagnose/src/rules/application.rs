@@ -1,17 +1,15 @@
 //! What the publishing process does itself: its application, copying into batches, sending, lingering.
 
-use super::{Case, confidence};
+use super::{Case, SPARE_MIN, confidence};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
-use crate::limits::{Resource, SATURATED, blocked, stage_share};
+use crate::limits::{Resource, blocked, stage_share, weighted};
 use crate::observed::{Publisher, Thread, per};
 
 /// A publisher whose threads wait for buffers longer than this is held up by what follows.
 const BLOCKED_MAX: f64 = 0.25;
 /// A thread that does nothing for this share of the time is not what the machine could have.
 const IDLE_MIN: f64 = 0.2;
-/// This much of a processor must be idle for another thread to find one.
-const SPARE_MIN: f64 = 0.6;
 
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(publisher) = &case.observed.publisher else {
@@ -116,12 +114,12 @@ fn copies(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<
         Evidence::share("application threads were on a processor", does.on_cpu),
         Evidence::share("they copied messages into batches", does.writing),
         Evidence::share("they waited for the log", blocked),
-        Evidence::count("processors idle", spare(case)),
+        Evidence::count("processors idle", case.spare()),
     ];
     let sure = confidence(does.on_cpu, 0.75, 0.95) * confidence(BLOCKED_MAX - blocked, 0.0, 0.2);
-    if spare(case) >= SPARE_MIN {
+    if case.spare() >= SPARE_MIN {
         let more = threads as u32 + 1;
-        let gain = (1.0 + spare(case) / threads as f64)
+        let gain = (1.0 + case.spare() / threads as f64)
             .min(1.0 + case.limits.gain(Resource::Application, 1.0 - blocked, 0.0));
         found.push(Finding {
             cause: Cause::TooFewClientThreads,
@@ -157,39 +155,16 @@ fn copies(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<
 
 /// A connection's thread sends all the time, and there are processors for another one.
 fn sends(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
-    let Some(busiest) = publisher
-        .senders
-        .iter()
-        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu))
-    else {
+    let Some(busiest) = case.busy_thread(&publisher.senders) else {
         return;
     };
-    if busiest.on_cpu < SATURATED || spare(case) < SPARE_MIN {
-        return;
-    }
     let more = publisher.threads_per_broker.unwrap_or(1) + 1;
-    found.push(Finding {
-        cause: Cause::TooFewClientThreads,
-        part: Resource::Senders,
-        evidence: vec![
-            Evidence::share(
-                format!("{} was on a processor", busiest.name),
-                busiest.on_cpu,
-            ),
-            Evidence::share("of that, in the kernel", busiest.system),
-            Evidence::count("processors idle", spare(case)),
-        ],
-        confidence: confidence(busiest.on_cpu, SATURATED, 0.97),
-        gain_at_most: case
-            .limits
-            .gain(Resource::Senders, busiest.on_cpu, 0.0)
-            .min(spare(case)),
-        remedy: Remedy::change(
-            format!("Open {more} connections to each broker."),
-            Change::ThreadsPerBroker(more),
-        ),
-        verified: None,
-    });
+    let remedy = Remedy::change(
+        format!("Open {more} connections to each broker."),
+        Change::ThreadsPerBroker(more),
+    );
+    let limited = (Cause::TooFewClientThreads, Resource::Senders);
+    found.push(case.one_more(busiest, limited, remedy));
 }
 
 /// A process that could not be asked: its connections tell whether it has something to send.
@@ -253,14 +228,7 @@ fn lingers(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
     });
 }
 
-/// Processors with nothing to do.
-pub(super) fn spare(case: &Case<'_>) -> f64 {
-    let machine = &case.observed.machine;
-    f64::from(machine.cores) * (1.0 - machine.busy - machine.steal).max(0.0)
-}
-
 /// Share of the time in which publishers' connections had something to send.
 fn connections_busy(case: &Case<'_>) -> Option<f64> {
-    let publishing = case.observed.connections.iter();
-    crate::limits::weighted(publishing.filter(|it| !it.to_subscriber), |end| end.busy)
+    weighted(case.observed.connections_with(false), |end| end.busy)
 }

@@ -1,11 +1,10 @@
 //! What brokers do with their time.
 
-use super::application::spare;
-use super::{Case, confidence};
+use super::{Case, busiest, confidence, on_a_processor};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, SATURATED, stage_share};
-use crate::observed::{Broker, Thread, per};
+use crate::observed::{Broker, per};
 
 /// What takes less of a broker's time is not worth a word.
 const SHARE_MIN: f64 = 0.1;
@@ -21,16 +20,16 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
         .iter()
         .filter(|it| it.takes_data)
         .collect();
-    let busiest = data
+    let hottest = data
         .iter()
         .max_by(|a, b| a.occupied().total_cmp(&b.occupied()));
-    if let Some(busiest) = busiest {
+    if let Some(hottest) = hottest {
         log_full(case, &data, found);
-        hot(case, &data, busiest, found);
+        hot(case, &data, hottest, found);
         cold(case, &data, found);
         small_batches(case, &data, found);
         small_reads(case, &data, found);
-        busy(case, busiest, found);
+        busy(case, hottest, found);
     }
     ordering(case, found);
 }
@@ -309,72 +308,33 @@ fn small_reads(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
 const DEFAULT_SYSCALL_S: f64 = 1e-6;
 
 /// A network thread that works all the time while processors are idle.
-fn busy(case: &Case<'_>, busiest: &Broker, found: &mut Vec<Finding>) {
-    let thread = busiest
-        .network
-        .iter()
-        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu));
-    let Some(thread) = thread.filter(|it| it.on_cpu >= SATURATED) else {
+fn busy(case: &Case<'_>, hottest: &Broker, found: &mut Vec<Finding>) {
+    let Some(thread) = case.busy_thread(&hottest.network) else {
         return;
     };
-    if spare(case) < 0.6 {
-        return;
-    }
-    let more = busiest.network.len() as u32 + 1;
-    found.push(Finding {
-        cause: Cause::ReceiverCpuBound,
-        part: Resource::Brokers,
-        evidence: vec![
-            Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu),
-            Evidence::share("of that, in the kernel", thread.system),
-            Evidence::count("processors idle", spare(case)),
-        ],
-        confidence: confidence(thread.on_cpu, SATURATED, 0.97),
-        gain_at_most: case
-            .limits
-            .gain(Resource::Brokers, thread.on_cpu, 0.0)
-            .min(spare(case)),
-        remedy: Remedy::change(
-            format!("Give each broker {more} network threads."),
-            Change::NetworkThreads(more),
-        ),
-        verified: None,
-    });
+    let more = hottest.network.len() as u32 + 1;
+    let remedy = Remedy::change(
+        format!("Give each broker {more} network threads."),
+        Change::NetworkThreads(more),
+    );
+    let limited = (Cause::ReceiverCpuBound, Resource::Brokers);
+    found.push(case.one_more(thread, limited, remedy));
 }
 
 /// The sequencer works all the time.
 fn ordering(case: &Case<'_>, found: &mut Vec<Finding>) {
-    let threads: Vec<&Thread> = case
-        .observed
-        .brokers
-        .iter()
-        .filter_map(|it| it.sequencer.as_ref())
-        .collect();
-    let Some(thread) = threads
-        .into_iter()
-        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu))
-    else {
+    let brokers = &case.observed.brokers;
+    let threads = brokers.iter().filter_map(|it| it.sequencer.as_ref());
+    let Some(thread) = busiest(threads).filter(|it| it.on_cpu >= SATURATED) else {
         return;
     };
-    if thread.on_cpu < SATURATED {
-        return;
-    }
+    let batches: f64 = brokers.iter().map(|it| it.counter("batches")).sum();
     found.push(Finding {
         cause: Cause::SequencerBound,
         part: Resource::Sequencer,
         evidence: vec![
-            Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu),
-            Evidence::per_second(
-                "batches",
-                per(
-                    case.observed
-                        .brokers
-                        .iter()
-                        .map(|it| it.counter("batches"))
-                        .sum::<f64>(),
-                    case.observed.seconds,
-                ),
-            ),
+            on_a_processor(thread),
+            Evidence::per_second("batches", per(batches, case.observed.seconds)),
         ],
         confidence: confidence(thread.on_cpu, SATURATED, 0.97),
         gain_at_most: case.limits.gain(Resource::Sequencer, thread.on_cpu, 0.0),

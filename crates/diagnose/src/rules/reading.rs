@@ -1,10 +1,9 @@
 //! What subscribers do with their time.
 
-use super::application::spare;
 use super::{Case, confidence};
 use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
-use crate::limits::{Resource, SATURATED, starved};
+use crate::limits::{Resource, starved};
 use crate::observed::{Subscriber, Thread};
 
 /// A reader that waits for messages longer than this is not what limits.
@@ -31,7 +30,7 @@ fn slow(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
         |of: fn(&Thread) -> f64| subscriber.application.iter().map(of).sum::<f64>() / threads;
     let (on_cpu, waiting) = (mean(|it| it.on_cpu), mean(|it| it.waiting));
     let idle = (1.0 - starved - on_cpu - waiting).max(0.0);
-    let busy = on_cpu >= 0.7 && spare(case) >= 0.3;
+    let busy = on_cpu >= 0.7 && case.spare() >= 0.3;
     if idle < 0.2 && !busy {
         return;
     }
@@ -61,32 +60,12 @@ fn slow(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
 
 /// A thread that receives works all the time.
 fn receives(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
-    let busiest = subscriber
-        .receivers
-        .iter()
-        .max_by(|a, b| a.on_cpu.total_cmp(&b.on_cpu));
-    let Some(thread) = busiest.filter(|it| it.on_cpu >= SATURATED) else {
+    let Some(thread) = case.busy_thread(&subscriber.receivers) else {
         return;
     };
-    if spare(case) < 0.6 {
-        return;
-    }
-    found.push(Finding {
-        cause: Cause::ReceiverCpuBound,
-        part: Resource::Receivers,
-        evidence: vec![
-            Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu),
-            Evidence::share("of that, in the kernel", thread.system),
-            Evidence::count("processors idle", spare(case)),
-        ],
-        confidence: confidence(thread.on_cpu, SATURATED, 0.97),
-        gain_at_most: case
-            .limits
-            .gain(Resource::Receivers, thread.on_cpu, 0.0)
-            .min(spare(case)),
-        remedy: Remedy::advice(
-            "Read by shared memory on the broker's machine, or with a subscriber for each part of the topics.",
-        ),
-        verified: None,
-    });
+    let remedy = Remedy::advice(
+        "Read by shared memory on the broker's machine, or with a subscriber for each part of the topics.",
+    );
+    let limited = (Cause::ReceiverCpuBound, Resource::Receivers);
+    found.push(case.one_more(thread, limited, remedy));
 }

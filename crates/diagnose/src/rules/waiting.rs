@@ -5,7 +5,7 @@ use super::{Case, confidence};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Limits, Resource, SATURATED, weighted};
-use crate::observed::{Connection, Observed, per};
+use crate::observed::{Observed, per};
 
 /// A buffer that is full for a shorter time has no part in anything.
 const FULL_MIN: f64 = 0.2;
@@ -29,14 +29,6 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     in_flight(case, found);
 }
 
-fn connections(
-    observed: &Observed,
-    to_subscribers: bool,
-) -> impl Iterator<Item = &Connection> + Clone {
-    let all = observed.connections.iter();
-    all.filter(move |it| it.to_subscriber == to_subscribers)
-}
-
 /// How much whoever empties a buffer works. A thread that waits for a processor does not: it finds more when it has one, if
 /// there is room for more.
 fn behind(limits: &Limits, to_subscribers: bool) -> f64 {
@@ -58,7 +50,7 @@ const LARGE_WINDOW: f64 = (4 << 20) as f64;
 
 fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
     let observed = case.observed;
-    let these = connections(observed, to_subscribers);
+    let these = observed.connections_with(to_subscribers);
     let Some(full) = weighted(these.clone(), |end| end.window_full) else {
         return;
     };
@@ -157,7 +149,7 @@ fn bytes_for_receive(observed: &Observed, to_subscribers: bool) -> Option<f64> {
 
 fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
     let observed = case.observed;
-    let these = connections(observed, to_subscribers);
+    let these = observed.connections_with(to_subscribers);
     let Some(full) = weighted(these.clone(), |end| end.send_buffer_full) else {
         return;
     };
@@ -224,7 +216,7 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(publisher) = &observed.publisher else {
         return;
     };
-    let these = connections(observed, false).count().max(1) as u64;
+    let these = observed.connections_with(false).count().max(1) as u64;
     let most = publisher.in_flight_max.unwrap_or(0);
     let (each, batch) = (most / these, publisher.batch_bytes.unwrap_or(0));
     let little = each.saturating_mul(batch) < LITTLE_IN_FLIGHT;

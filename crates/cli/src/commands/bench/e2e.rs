@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use embar_bench::compare::trial_failed;
 use embar_bench::e2e::{E2eJob, E2eTrial};
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
@@ -16,7 +17,7 @@ use embar_meter::table::Table;
 use serde::Serialize;
 
 use super::CommonArgs;
-use super::publish::{show_progress, trial_failed};
+use super::publish::show_progress;
 use crate::context::Context;
 
 /// Publish and subscribe at once: throughput and latency, each message verified

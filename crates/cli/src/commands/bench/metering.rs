@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use embar_bench::compare::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::publish::{create_topic, open};
@@ -17,7 +18,6 @@ use embar_supervise::work::Abort;
 use serde::Serialize;
 
 use super::CommonArgs;
-use super::publish::trial_failed;
 use crate::context::Context;
 
 /// What the stage timers cost: many short slices with and without, in turn

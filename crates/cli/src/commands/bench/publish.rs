@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_bench::compare::{self, Compare};
+use embar_bench::compare::{self, Compare, trial_failed};
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::publish::{PublishTrial, trial};
 use embar_bench::report::{
@@ -12,7 +12,7 @@ use embar_bench::report::{
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_console::size::Size;
-use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Trial};
+use embar_meter::experiment::{Experiment, Outcome, Sample, Trial};
 use serde::Serialize;
 
 use super::{CommonArgs, RecordArgs, wall_of};
@@ -139,8 +139,8 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, args.acks, args.metering)?;
     if let Some(compare) = &args.compare {
         let given = match compare.setting() {
-            "order" => args.common.order.is_some(),
-            _ => args.common.receive.is_some(),
+            "order" => args.common.load.order.is_some(),
+            _ => args.common.load.receive.is_some(),
         };
         if given {
             let message = format!(
@@ -222,14 +222,6 @@ pub fn show_progress(context: &Context, name: &str, round: Trial, rate: f64) {
     context.note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
 }
 
-/// Keeps the cause, and with it the exit code.
-pub fn trial_failed(error: ExperimentError<anyhow::Error>) -> anyhow::Error {
-    match error {
-        ExperimentError::Trial { name, trial, cause } => cause.context(format!("{name}, {trial}")),
-        other => anyhow!("{other}"),
-    }
-}
-
 fn report(
     plan: &BenchPlan,
     configs: &[Config],
@@ -307,6 +299,8 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use embar_meter::experiment::ExperimentError;
+
     use super::*;
 
     #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
+use embar_bench::compare::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::read::{ReadJob, ReadTrial};
@@ -17,7 +18,7 @@ use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Outcome, Sample};
 use serde::Serialize;
 
-use super::publish::{show_progress, trial_failed};
+use super::publish::show_progress;
 use super::{CommonArgs, wall_of};
 use crate::context::Context;
 
@@ -78,7 +79,7 @@ struct WallReport {
 pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
     let size = args
         .size
-        .map_or(args.common.region_size.0 / 10 * 6, |size| size.0);
+        .map_or(args.common.load.region_size.0 / 10 * 6, |size| size.0);
     let plan = args.common.plan(size, 1, Metering::On)?;
     plan.validate(true)?;
     context.output.say(format_args!(

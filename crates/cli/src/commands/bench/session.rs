@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use embar_bench::compare::trial_failed;
 use embar_bench::session::measure::SessionBench;
 use embar_bench::session::payloads::Payload;
 use embar_bench::session::placement::Placement;
@@ -16,7 +17,6 @@ use embar_bench::session::summary::WALL;
 use embar_console::size::{Size, parse_duration};
 use embar_meter::experiment::{Experiment, Sample};
 
-use super::publish::trial_failed;
 use crate::context::Context;
 use crate::exit;
 use crate::output::raw_line;
