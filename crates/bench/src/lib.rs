@@ -3,7 +3,8 @@
 //!
 //! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost),
 //! [`private_cluster`] (brokers of one trial) and [`shared_cluster`] (brokers of several), then [`publish`], [`read`],
-//! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (order levels by turns),
+//! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (any setting of a bench, by turns),
+//! [`experiment`] (trials by turns, and what else the machine did),
 //! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`walls`] (the log beside it),
 //! [`scale`] (what it costs as one thing grows), [`largest_stage`] (what limited a run), [`mod@diagnose`] (why a load is no faster, and what its remedy brings) and [`report`] (what is printed).
 //! [`session`] and [`redis`] are benches without log and brokers.
@@ -13,6 +14,7 @@
 pub mod compare;
 pub mod diagnose;
 pub mod e2e;
+pub mod experiment;
 pub mod largest_stage;
 pub mod latency;
 pub mod plan;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use embar_console::paint::Paint;
 use embar_console::size::Size;
-use embar_meter::experiment::{Comparison, Outcome};
+use embar_meter::experiment::Outcome;
 use embar_meter::results::{self, ResultRow};
 use embar_meter::table::{Table, grouped};
 use embar_meter::{Series, Snapshot};
@@ -153,43 +153,6 @@ pub fn summary_line(paint: Paint, summary: &Summary) -> String {
         (summary.max_mib_per_s - summary.min_mib_per_s) / summary.median_mib_per_s * 100.0,
         grouped(summary.messages_per_s as u64),
     )
-}
-
-/// A comparison for JSON.
-#[derive(Clone, Debug, Serialize)]
-pub struct ComparisonReport {
-    /// The configuration that others are compared with.
-    pub baseline: String,
-    /// The configuration that is judged.
-    pub changed: String,
-    /// Rounds.
-    pub pairs: usize,
-    /// Median ratio `changed / baseline` and its interval.
-    pub ratio: embar_meter::Interval,
-    /// `Faster`, `Slower` or `InsideNoise`.
-    pub verdict: embar_meter::Verdict,
-    /// What the change costs at most.
-    pub loss: embar_meter::LossBound,
-}
-
-impl ComparisonReport {
-    /// Compares two configurations of an experiment.
-    pub fn of(outcome: &Outcome, baseline: usize, changed: usize) -> Result<Self> {
-        Ok(outcome.compare(baseline, changed)?.into())
-    }
-}
-
-impl From<Comparison> for ComparisonReport {
-    fn from(comparison: Comparison) -> Self {
-        Self {
-            baseline: comparison.baseline,
-            changed: comparison.changed,
-            pairs: comparison.pairs,
-            ratio: comparison.ratio,
-            verdict: comparison.verdict,
-            loss: comparison.loss,
-        }
-    }
 }
 
 /// A series of an experiment for JSON.

@@ -1,5 +1,7 @@
 //! The command line as a whole; each command's options stand in its own file.
 
+use std::ffi::OsString;
+
 use clap::{Args, Parser, Subcommand};
 use embar_bench::diagnose::hog;
 use embar_bench::wall::receiver;
@@ -104,6 +106,20 @@ pub struct WorkerArgs {
     pub spec: String,
 }
 
+/// What is wrong with a command line, as its first line says, if anything is.
+///
+/// # Errors
+/// That line.
+pub fn check(command: &[OsString]) -> Result<(), String> {
+    let program = OsString::from("embar");
+    let parsed = Cli::try_parse_from(std::iter::once(&program).chain(command));
+    parsed.map(drop).map_err(|error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        first.trim_start_matches("error: ").to_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -146,6 +162,23 @@ mod tests {
                     "{name}: lines are not to be wrapped by the terminal"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_checked_without_being_run() {
+        let check = |line: &str| {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            check(&words)
+        };
+        assert_eq!(check("bench publish -s 1MiB --order=5 --json"), Ok(()));
+        for (line, part) in [
+            ("bench publish --orders=0 --json", "--orders"),
+            ("bench publish --order=3 --json", "3"),
+            ("bench publish --order 0 --order=1", "multiple times"),
+        ] {
+            let error = check(line).expect_err(line);
+            assert!(error.contains(part), "{error}");
         }
     }
 }

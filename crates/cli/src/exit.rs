@@ -4,6 +4,7 @@ mod log_client;
 
 use std::io;
 
+use embar_bench::compare::measure::BenchFailed;
 use embar_bench::session::measure::ProbeLost;
 use embar_bench::stamp::NotVerified;
 use embar_broker::StartError;
@@ -149,6 +150,9 @@ fn cause_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(failed) = cause.downcast_ref::<StartFailed>() {
         return (failed.code == USAGE).then_some(USAGE);
+    }
+    if let Some(failed) = cause.downcast_ref::<BenchFailed>() {
+        return failed.code.and_then(|code| u8::try_from(code).ok());
     }
     match cause.downcast_ref::<NotKept>() {
         Some(NotKept::Broken(_)) => return Some(DATA),

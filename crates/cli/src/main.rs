@@ -68,7 +68,7 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Status(args) => commands::status::run(args, &context),
         Command::Profile(args) => commands::profile::run(args, &context),
         Command::Layout(args) => commands::layout::run(args, &context),
-        Command::Bench(args) => commands::bench::run(args, &context),
+        Command::Bench(args) => commands::bench::run(args, &args::check, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
         Command::Diagnose(args) => commands::diagnose::run(args, &context),
         Command::CpuHog(args) => embar_bench::diagnose::hog::run(&args.spec),

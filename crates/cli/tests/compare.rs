@@ -1,4 +1,4 @@
-//! `embar bench publish --compare` and benches of ordered topics, small.
+//! `embar bench … --compare` and benches of ordered topics, small.
 
 mod common;
 
@@ -27,50 +27,82 @@ fn bench(args: &[&str]) -> Value {
 }
 
 #[test]
-fn order_levels_are_measured_by_turns_and_compared_with_the_first() {
-    let report = bench(&["publish", "--compare", "order=0,2,5", "--trials", "2"]);
-    assert_eq!(report["compare"], "order=0,2,5");
-    let orders = report["orders"].as_array().expect("orders");
-    let levels: Vec<_> = orders.iter().map(|of| of["order"].as_u64()).collect();
-    assert_eq!(levels, [Some(0), Some(2), Some(5)]);
-    for of in orders {
-        assert_eq!(of["trials"].as_array().map(Vec::len), Some(2), "{of}");
-        assert!(of["median_mib_per_s"].as_f64() > Some(0.0), "{of}");
-        assert!(
-            of["costs"]["client"]["cpu_s_per_gib"].as_f64() >= Some(0.0),
-            "{of}"
-        );
-    }
-    let comparisons = report["comparisons"].as_array().expect("comparisons");
-    assert_eq!(comparisons.len(), 2);
-    assert_eq!(
-        (&comparisons[1]["baseline"], &comparisons[1]["changed"]),
-        (&"order 0".into(), &"order 5".into())
-    );
-}
-
-#[test]
-fn ways_to_receive_are_measured_by_turns_each_with_brokers_of_its_own() {
+fn values_of_a_setting_are_measured_by_turns_and_compared_with_the_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [log, trials] = ["log.md", "trials.csv"].map(|name| dir.path().join(name));
     let report = bench(&[
         "publish",
         "--compare",
-        "receive=direct,staging",
-        "--trials",
+        "order=0,5",
+        "--rounds",
         "2",
+        "--markdown",
+        log.to_str().expect("a path"),
+        "--trials-csv",
+        trials.to_str().expect("a path"),
     ]);
-    assert_eq!(report["compare"], "receive=direct,staging");
-    let paths = report["paths"].as_array().expect("paths");
-    let names: Vec<_> = paths.iter().map(|of| of["receive"].as_str()).collect();
-    assert_eq!(names, [Some("direct"), Some("staging")]);
-    for of in paths {
+    assert_eq!(report["compare"], "order=0,5");
+    let configurations = report["configurations"].as_array().expect("two");
+    let orders = configurations
+        .iter()
+        .map(|of| of["config"]["order"].as_u64());
+    assert_eq!(orders.collect::<Vec<_>>(), [Some(0), Some(5)]);
+    for of in configurations {
         assert_eq!(of["trials"].as_array().map(Vec::len), Some(2), "{of}");
-        assert!(of["median_mib_per_s"].as_f64() > Some(0.0), "{of}");
+        assert!(of["median"].as_f64() > Some(0.0), "{of}");
     }
     let comparison = &report["comparisons"][0];
+    assert_eq!(comparison["baseline"], "order 0");
+    assert_eq!(comparison["changed"], "order 5");
     assert_eq!(
-        (&comparison["baseline"], &comparison["changed"]),
-        (&"direct".into(), &"staging".into())
+        comparison["verdict"], "InsideNoise",
+        "two rounds say nothing"
     );
+    assert!(report["environment"]["kernel"].is_string());
+    assert!(report["surroundings"]["others"].is_number());
+    let log = std::fs::read_to_string(log).expect("a log");
+    assert!(log.contains("order 5 against order 0"), "{log}");
+    let trials = std::fs::read_to_string(trials).expect("trials");
+    assert_eq!(trials.lines().count(), 1 + 4, "{trials}");
+}
+
+#[test]
+fn a_bench_beside_itself_runs_until_its_budget_is_spent() {
+    let report = bench(&[
+        "e2e",
+        "--compare",
+        "itself",
+        "--precision",
+        "0.0001%",
+        "--budget",
+        "1ms",
+        "--rounds",
+        "1",
+        "--metric",
+        "p50",
+    ]);
+    assert_eq!(
+        (&report["metric"], &report["better"]),
+        (&"p50".into(), &"Lower".into())
+    );
+    assert_eq!(report["rounds"], 1);
+    assert!(report["stopped"]["Spent"].is_object(), "{report}");
+    let names = report["configurations"].as_array().expect("two");
+    let names: Vec<_> = names.iter().map(|it| it["name"].as_str()).collect();
+    assert_eq!(names, [Some("as it is"), Some("the same again")]);
+}
+
+#[test]
+fn too_few_rounds_are_said_before_and_a_setting_without_effect_ends_it() {
+    let mut command = embar(&["bench", "publish", "-s", "1MiB", "--region-size", "128MiB"]);
+    // The same size, written in two ways.
+    let compare = "batch-size=64KiB,65536";
+    let output = run(command.args(["--brokers", "2", "--compare", compare, "--rounds", "3"]));
+    let said = text(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("3 rounds support no verdict"), "{said}");
+    assert!(said.contains("has no effect"), "{said}");
+    assert!(!said.contains("trial 1"), "the warm-up shows it: {said}");
 }
 
 #[test]
@@ -141,15 +173,20 @@ fn latencies_that_cannot_be_measured_are_a_matter_of_usage() {
 #[test]
 fn what_cannot_be_compared_is_a_matter_of_usage() {
     for wrong in [
-        &["--compare", "order=0"][..],
-        &["--compare", "acks=0,1"],
-        &["--compare", "order=0,5", "--order", "1"],
-        &["--compare", "order=0,5", "--acks", "0"],
-        &["--compare", "receive=direct,epoll"],
-        &["--compare", "receive=direct,uring", "--receive", "staging"],
-        &["--order", "3"],
+        &["publish", "--compare", "order=0"][..],
+        &["publish", "--compare", "ackses=0,1"],
+        &["publish", "--compare", "acks=0,7"],
+        &["publish", "--compare", "order=0,5", "--order", "1"],
+        &["publish", "--compare", "order=0,5", "--acks", "0"],
+        &["publish", "--compare", "receive=direct,epoll"],
+        &["publish", "--compare", "order=0,5", "--metric", "p12"],
+        &["publish", "--rounds", "9"],
+        &["publish", "--precision", "0%"],
+        &["publish", "--budget", "1s"],
+        &["walls", "--precision", "1%"],
+        &["publish", "--order", "3"],
     ] {
-        let output = run(embar(&["bench", "publish"]).args(wrong));
+        let output = run(embar(&["bench"]).args(wrong));
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
 }

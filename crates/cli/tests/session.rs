@@ -81,7 +81,7 @@ fn four_phases_and_the_wall_are_printed_side_by_side() {
     for part in [
         "P50 / wall",
         "inside the noise",
-        "too few runs for any verdict: it takes at least 6",
+        "too few runs for any verdict: it takes at least 8",
         "all 2,000 messages arrived, in time and unchanged",
     ] {
         assert!(said.contains(part), "{part} in\n{said}");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use embar_meter::{Interval, Verdict};
+use embar_meter::{Comparison, Interval, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
@@ -199,6 +199,8 @@ pub struct Verified {
     pub as_predicted: bool,
     /// What follows from it.
     pub outcome: Outcome,
+    /// What others, and the host of a virtual machine, used of the processors meanwhile, 0 to 1.
+    pub others: f64,
 }
 
 /// What follows from trying a remedy.
@@ -215,7 +217,13 @@ pub enum Outcome {
 
 impl Verified {
     /// Judges an experiment. `predicted` is the finding's bound on the gain.
-    pub fn new(ratio: Interval, verdict: Verdict, pairs: usize, predicted: f64) -> Self {
+    pub fn new(comparison: &Comparison, predicted: f64, others: f64) -> Self {
+        let Comparison {
+            ratio,
+            verdict,
+            pairs,
+            ..
+        } = *comparison;
         let outcome = match verdict {
             Verdict::Faster => Outcome::Helped,
             Verdict::Slower => Outcome::DidNotHelp,
@@ -232,6 +240,7 @@ impl Verified {
             pairs,
             as_predicted: (predicted / seen).max(seen / predicted) <= AGREES_WITHIN,
             outcome,
+            others,
         }
     }
 }
@@ -243,6 +252,8 @@ const AGREES_WITHIN: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {
+    use embar_meter::{Better, Series};
+
     use super::*;
 
     #[test]
@@ -276,6 +287,16 @@ mod tests {
 
     #[test]
     fn a_remedy_that_helps_confirms_and_one_that_does_not_withdraws() {
+        let judged = |ratio, verdict, predicted| {
+            let same = Series::new([1.0; 8]).expect("finite");
+            let same = Comparison::of(("a", &same), ("b", &same), Better::Higher);
+            let comparison = Comparison {
+                ratio,
+                verdict,
+                ..same.expect("pairs")
+            };
+            Verified::new(&comparison, predicted, 0.0)
+        };
         let tried = |low, point, high, verdict, predicted| {
             let ratio = Interval {
                 point,
@@ -283,7 +304,7 @@ mod tests {
                 high,
                 level: embar_meter::stats::LEVEL,
             };
-            Verified::new(ratio, verdict, 8, predicted)
+            judged(ratio, verdict, predicted)
         };
         let helped = tried(1.4, 2.2, 2.5, Verdict::Faster, 0.85);
         assert_eq!(
@@ -306,7 +327,7 @@ mod tests {
             high: 1.0,
             level: 0.75,
         };
-        let few = Verified::new(few, Verdict::InsideNoise, 3, 1.0);
+        let few = judged(few, Verdict::InsideNoise, 1.0);
         assert_eq!(few.outcome, Outcome::NotShown);
     }
 

@@ -5,20 +5,26 @@
 //! always the one that follows the other; with [`Experiment::rotating`] each round also begins with another one. Warm-up rounds run first and are not kept: the first trial is cold. Whether
 //! two configurations differ is decided by the ratio within each round, see [`verdict`](mod@crate::stats::verdict).
 
+mod precision;
+
 use std::fmt;
+use std::time::Instant;
 
 use crate::stats::{
-    Interval, LossBound, Series, StatsError, Verdict, loss_bound, paired_ratio, verdict,
+    Interval, LossBound, PAIRS_MIN, Series, StatsError, VERDICT_LEVEL, Verdict, loss_bound,
+    paired_ratio, paired_ratio_at, verdict,
 };
 use crate::table::Table;
+
+pub use precision::{Precision, Stopped, too_few};
 
 pub use crate::stats::Better;
 
 /// Rounds that are run and thrown away unless told otherwise.
 pub const DEFAULT_WARMUP: usize = 1;
 
-/// Rounds that are measured unless told otherwise: the fewest that support a verdict at 95 %, and two more.
-pub const DEFAULT_TRIALS: usize = 8;
+/// Rounds that are measured unless told otherwise: the fewest that support a verdict.
+pub const DEFAULT_TRIALS: usize = PAIRS_MIN;
 
 /// What one trial measured, in whatever unit the experiment is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,6 +88,7 @@ pub struct Experiment {
     better: Better,
     unit: String,
     rotating: bool,
+    precision: Option<Precision>,
 }
 
 impl Experiment {
@@ -94,6 +101,7 @@ impl Experiment {
             better: Better::Higher,
             unit: String::new(),
             rotating: false,
+            precision: None,
         }
     }
 
@@ -110,9 +118,15 @@ impl Experiment {
         self
     }
 
-    /// Rounds to measure. Below 6 no verdict is possible, see [`stats::interval`](crate::stats::interval).
+    /// Rounds to measure. Below [`PAIRS_MIN`] no verdict is possible, see [`stats::interval`](crate::stats::interval).
     pub fn trials(mut self, rounds: usize) -> Self {
         self.trials = rounds;
+        self
+    }
+
+    /// Goes on after these rounds until the intervals are so narrow, or the budget is spent.
+    pub fn until(mut self, precision: Option<Precision>) -> Self {
+        self.precision = precision;
         self
     }
 
@@ -138,7 +152,15 @@ impl Experiment {
         mut trial: impl FnMut(usize, Trial) -> Result<Sample, E>,
     ) -> Result<Outcome, ExperimentError<E>> {
         let mut values = vec![Vec::with_capacity(self.trials); self.names.len()];
-        for (direction, round) in self.rounds().enumerate() {
+        let (started, mut stopped) = (Instant::now(), None);
+        for direction in 0.. {
+            let round = self.round(direction);
+            if !round.warmup {
+                stopped = self.stops(round.index, &values, started);
+            }
+            if stopped.is_some() {
+                break;
+            }
             let count = self.names.len();
             let first = if self.rotating { direction } else { 0 };
             for step in 0..count {
@@ -171,18 +193,40 @@ impl Experiment {
             configs,
             better: self.better,
             unit: self.unit,
+            stopped: stopped.unwrap_or(Stopped::Planned),
         })
     }
 
-    fn rounds(&self) -> impl Iterator<Item = Trial> + use<> {
-        let warmups = (0..self.warmup).map(|index| Trial {
-            index,
-            warmup: true,
-        });
-        warmups.chain((0..self.trials).map(|index| Trial {
-            index,
-            warmup: false,
-        }))
+    /// The round of this number, the first being 0.
+    fn round(&self, number: usize) -> Trial {
+        match number.checked_sub(self.warmup) {
+            Some(index) => Trial {
+                index,
+                warmup: false,
+            },
+            None => Trial {
+                index: number,
+                warmup: true,
+            },
+        }
+    }
+
+    /// Why no round follows those that gave these values, if none does.
+    fn stops(&self, rounds: usize, values: &[Vec<f64>], started: Instant) -> Option<Stopped> {
+        if rounds < self.trials {
+            return None;
+        }
+        let Some(precision) = self.precision else {
+            return Some(Stopped::Planned);
+        };
+        let widest = Precision::widest(values);
+        if precision.is_met_by(widest) {
+            return Some(Stopped::Precise);
+        }
+        let spent = rounds >= precision.rounds_max || started.elapsed() >= precision.time_max;
+        spent.then(|| Stopped::Spent {
+            rounds_needed: precision.rounds_needed(rounds, widest),
+        })
     }
 }
 
@@ -192,9 +236,15 @@ pub struct Outcome {
     configs: Vec<(String, Series)>,
     better: Better,
     unit: String,
+    stopped: Stopped,
 }
 
 impl Outcome {
+    /// Why no further round was run.
+    pub fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
     /// Name and series of every configuration.
     pub fn configs(&self) -> &[(String, Series)] {
         &self.configs
@@ -211,16 +261,11 @@ impl Outcome {
     /// # Errors
     /// [`StatsError::NotPositive`] when a trial measured zero or less.
     pub fn compare(&self, baseline: usize, changed: usize) -> Result<Comparison, StatsError> {
-        let (before, after) = (&self.configs[baseline], &self.configs[changed]);
-        let ratio = paired_ratio(&before.1, &after.1)?;
-        Ok(Comparison {
-            baseline: before.0.clone(),
-            changed: after.0.clone(),
-            pairs: before.1.values().len(),
-            ratio,
-            verdict: verdict(&ratio, self.better),
-            loss: loss_bound(&before.1, &after.1, self.better)?,
-        })
+        let of = |config: usize| {
+            let (name, series) = &self.configs[config];
+            (name.as_str(), series)
+        };
+        Comparison::of(of(baseline), of(changed), self.better)
     }
 }
 
@@ -243,6 +288,9 @@ impl fmt::Display for Outcome {
             ]);
         }
         write!(f, "{table}")?;
+        if self.stopped != Stopped::Planned {
+            write!(f, "\n{}", self.stopped)?;
+        }
         for changed in 1..self.configs.len() {
             match self.compare(0, changed) {
                 Ok(comparison) => write!(f, "\n{comparison}")?,
@@ -255,6 +303,7 @@ impl fmt::Display for Outcome {
 
 /// One configuration against another.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Comparison {
     /// Name of the configuration compared with.
     pub baseline: String,
@@ -262,32 +311,71 @@ pub struct Comparison {
     pub changed: String,
     /// Rounds both took part in.
     pub pairs: usize,
-    /// The median of `changed / baseline` and its interval.
+    /// The median of `changed / baseline` and its interval of 95 %.
     pub ratio: Interval,
+    /// The same with the interval of 99 %, on which the verdict is built.
+    pub ratio_99: Interval,
     /// What may be claimed.
     pub verdict: Verdict,
     /// What the change costs at most.
     pub loss: LossBound,
 }
 
+impl Comparison {
+    /// Compares two series by the ratio of each pair.
+    ///
+    /// # Errors
+    /// [`StatsError::Unpaired`], [`StatsError::NotPositive`].
+    pub fn of(
+        baseline: (&str, &Series),
+        changed: (&str, &Series),
+        better: Better,
+    ) -> Result<Self, StatsError> {
+        let (before, after) = (baseline.1, changed.1);
+        let ratio_99 = paired_ratio_at(before, after, VERDICT_LEVEL)?;
+        Ok(Self {
+            baseline: baseline.0.to_owned(),
+            changed: changed.0.to_owned(),
+            pairs: before.values().len(),
+            ratio: paired_ratio(before, after)?,
+            ratio_99,
+            verdict: verdict(&ratio_99, better),
+            loss: loss_bound(before, after, better)?,
+        })
+    }
+}
+
 impl fmt::Display for Comparison {
-    /// `zero-copy against copy: ratio 1.034 [1.012, 1.055], 95% confidence, 8 pairs: faster`.
+    /// `zero-copy against copy: ratio 1.034 [1.012, 1.055] at 95%, [1.008, 1.060] at 99%, 8 pairs: faster`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} against {}: ratio {}, {}% confidence, {} pairs: {}",
+            "{} against {}: ratio {} at {}",
             self.changed,
             self.baseline,
             self.ratio,
-            (self.ratio.level * 1000.0).round() / 10.0,
-            self.pairs,
-            self.verdict
+            percent(self.ratio.level),
         )?;
-        if self.ratio.level < crate::stats::LEVEL {
-            write!(f, " (too few pairs for any verdict; run at least 6)")?;
+        // Of few pairs both are the whole range.
+        if self.ratio_99.level > self.ratio.level {
+            let Interval {
+                low, high, level, ..
+            } = self.ratio_99;
+            write!(f, ", [{low:.3}, {high:.3}] at {}", percent(level))?;
+        }
+        write!(f, ", {} pairs: {}", self.pairs, self.verdict)?;
+        if self.pairs < PAIRS_MIN {
+            write!(
+                f,
+                " (too few pairs for any verdict; run at least {PAIRS_MIN})"
+            )?;
         }
         Ok(())
     }
+}
+
+fn percent(level: f64) -> String {
+    format!("{}%", (level * 1000.0).round() / 10.0)
 }
 
 /// About four significant digits, whatever the unit.

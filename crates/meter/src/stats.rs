@@ -10,12 +10,19 @@ pub mod interval;
 pub mod series;
 pub mod verdict;
 
-pub use interval::{Interval, median_interval};
+pub use interval::{Interval, median_interval, median_interval_at};
 pub use series::{Series, median};
-pub use verdict::{Better, LossBound, Verdict, loss_bound, paired_ratio, verdict};
+pub use verdict::{Better, LossBound, Verdict, loss_bound, paired_ratio, paired_ratio_at, verdict};
 
 /// Confidence that intervals and bounds aim at.
 pub const LEVEL: f64 = 0.95;
+
+/// Confidence that a verdict needs. Of two hundred comparisons of a configuration with itself, two at most are to claim a
+/// difference; at [`LEVEL`] it would be ten.
+pub const VERDICT_LEVEL: f64 = 0.99;
+
+/// The fewest pairs that support a verdict: `1 - 2 * 0.5^8` is 0.992.
+pub const PAIRS_MIN: usize = 8;
 
 /// Why values are no series, or two series no pair.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

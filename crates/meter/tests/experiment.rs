@@ -1,5 +1,9 @@
 //! The order of trials, what is thrown away, and what the outcome claims.
 
+use std::time::Duration;
+
+use embar_meter::experiment::{Precision, Stopped};
+use embar_meter::random::SplitMix64;
 use embar_meter::stats::StatsError;
 use embar_meter::{Better, Experiment, ExperimentError, Sample, Trial, Verdict};
 
@@ -52,7 +56,7 @@ fn rotating_rounds_give_every_configuration_every_place() {
 fn cold_trials_do_not_count() {
     let outcome = Experiment::new(["off", "on"])
         .warmup(2)
-        .trials(6)
+        .trials(8)
         .run(|config, trial| {
             infallible(if trial.warmup {
                 1.0
@@ -63,7 +67,7 @@ fn cold_trials_do_not_count() {
         .expect("no trial fails");
     assert_eq!(outcome.series(0).min(), 100.0);
     let comparison = outcome.compare(0, 1).expect("positive values");
-    assert_eq!((comparison.verdict, comparison.pairs), (Verdict::Faster, 6));
+    assert_eq!((comparison.verdict, comparison.pairs), (Verdict::Faster, 8));
     assert!(comparison.loss.is_at_most(0.0));
     assert_eq!(
         outcome.compare(1, 0).expect("positive values").verdict,
@@ -93,7 +97,7 @@ fn for_latencies_lower_is_better() {
     let outcome = Experiment::new(["copy", "zero-copy"])
         .better(Better::Lower)
         .unit("us")
-        .trials(7)
+        .trials(8)
         .run(|config, trial| infallible([34.0, 31.0][config] + trial.index as f64 / 10.0))
         .expect("no trial fails");
     assert_eq!(
@@ -109,16 +113,13 @@ fn for_latencies_lower_is_better() {
     );
     assert_eq!(
         lines[1],
-        "copy                     7    34.3  34.0  34.6    1.7%"
+        "copy                     8    34.3  34.0  34.7    2.0%"
     );
     assert!(
         lines[3].starts_with("zero-copy against copy: ratio 0.913 ["),
         "{text}"
     );
-    assert!(
-        lines[3].ends_with("95% confidence, 7 pairs: faster"),
-        "{text}"
-    );
+    assert!(lines[3].ends_with("at 99%, 8 pairs: faster"), "{text}");
 }
 
 #[test]
@@ -132,8 +133,92 @@ fn the_text_says_when_it_is_noise_and_when_trials_are_too_few() {
     };
     assert!(run(8).ends_with("inside the noise"));
     assert!(run(3).ends_with(
-        "75% confidence, 3 pairs: inside the noise (too few pairs for any verdict; run at least 6)"
+        "at 75%, 3 pairs: inside the noise (too few pairs for any verdict; run at least 8)"
     ));
+}
+
+/// Noise that is the same in both trials of a round, and noise that is not, as parts of the value.
+fn noisy(
+    random: &mut SplitMix64,
+    shared: f64,
+    own: f64,
+) -> impl FnMut(usize, Trial) -> Result<Sample, String> {
+    let mut round = (usize::MAX, 1.0);
+    move |_, trial| {
+        let mut part = |size: f64| 1.0 + size * (random.below(1000) as f64 / 500.0 - 1.0);
+        if round.0 != trial.index {
+            round = (trial.index, part(shared));
+        }
+        infallible(1000.0 * round.1 * part(own))
+    }
+}
+
+const PRECISE: Precision = Precision {
+    half_width: 0.02,
+    rounds_max: 60,
+    time_max: Duration::from_secs(600),
+};
+
+#[test]
+fn an_experiment_goes_on_until_it_is_precise_or_the_budget_is_spent() {
+    let mut random = SplitMix64::new(7);
+    let run = |random: &mut SplitMix64, own, most| {
+        let precision = Precision {
+            rounds_max: most,
+            ..PRECISE
+        };
+        let outcome = Experiment::new(["a", "b"])
+            .until(Some(precision))
+            .run(noisy(random, 0.3, own))
+            .expect("no trial fails");
+        (outcome.stopped(), outcome.series(0).values().len())
+    };
+    assert_eq!(run(&mut random, 0.005, 60), (Stopped::Precise, 8));
+    let (stopped, rounds) = run(&mut random, 0.04, 400);
+    assert!(
+        stopped == Stopped::Precise && rounds > 8,
+        "{stopped} {rounds}"
+    );
+    let (stopped, rounds) = run(&mut random, 0.2, 12);
+    let Stopped::Spent {
+        rounds_needed: Some(needed),
+    } = stopped
+    else {
+        panic!("{stopped}");
+    };
+    assert!(rounds == 12 && needed > 50, "{needed}");
+    let none_left = Precision {
+        time_max: Duration::ZERO,
+        ..PRECISE
+    };
+    let outcome = Experiment::new(["a", "b"])
+        .until(Some(none_left))
+        .run(noisy(&mut random, 0.3, 0.2))
+        .expect("no trial fails");
+    assert_eq!(
+        outcome.series(0).values().len(),
+        8,
+        "these are run in any case"
+    );
+}
+
+/// 98 % of comparisons of a configuration with itself are to claim nothing, also where the experiment says when to stop.
+#[test]
+fn the_same_twice_is_inside_the_noise() {
+    let mut random = SplitMix64::new(11);
+    let runs = 60;
+    let claims = |_| {
+        let outcome = Experiment::new(["a", "a again"])
+            .warmup(0)
+            .until(Some(PRECISE))
+            .run(noisy(&mut random, 0.3, 0.04))
+            .expect("no trial fails");
+        let comparison = outcome.compare(0, 1).expect("positive values");
+        comparison.verdict != Verdict::InsideNoise
+    };
+    let claimed = (0..runs).map(claims).filter(|it| *it).count();
+    // Of 3000, 36 claimed one. Three standard deviations above that part of 60 are 3.6.
+    assert!(claimed <= 2, "{claimed} of {runs}");
 }
 
 #[test]

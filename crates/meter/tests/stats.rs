@@ -2,12 +2,21 @@
 
 use embar_meter::random::SplitMix64;
 use embar_meter::stats::{
-    Better, LEVEL, Series, Verdict, loss_bound, median_interval, paired_ratio, verdict,
+    Better, Interval, LEVEL, Series, VERDICT_LEVEL, Verdict, loss_bound, median_interval,
+    paired_ratio_at, verdict,
 };
 use proptest::prelude::*;
 
 fn series(values: impl Into<Vec<f64>>) -> Series {
     Series::new(values).expect("finite values")
+}
+
+fn claim(before: &Series, after: &Series) -> Verdict {
+    verdict(&ratio(before, after), Better::Higher)
+}
+
+fn ratio(before: &Series, after: &Series) -> Interval {
+    paired_ratio_at(before, after, VERDICT_LEVEL).expect("pairs")
 }
 
 /// Uniform in 0..1, never 0.
@@ -29,7 +38,7 @@ fn intervals_miss_the_median_no_more_often_than_they_say() {
     for n in [6, 7, 13] {
         let runs = 40;
         let missed = (0..runs)
-            .filter(|_| !median_interval(&series(skewed(&mut random, n))).allows(1.0))
+            .filter(|_| median_interval(&series(skewed(&mut random, n))).excludes(1.0, LEVEL))
             .count();
         // 5 % of 40 are 2; three standard deviations above are 6.
         assert!(
@@ -49,11 +58,12 @@ fn a_configuration_against_itself_is_inside_the_noise() {
                 series(skewed(&mut random, 8)),
                 series(skewed(&mut random, 8)),
             );
-            verdict(&paired_ratio(&a, &b).expect("pairs"), Better::Higher) != Verdict::InsideNoise
+            claim(&a, &b) != Verdict::InsideNoise
         })
         .count();
     assert!(
-        claimed <= 8,
+        // 1 % of 60 is 0.6; three standard deviations above are 2.9.
+        claimed <= 2,
         "{claimed} of {runs} comparisons claimed a difference that is not there"
     );
 }
@@ -71,10 +81,7 @@ fn a_difference_beyond_the_noise_is_found() {
                 )
             };
             let (before, after) = (noisy(&mut random, 1000.0), noisy(&mut random, 1030.0));
-            verdict(
-                &paired_ratio(&before, &after).expect("pairs"),
-                Better::Higher,
-            ) == Verdict::Faster
+            claim(&before, &after) == Verdict::Faster
         })
         .count();
     assert!(found >= 27, "found {found} of 30");
@@ -117,16 +124,14 @@ proptest! {
     fn a_change_and_its_undoing_are_never_both_faster(pairs in prop::collection::vec((1.0..2.0_f64, 1.0..2.0_f64), 1..10)) {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
         let (a, b) = (series(a), series(b));
-        let there = verdict(&paired_ratio(&a, &b).expect("pairs"), Better::Higher);
-        let back = verdict(&paired_ratio(&b, &a).expect("pairs"), Better::Higher);
+        let (there, back) = (claim(&a, &b), claim(&b, &a));
         prop_assert!(there == Verdict::InsideNoise || there != back);
     }
 
     #[test]
-    fn few_pairs_support_no_verdict(pairs in prop::collection::vec((1.0..9.0_f64, 1.0..9.0_f64), 1..6)) {
+    fn few_pairs_support_no_verdict(pairs in prop::collection::vec((1.0..9.0_f64, 1.0..9.0_f64), 1..8)) {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-        let ratio = paired_ratio(&series(a), &series(b)).expect("pairs");
-        prop_assert_eq!(verdict(&ratio, Better::Higher), Verdict::InsideNoise);
+        prop_assert_eq!(claim(&series(a), &series(b)), Verdict::InsideNoise);
     }
 
     #[test]

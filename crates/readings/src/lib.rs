@@ -4,10 +4,13 @@
 //! 1. [`process`]: CPU time, page faults and peak memory of a process and of its threads.
 //! 2. [`machine`]: what all processors did, and the kernel's maxima.
 //! 3. [`throttled`](mod@throttled): what quotas of control groups took.
-//! 4. [`tcp`]: connections, their windows, buffers and waits.
+//! 4. [`environment`]: what a measurement ran on; [`family`]: what it used of it, with all that it started.
+//! 5. [`tcp`]: connections, their windows, buffers and waits.
 
 #![forbid(unsafe_code)]
 
+pub mod environment;
+pub mod family;
 pub mod machine;
 pub mod process;
 pub mod tcp;

@@ -229,14 +229,44 @@ pub fn own_threads() -> Result<Vec<ThreadReading>, KernelError> {
     threads(std::process::id())
 }
 
+/// A process, as its relatives see it.
+pub(crate) struct Member {
+    /// Who started it.
+    pub parent: u32,
+    /// Processor seconds, with those of children that have ended and were waited for.
+    pub cpu_s: f64,
+}
+
+impl Member {
+    /// Reads it.
+    pub fn of(pid: u32) -> Result<Self, KernelError> {
+        let path = format!("/proc/{pid}/stat");
+        let text = slurp(&path, pid)?;
+        let stat = Stat::parse(&text).map_err(|what| KernelError::Malformed { path, what })?;
+        let ticks = [
+            stat.user_ticks,
+            stat.system_ticks,
+            stat.children_user_ticks,
+            stat.children_system_ticks,
+        ];
+        Ok(Self {
+            parent: stat.parent,
+            cpu_s: ticks.into_iter().map(seconds).sum(),
+        })
+    }
+}
+
 /// Fields of `/proc/<pid>/stat` and `/proc/<pid>/task/<tid>/stat`; the numbers are those of proc(5), from 1.
 #[derive(Debug, PartialEq)]
 struct Stat<'a> {
     name: &'a str,
+    parent: u32,
     minor_faults: u64,
     major_faults: u64,
     user_ticks: u64,
     system_ticks: u64,
+    children_user_ticks: u64,
+    children_system_ticks: u64,
     started: u64,
 }
 
@@ -250,18 +280,23 @@ impl<'a> Stat<'a> {
             .ok_or("name")?;
         let fields: Vec<&str> = text[close + 1..].split_ascii_whitespace().collect();
         // The first field after the name is number 3.
-        let field = |number: usize, what| {
+        let field = |number: usize, what| -> Result<u64, &'static str> {
             fields
                 .get(number - 3)
                 .and_then(|field| field.parse().ok())
                 .ok_or(what)
         };
+        let parent = fields.get(1).and_then(|field| field.parse().ok());
         Ok(Self {
             name: &text[open + 1..close],
+            parent: parent.ok_or("ppid")?,
             minor_faults: field(10, "minflt")?,
             major_faults: field(12, "majflt")?,
             user_ticks: field(14, "utime")?,
             system_ticks: field(15, "stime")?,
+            // proc(5) has them signed.
+            children_user_ticks: field(16, "cutime").unwrap_or(0),
+            children_system_ticks: field(17, "cstime").unwrap_or(0),
             started: field(22, "starttime")?,
         })
     }
@@ -316,10 +351,13 @@ mod tests {
         let stat = Stat::parse(STAT).expect("a line of the kernel");
         let expected = Stat {
             name: "a) b (c",
+            parent: 1,
             minor_faults: 250,
             major_faults: 3,
             user_ticks: 150,
             system_ticks: 50,
+            children_user_ticks: 0,
+            children_system_ticks: 0,
             started: 987_654,
         };
         assert_eq!(stat, expected);

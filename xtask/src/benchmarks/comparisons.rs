@@ -180,14 +180,14 @@ fn log(results: &Results) -> Vec<Comparison> {
         ("16 KiB", &results.order_small.report),
         ("2 MiB", &results.order_large.report),
     ] {
-        for order in &compared.orders {
-            let Some(ratio) = compared.to_order_0(order.order) else {
+        for (order, rate) in compared.rates() {
+            let Some(ratio) = compared.to_order_0(order) else {
                 continue;
             };
-            let what = format!("order {}, batches of {name}", order.order);
+            let what = format!("order {order}, batches of {name}");
             all.push(Comparison {
-                in_overview: order.order == 5,
-                ..log(&what, Some(order.median_mib_per_s), "order 0", ratio)
+                in_overview: order == 5,
+                ..log(&what, Some(rate), "order 0", ratio)
             });
         }
     }

@@ -38,11 +38,11 @@ pub const MEASUREMENTS: [Measurement; 18] = [
     of::<Metering>("metering", "embar bench metering"),
     of::<Compared>(
         "order-small-batches",
-        "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 16KiB -s 1GiB --trials 8",
+        "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 16KiB -s 1GiB",
     ),
     of::<Compared>(
         "order-large-batches",
-        "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 2MiB -s 4GiB --trials 16",
+        "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 2MiB -s 4GiB --rounds 16",
     ),
     of::<DiagnoseMatrix>(
         "diagnose-matrix",

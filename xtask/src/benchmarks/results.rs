@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod compared;
 mod diagnosis;
 
+pub use compared::{Compared, Comparison};
 pub use diagnosis::DiagnoseMatrix;
 
 /// What a command reports.
@@ -151,39 +153,6 @@ pub struct MeteringCost {
 pub struct Loss {
     pub point: f64,
     pub upper: f64,
-}
-
-/// `embar bench publish --compare`
-#[derive(Serialize, Deserialize)]
-pub struct Compared {
-    pub orders: Vec<OrderRate>,
-    pub comparisons: Vec<Comparison>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub struct OrderRate {
-    pub order: u8,
-    pub median_mib_per_s: f64,
-}
-
-/// `changed` divided by `baseline`.
-#[derive(Serialize, Deserialize)]
-pub struct Comparison {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metric: Option<String>,
-    pub baseline: String,
-    pub changed: String,
-    pub ratio: Interval,
-}
-
-impl Compared {
-    /// The rate at `order` divided by that of order 0.
-    pub fn to_order_0(&self, order: u8) -> Option<Interval> {
-        let changed = format!("order {order}");
-        let mut comparisons = self.comparisons.iter();
-        let found = comparisons.find(|one| one.baseline == "order 0" && one.changed == changed)?;
-        Some(found.ratio)
-    }
 }
 
 /// `embar bench latency`

@@ -209,8 +209,8 @@ fn order(results: &Results) -> String {
     ]);
     for order in [0, 1, 2, 5] {
         let cells = |compared: &Compared| {
-            let rate = compared.orders.iter().find(|one| one.order == order);
-            let rate = rate.map_or_else(String::new, |one| grouped(one.median_mib_per_s));
+            let rate = compared.rates().find(|(one, _)| *one == order);
+            let rate = rate.map_or_else(String::new, |(_, rate)| grouped(rate));
             [
                 rate,
                 compared.to_order_0(order).map(figures).unwrap_or_default(),

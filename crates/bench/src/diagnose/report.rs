@@ -75,8 +75,10 @@ fn write_finding(f: &mut fmt::Formatter<'_>, number: usize, finding: &Finding) -
         };
         writeln!(
             f,
-            "   tried: {said}: {:.2} of the rate, {} pairs",
-            verified.ratio, verified.pairs
+            "   tried: {said}: {:.2} of the rate, {} pairs; others took {:.0} % of the processors",
+            verified.ratio,
+            verified.pairs,
+            verified.others * 100.0
         )?;
     }
     writeln!(f)

@@ -4,12 +4,11 @@ use anyhow::Result;
 use embar_console::context::Context;
 use embar_diagnose::finding::Verified;
 use embar_diagnose::{Diagnosis, Finding};
-use embar_meter::Better;
-use embar_meter::experiment::{Comparison, Experiment, Sample, Trial};
+use embar_meter::experiment::{Experiment, Sample};
 
 use super::plan::LoadPlan;
 use super::run::rate;
-use crate::compare::trial_failed;
+use crate::experiment;
 
 /// How the remedies are tried.
 #[derive(Clone, Copy, Debug)]
@@ -51,22 +50,13 @@ fn compare(
 ) -> Result<Verified> {
     let plans = [plan, changed];
     let names = ["as it is", "with the remedy"];
-    let outcome = Experiment::new(names)
-        .unit("MiB/s")
-        .better(Better::Higher)
-        .trials(pairs)
-        .run(|index, trial: Trial| {
-            let rate = rate(plans[index], context)?;
-            context.note(format_args!("{}, {trial}: {rate:.1} MiB/s", names[index]));
-            Ok(Sample::from(rate))
-        })
-        .map_err(trial_failed)?;
+    let experiment = Experiment::new(names).unit("MiB/s").trials(pairs);
+    let (outcome, surroundings) = experiment::run(experiment, |index, trial| {
+        let rate = rate(plans[index], context)?;
+        context.note(format_args!("{}, {trial}: {rate:.1} MiB/s", names[index]));
+        Ok(Sample::from(rate))
+    })?;
     let comparison = outcome.compare(0, 1)?;
-    let Comparison {
-        ratio,
-        verdict,
-        pairs,
-        ..
-    } = comparison;
-    Ok(Verified::new(ratio, verdict, pairs, finding.gain_at_most))
+    let others = surroundings.others + surroundings.steal;
+    Ok(Verified::new(&comparison, finding.gain_at_most, others))
 }

@@ -287,7 +287,7 @@ impl<'a> SessionReport<'a> {
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.comparisons.iter().any(Judgement::is_too_few) {
-            lines.push("too few runs for any verdict: it takes at least 6".to_owned());
+            lines.push("too few runs for any verdict: it takes at least 8".to_owned());
         }
         lines.extend(self.no_wall.map(str::to_owned));
         if let Some(rate) = self.max_messages_per_s {

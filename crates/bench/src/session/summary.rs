@@ -1,11 +1,10 @@
 //! Medians over runs, and what may be said about one phase against another.
 
-use embar_meter::stats::{Interval, LEVEL, loss_bound, median_interval, paired_ratio, verdict};
+use embar_meter::stats::{Interval, PAIRS_MIN, median_interval};
 use embar_meter::{Better, Comparison, Series};
 use serde::Serialize;
 
 use super::run::SessionRun;
-use crate::report::ComparisonReport;
 
 /// Name of the bare sockets among the phases.
 pub const WALL: &str = "wall";
@@ -142,7 +141,7 @@ pub struct Judgement {
     pub metric: Metric,
     /// The ratio of the runs of each round, and what may be claimed.
     #[serde(flatten)]
-    pub comparison: ComparisonReport,
+    pub comparison: Comparison,
 }
 
 impl Judgement {
@@ -154,7 +153,7 @@ impl Judgement {
 
     /// Whether the runs are too few for any verdict.
     pub fn is_too_few(&self) -> bool {
-        self.comparison.ratio.level < LEVEL
+        self.comparison.pairs < PAIRS_MIN
     }
 }
 
@@ -198,18 +197,10 @@ fn judgement(
     }
     let (before, after) = (Series::new(before).ok()?, Series::new(after).ok()?);
     // A run in which nothing arrived has no ratio; it is reported as lost.
-    let ratio = paired_ratio(&before, &after).ok()?;
-    let comparison = Comparison {
-        baseline: baseline.to_owned(),
-        changed: changed.to_owned(),
-        pairs: before.values().len(),
-        ratio,
-        verdict: verdict(&ratio, metric.better()),
-        loss: loss_bound(&before, &after, metric.better()).ok()?,
-    };
+    let comparison = Comparison::of((baseline, &before), (changed, &after), metric.better());
     Some(Judgement {
         metric,
-        comparison: comparison.into(),
+        comparison: comparison.ok()?,
     })
 }
 

@@ -108,7 +108,7 @@ impl WallRow {
     /// Whether the whole interval is on one side of the aim.
     fn is_certain(&self) -> bool {
         let both = self.target.zip(self.interval);
-        both.is_some_and(|(target, interval)| !interval.allows(target))
+        both.is_some_and(|(target, interval)| interval.excludes(target, LEVEL))
     }
 
     /// What is to be known of ours beside its order.

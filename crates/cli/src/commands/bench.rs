@@ -1,6 +1,7 @@
 //! `embar bench`: measures the log, sessions, the Redis client, and what the machine allows. Each bench has a file of
 //! its own; the options that several share are here.
 
+mod compare;
 mod e2e;
 mod latency;
 mod metering;
@@ -33,10 +34,12 @@ use crate::exit;
 
 /// Measure publishing, reading, both at once, sessions, a Redis client, or the machine itself
 #[derive(Args, Debug)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, after_help = compare::HELP)]
 pub struct BenchArgs {
     #[command(subcommand)]
     bench: Bench,
+    #[command(flatten)]
+    compare: compare::CompareArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -52,9 +55,31 @@ enum Bench {
     Redis(Box<redis::RedisArgs>),
 }
 
+impl Bench {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Publish(_) => "publish",
+            Self::Read(_) => "read",
+            Self::E2e(_) => "e2e",
+            Self::Latency(_) => "latency",
+            Self::Walls(_) => "walls",
+            Self::Scale(_) => "scale",
+            Self::Metering(_) => "metering",
+            Self::Session(_) => "session",
+            Self::Redis(_) => "redis",
+        }
+    }
+}
+
 /// Runs one bench.
-pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
+/// `check` is for trials, which are command lines of their own.
+pub fn run(args: &BenchArgs, check: &compare::Check, context: &Context) -> Result<()> {
+    args.compare.check()?;
     sweep(&context.work);
+    if args.compare.is_asked_for() {
+        return compare::run(args.bench.name(), &args.compare, check, context);
+    }
     match &args.bench {
         Bench::Publish(args) => publish::run(args, context),
         Bench::Read(args) => read::run(args, context),

@@ -18,6 +18,7 @@ use embar_bench::private_cluster::sweep;
 use embar_console::size::parse_duration;
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
+use embar_meter::experiment::too_few;
 
 use super::bench::LoadArgs;
 use crate::context::Context;
@@ -25,8 +26,6 @@ use crate::exit;
 
 /// Bytes of a trial mean nothing here: a load runs as long as it is looked at.
 const ANY_SIZE: u64 = 1 << 30;
-/// Fewer pairs support no verdict.
-const PAIRS_MIN: usize = 6;
 
 /// Name what limits a pipeline, with the numbers that say so, and try the remedy
 #[derive(Args, Debug)]
@@ -49,7 +48,7 @@ no faults. cpu-quota and net-rate need root, or a user who may make namespaces.
 JSON, one object: of, injected[], bytes_per_s, limits (uses[] with part, share, without_processor),
 findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1), gain_at_most (0.2
 is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict, pairs,
-as_predicted, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
+as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
 that was looked at). With --matrix: runs, rows[] with injected, options, expected[], first (how
 often each cause came first), right, among_three, bytes_per_s
 ")]
@@ -145,12 +144,8 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         )?;
         return context.output.report(&matrix, &matrix);
     }
-    if args.verify && args.pairs < PAIRS_MIN {
-        let message = format!(
-            "{} pairs support no verdict: --pairs {PAIRS_MIN} or more",
-            args.pairs
-        );
-        return Err(exit::usage(message));
+    if let Some(too_few) = too_few(args.pairs).filter(|_| args.verify) {
+        return Err(exit::usage(format!("--pairs: {too_few}")));
     }
     let plan = LoadPlan {
         bench: args.load.plan(ANY_SIZE, 1, Metering::On)?,

@@ -2,7 +2,7 @@
 //!
 //! The interval is the wider, at each end, of two:
 //! - the **bootstrap percentile interval**: resample the series with replacement [`RESAMPLES`] times, take the median
-//!   of each, and cut 2.5 % off both ends of what comes out (Efron and Tibshirani, "An Introduction to the
+//!   of each, and cut half of what the confidence leaves, 2.5 % for 95 %, off both ends of what comes out (Efron and Tibshirani, "An Introduction to the
 //!   Bootstrap", 1993, chapter 13);
 //! - the **sign-test interval**: a value lies below the true median with probability 1/2, so the number of values
 //!   below it is Binomial(n, 1/2), and the d-th smallest and d-th largest value enclose it with confidence
@@ -39,16 +39,23 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Confidence, 0 to 1: [`LEVEL`], or less when the values are too few (below 6) to support it.
+    /// Confidence, 0 to 1: what was asked for, or less when the values are too few (below 6 for [`LEVEL`]) to support it.
     pub level: f64,
 }
 
 impl Interval {
-    /// Whether `value` may be the truth as far as this interval can tell.
-    ///
-    /// An interval below [`LEVEL`] can exclude nothing, so it allows every value.
-    pub fn allows(&self, value: f64) -> bool {
-        self.level < LEVEL || (self.low..=self.high).contains(&value)
+    /// Whether this interval excludes with this confidence that `value` is the truth. One of less confidence excludes nothing.
+    pub fn excludes(&self, value: f64, level: f64) -> bool {
+        self.level >= level && !(self.low..=self.high).contains(&value)
+    }
+
+    /// The further end's distance from the estimate, as a part of that: 0.02 is two percent. Infinite for an interval of less
+    /// confidence than this.
+    pub fn half_width(&self, level: f64) -> f64 {
+        match self.level >= level && self.point != 0.0 {
+            true => (self.high - self.point).max(self.point - self.low) / self.point.abs(),
+            false => f64::INFINITY,
+        }
     }
 }
 
@@ -64,28 +71,39 @@ impl fmt::Display for Interval {
     }
 }
 
-/// The interval of the median of `series`, see [the module](self). Takes time in proportion to [`RESAMPLES`] times the
-/// number of values: made for trials, not for single latencies.
+/// The interval of the median of `series` at [`LEVEL`], see [the module](self). Takes time in proportion to [`RESAMPLES`]
+/// times the number of values: made for trials, not for single latencies.
 pub fn median_interval(series: &Series) -> Interval {
-    let sorted = series.sorted();
-    let n = sorted.len();
-    let medians = resampled_medians(sorted);
-    let tail = (1.0 - LEVEL) / 2.0;
-    let cut = order_statistic(n, tail);
-    let (point, low, high) = (
-        series.median(),
-        quantile_of_sorted(&medians, tail).min(sorted[cut]),
-        quantile_of_sorted(&medians, 1.0 - tail).max(sorted[n - 1 - cut]),
-    );
+    median_interval_at(series, LEVEL)
+}
+
+/// The same at any confidence above one half.
+pub fn median_interval_at(series: &Series, level: f64) -> Interval {
+    let signs = sign_test_interval(series, level);
+    let medians = resampled_medians(series.sorted());
+    let tail = (1.0 - level) / 2.0;
+    let interval = Interval {
+        low: quantile_of_sorted(&medians, tail).min(signs.low),
+        high: quantile_of_sorted(&medians, 1.0 - tail).max(signs.high),
+        ..signs
+    };
     assert!(
-        low <= point && point <= high,
+        interval.low <= interval.point && interval.point <= interval.high,
         "an interval encloses its own estimate"
     );
+    interval
+}
+
+/// The second of the two intervals alone, which costs no resamples: to see how wide the interval is about to be.
+pub(crate) fn sign_test_interval(series: &Series, level: f64) -> Interval {
+    let sorted = series.sorted();
+    let n = sorted.len();
+    let cut = order_statistic(n, (1.0 - level) / 2.0);
     Interval {
-        point,
-        low,
-        high,
-        level: LEVEL.min(1.0 - 2.0 * 0.5_f64.powf(n as f64)),
+        point: series.median(),
+        low: sorted[cut],
+        high: sorted[n - 1 - cut],
+        level: level.min(1.0 - 2.0 * 0.5_f64.powf(n as f64)),
     }
 }
 
@@ -157,6 +175,7 @@ fn median_of_drawn(sorted: &[f64], drawn: &[usize]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::{PAIRS_MIN, VERDICT_LEVEL};
 
     #[test]
     fn order_statistics_are_those_of_the_published_table() {
@@ -212,6 +231,11 @@ mod tests {
             .map(|&n| median_interval(&Series::new(vec![7.0; n]).expect("finite")).level)
             .collect();
         assert_eq!(levels, [0.0, 0.5, 0.75, 0.9375, 0.95, 0.95]);
+        let verdict = |n| {
+            let values = Series::new(vec![7.0; n]).expect("finite");
+            median_interval_at(&values, VERDICT_LEVEL).level >= VERDICT_LEVEL
+        };
+        assert!(verdict(PAIRS_MIN) && !verdict(PAIRS_MIN - 1));
     }
 
     #[test]
@@ -222,13 +246,14 @@ mod tests {
             high: 2.1,
             level: 0.75,
         };
-        assert!(narrow.allows(1.0));
-        assert!(
-            !Interval {
-                level: LEVEL,
-                ..narrow
-            }
-            .allows(1.0)
-        );
+        assert!(!narrow.excludes(1.0, LEVEL));
+        assert_eq!(narrow.half_width(LEVEL), f64::INFINITY);
+        let sure = Interval {
+            level: LEVEL,
+            ..narrow
+        };
+        assert!(sure.excludes(1.0, LEVEL) && !sure.excludes(2.0, LEVEL));
+        assert!(!sure.excludes(1.0, VERDICT_LEVEL));
+        assert!((sure.half_width(LEVEL) - 0.05).abs() < 1e-9);
     }
 }

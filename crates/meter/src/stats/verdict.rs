@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use super::interval::{Interval, median_interval, median_upper_bound};
-use super::{LEVEL, Series, StatsError};
+use super::interval::{Interval, median_interval_at, median_upper_bound};
+use super::{LEVEL, Series, StatsError, VERDICT_LEVEL};
 
 /// Which direction of a measured value is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub enum Better {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Verdict {
-    /// Better, and the interval of the ratio excludes 1.
+    /// Better, and the interval of the ratio at [`VERDICT_LEVEL`] excludes 1.
     Faster,
-    /// Worse, and the interval of the ratio excludes 1.
+    /// Worse, and that interval excludes 1.
     Slower,
     /// The interval includes 1, or there are too few pairs to exclude anything: nothing may be claimed.
     InsideNoise,
@@ -40,17 +40,29 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The interval of the median of `changed[i] / baseline[i]`.
+/// The interval of the median of `changed[i] / baseline[i]`, at [`LEVEL`].
 ///
 /// # Errors
 /// [`StatsError::Unpaired`], [`StatsError::NotPositive`].
 pub fn paired_ratio(baseline: &Series, changed: &Series) -> Result<Interval, StatsError> {
-    Ok(median_interval(&ratios(baseline, changed)?))
+    paired_ratio_at(baseline, changed, LEVEL)
 }
 
-/// What the interval of a ratio allows to say.
+/// The same at any confidence above one half.
+///
+/// # Errors
+/// As there.
+pub fn paired_ratio_at(
+    baseline: &Series,
+    changed: &Series,
+    level: f64,
+) -> Result<Interval, StatsError> {
+    Ok(median_interval_at(&ratios(baseline, changed)?, level))
+}
+
+/// What the interval of a ratio at [`VERDICT_LEVEL`] allows to say. One of less confidence allows nothing.
 pub fn verdict(ratio: &Interval, better: Better) -> Verdict {
-    if ratio.allows(1.0) {
+    if !ratio.excludes(1.0, VERDICT_LEVEL) {
         return Verdict::InsideNoise;
     }
     match (ratio.low > 1.0, better) {
@@ -150,13 +162,18 @@ mod tests {
         Series::new(values).expect("finite values")
     }
 
+    fn claimed(baseline: &[f64], changed: &[f64]) -> Interval {
+        let pair = (series(baseline), series(changed));
+        paired_ratio_at(&pair.0, &pair.1, VERDICT_LEVEL).expect("pairs")
+    }
+
     const OFF: [f64; 8] = [100.0, 90.0, 110.0, 80.0, 105.0, 95.0, 120.0, 85.0];
 
     #[test]
     fn drift_that_both_share_cancels_out() {
         // The trials differ by 50 %, the change is 2 % each time.
         let on: Vec<f64> = OFF.iter().map(|value| value * 1.02).collect();
-        let ratio = paired_ratio(&series(&OFF), &series(&on)).expect("pairs");
+        let ratio = claimed(&OFF, &on);
         assert!((ratio.low - 1.02).abs() < 1e-9 && (ratio.high - 1.02).abs() < 1e-9);
         assert_eq!(verdict(&ratio, Better::Higher), Verdict::Faster);
         assert_eq!(verdict(&ratio, Better::Lower), Verdict::Slower);
@@ -166,21 +183,23 @@ mod tests {
     fn the_same_difference_without_pairing_is_noise() {
         let mut on: Vec<f64> = OFF.iter().map(|value| value * 1.02).collect();
         on.rotate_left(1);
-        let ratio = paired_ratio(&series(&OFF), &series(&on)).expect("pairs");
+        let ratio = claimed(&OFF, &on);
         assert_eq!(verdict(&ratio, Better::Higher), Verdict::InsideNoise);
     }
 
     #[test]
     fn a_report_of_three_trials_supports_no_verdict() {
         // Profile on against off, seed report: however clear, three pairs cannot exclude chance.
-        let ratio = paired_ratio(
-            &series(&[2767.0, 2773.56, 2738.69]),
-            &series(&[5500.0, 5500.0, 5500.0]),
-        );
-        assert_eq!(
-            verdict(&ratio.expect("pairs"), Better::Higher),
-            Verdict::InsideNoise
-        );
+        let ratio = claimed(&[2767.0, 2773.56, 2738.69], &[5500.0, 5500.0, 5500.0]);
+        assert_eq!(verdict(&ratio, Better::Higher), Verdict::InsideNoise);
+    }
+
+    #[test]
+    fn an_interval_of_95_percent_supports_no_verdict() {
+        let on = OFF.map(|value| value * 1.02);
+        let ratio = paired_ratio(&series(&OFF), &series(&on)).expect("pairs");
+        assert!(ratio.excludes(1.0, LEVEL));
+        assert_eq!(verdict(&ratio, Better::Higher), Verdict::InsideNoise);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use embar_bench::compare::trial_failed;
 use embar_bench::e2e::{E2eJob, E2eTrial};
+use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::reader::Reader;

@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use embar_bench::compare::trial_failed;
+use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::publish::{create_topic, open};
-use embar_bench::report::{ComparisonReport, SeriesReport, series};
+use embar_bench::report::{SeriesReport, series};
 use embar_client::{Admin, Publisher};
 use embar_console::connect::Connector;
 use embar_console::size::Size;
-use embar_meter::experiment::{Experiment, Outcome, Sample};
+use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
 use embar_meter::random::filler;
 use embar_supervise::work::Abort;
 use serde::Serialize;
@@ -50,7 +50,7 @@ struct Report<'a> {
     bench: &'static str,
     config: &'a BenchPlan,
     series: Vec<SeriesReport>,
-    metering_cost: ComparisonReport,
+    metering_cost: Comparison,
 }
 
 /// Runs it and prints the report.
@@ -77,7 +77,7 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
         bench: "metering",
         config: &plan,
         series: series(&outcome),
-        metering_cost: ComparisonReport::of(&outcome, 0, 1)?,
+        metering_cost: outcome.compare(0, 1)?,
     };
     output.json(&report)?;
     output.say(format_args!("\n{outcome}"))?;

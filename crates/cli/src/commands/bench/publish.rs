@@ -1,23 +1,22 @@
-//! `embar bench publish`: measures publishing, also beside bare sockets, or order levels and ways to receive by turns.
+//! `embar bench publish`: measures publishing, also beside bare sockets.
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_bench::compare::{self, Compare, trial_failed};
+use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::publish::{PublishTrial, trial};
 use embar_bench::report::{
-    ACK_0_NOTE, ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged,
-    profile_text, record, series, summary_line, trials_table,
+    ACK_0_NOTE, Derived, SeriesReport, Summary, costs_table, merged, profile_text, record, series,
+    summary_line, trials_table,
 };
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_console::size::Size;
-use embar_meter::experiment::{Experiment, Outcome, Sample, Trial};
+use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample, Trial};
 use serde::Serialize;
 
 use super::{CommonArgs, RecordArgs, wall_of};
 use crate::context::Context;
-use crate::exit;
 
 /// Publish, from the first publish to the last acknowledgement
 #[derive(Args, Debug)]
@@ -29,12 +28,12 @@ Examples:
   embar bench publish --trials 3 --record --json
   embar bench publish --transport unix                    by Unix sockets instead of TCP
   embar bench publish --transport shm                     through shared memory
-  embar bench publish --compare order=0,1,2,5 --trials 8 -s 256MiB --batch-size 16KiB
-  embar bench publish --compare receive=direct,staging,blocking,uring --trials 8 -s 2GiB
+  embar bench publish --compare order=0,1,2,5 -s 256MiB --batch-size 16KiB
+  embar bench publish --compare receive=direct,staging,blocking,uring -s 2GiB
 
 Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
 of message values. Configurations of one run are interleaved, so that a change of the machine
-hits all of them alike. With --compare order=... all trials have one cluster, and each a new topic.
+hits all of them alike. `embar bench --help` says what --compare prints.
 
 JSON, one object:
   config                what was run, every parameter
@@ -49,11 +48,7 @@ JSON, one object:
   recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches
   wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
                         with intervals
-  note                  null, or what the number does not measure
-With --compare instead: compare, config, orders[] or paths[] with order, receive, median_mib_per_s,
-min_mib_per_s, max_mib_per_s, messages_per_s, costs, recv_calls_per_batch and trials[]; series[];
-comparisons[] of each with the first:
-ratio with its 95 % interval, verdict (from 6 trials on), loss")]
+  note                  null, or what the number does not measure")]
 pub struct PublishArgs {
     /// Bytes of each trial
     #[arg(short, long, value_name = "SIZE", default_value = "10GiB")]
@@ -67,10 +62,6 @@ pub struct PublishArgs {
     /// Also measure the machine, in the same run, and print the ratio
     #[arg(long)]
     wall: bool,
-    /// Measure order levels, or ways to receive, by turns, and compare each with the first: order=0,1,2,5 or
-    /// receive=direct,staging,blocking,uring
-    #[arg(long, value_name = "WHAT", conflicts_with = "wall")]
-    compare: Option<Compare>,
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -97,8 +88,8 @@ struct Report<'a> {
 struct WallReport {
     config: WallPlan,
     series: Vec<SeriesReport>,
-    ratio_to_working: ComparisonReport,
-    ratio_to_bare: ComparisonReport,
+    ratio_to_working: Comparison,
+    ratio_to_bare: Comparison,
 }
 
 /// One configuration of the experiment.
@@ -137,20 +128,6 @@ fn configs(metering: Metering, wall: bool) -> Vec<Config> {
 /// Runs it and prints the report.
 pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, args.acks, args.metering)?;
-    if let Some(compare) = &args.compare {
-        let given = match compare.setting() {
-            "order" => args.common.load.order.is_some(),
-            _ => args.common.load.receive.is_some(),
-        };
-        if given {
-            let message = format!(
-                "--compare says which values of --{} to use",
-                compare.setting()
-            );
-            return Err(exit::usage(message));
-        }
-        return run_comparison(args, compare, &plan, context);
-    }
     plan.validate(false)?;
     let output = &context.output;
     output.say(format_args!("publish: {}", plan.describe()))?;
@@ -193,30 +170,6 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     report(&plan, &configs, &trials, &outcome, context)
 }
 
-fn run_comparison(
-    args: &PublishArgs,
-    compare: &Compare,
-    plan: &BenchPlan,
-    context: &Context,
-) -> Result<()> {
-    let plans = compare.plans(plan);
-    plans.iter().try_for_each(|plan| plan.validate(false))?;
-    let output = &context.output;
-    output.say(format_args!(
-        "publish, {compare} by turns: {}",
-        plans[0].describe()
-    ))?;
-    let measured = compare::measure(compare, &plans, &context.work)?;
-    if let Some(path) = args.record.path() {
-        for (plan, trials) in plans.iter().zip(&measured.trials) {
-            record(&path, plan, &trials.iter().collect::<Vec<_>>())?;
-        }
-        context.note(format_args!("recorded in {}", path.display()));
-    }
-    let report = compare::report(compare, &plans, &measured)?;
-    output.report(&report, format_args!("\n{report}"))
-}
-
 /// Progress for those who wait: trials take seconds.
 pub fn show_progress(context: &Context, name: &str, round: Trial, rate: f64) {
     context.note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
@@ -237,7 +190,7 @@ fn report(
     let compare = |baseline: Option<usize>, changed: Option<usize>| {
         baseline
             .zip(changed)
-            .map(|(baseline, changed)| ComparisonReport::of(outcome, baseline, changed))
+            .map(|(baseline, changed)| outcome.compare(baseline, changed))
             .transpose()
     };
     let published = place(Config::Publish { metering });

@@ -2,20 +2,20 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_bench::compare::trial_failed;
+use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::read::{ReadJob, ReadTrial};
 use embar_bench::reader::Reader;
 use embar_bench::report::{
-    ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, series,
-    summary_line, trials_table,
+    Derived, SeriesReport, Summary, costs_table, merged, profile_text, series, summary_line,
+    trials_table,
 };
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_bench::{publish, retained};
 use embar_console::size::Size;
-use embar_meter::experiment::{Experiment, Outcome, Sample};
+use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
 use serde::Serialize;
 
 use super::publish::show_progress;
@@ -72,7 +72,7 @@ struct Report<'a> {
 struct WallReport {
     config: WallPlan,
     series: Vec<SeriesReport>,
-    ratio_to_bare: ComparisonReport,
+    ratio_to_bare: Comparison,
 }
 
 /// Runs it and prints the report.
@@ -178,7 +178,7 @@ fn report(
         2 => Some(WallReport {
             config: wall_of(plan),
             series: series(outcome),
-            ratio_to_bare: ComparisonReport::of(outcome, 0, 1)?,
+            ratio_to_bare: outcome.compare(0, 1)?,
         }),
         _ => None,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_bench::compare::trial_failed;
+use embar_bench::experiment::trial_failed;
 use embar_bench::session::measure::SessionBench;
 use embar_bench::session::payloads::Payload;
 use embar_bench::session::placement::Placement;
@@ -109,7 +109,7 @@ struct Options {
     /// Sessions at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sessions: u32,
-    /// Runs to measure, of each phase; a verdict takes at least 6
+    /// Runs to measure, of each phase; a verdict takes at least 8
     #[arg(long, value_name = "N", default_value_t = 10)]
     runs: usize,
     /// Runs before them to throw away: the first is cold
