@@ -9,12 +9,13 @@ use crate::workspace::{Member, Workspace};
 use std::path::Path;
 
 /// Folders of the crates: each uses only those before it. The tables of [`DOCUMENTS`] list them so.
-pub const LAYERS: [&str; 22] = [
+pub const LAYERS: [&str; 23] = [
     // What everything stands on.
     "build",
     "meter",
     "readings",
     "diagnose",
+    "report",
     "memory",
     "frame",
     "transport",

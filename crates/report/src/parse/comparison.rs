@@ -1,0 +1,173 @@
+//! `embar bench publish --compare`.
+
+use super::node::Node;
+use super::{origin, shared};
+use crate::Error;
+use crate::picture::ratios::{self, Interval, Line};
+use crate::picture::trials::{self, Trials};
+use crate::section::{Block, Fact, Section, Table};
+use crate::words;
+
+/// The section of a comparison.
+pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
+    let mut lines = Vec::new();
+    for one in root.objects("comparisons")? {
+        lines.extend(shared::comparison(&one, ["changed", "baseline"])?);
+    }
+    let compared = compared(root)?;
+    let mut blocks = Vec::new();
+    if let Some(what) = root.text("compare")? {
+        blocks.push(Block::Facts(vec![Fact::code("compared", what)]));
+    }
+    let says = says(&lines);
+    if !lines.is_empty() {
+        let title = "Each divided by the first";
+        let table = Table::new(title, shared::COMPARISON);
+        let picture = ratios::picture(title, shared::told(&lines), table, lines);
+        blocks.push(Block::Picture(Box::new(picture)));
+    }
+    blocks.extend(medians(&compared));
+    let trials: Vec<Trials> = compared.into_iter().map(|it| it.trials).collect();
+    let picture = trials::picture("Throughput of each trial", &trials, "MiB/s");
+    blocks.extend(picture.map(|it| Block::Picture(Box::new(it))));
+    blocks.extend(costs(root)?);
+    blocks.extend(origin::settings(root)?);
+    Ok(Section {
+        title: "Publish, compared".into(),
+        says,
+        origin: Vec::new(),
+        blocks,
+    })
+}
+
+fn says(lines: &[Line]) -> String {
+    let sure = lines.iter().filter(|it| it.interval.excludes_equal());
+    let sure: Vec<String> = sure
+        .take(3)
+        .map(|it| format!("{} {}", it.label, it.interval.shown()))
+        .collect();
+    if sure.is_empty() {
+        "no difference was shown".into()
+    } else {
+        sure.join("; ")
+    }
+}
+
+/// One of those that are compared.
+struct Compared {
+    trials: Trials,
+    median: f64,
+    interval: Option<Interval>,
+}
+
+/// From `series[]`, or from `orders[]` and `paths[]` where a recorded result keeps no series.
+fn compared(root: &Node<'_>) -> Result<Vec<Compared>, Error> {
+    let series = shared::series(root)?;
+    if !series.is_empty() {
+        let one = |it: shared::Series| Compared {
+            trials: it.trials,
+            median: it.median,
+            interval: it.interval,
+        };
+        return Ok(series.into_iter().map(one).collect());
+    }
+    let mut all = Vec::new();
+    for (name, one) in each(root)? {
+        let trials = shared::rates(name, &one.objects("trials")?)?;
+        if let Some(median) = one.number("median_mib_per_s")? {
+            all.push(Compared {
+                interval: trials.interval(),
+                trials,
+                median,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The entries of `orders[]` and `paths[]`, of which a report has one, with their names.
+fn each<'a>(root: &Node<'a>) -> Result<Vec<(String, Node<'a>)>, Error> {
+    let mut all = Vec::new();
+    for one in root.objects("orders")? {
+        let order = one.needed("order")?;
+        all.push((format!("order {}", words::number(order)), one));
+    }
+    for one in root.objects("paths")? {
+        all.push((one.needed_text("receive")?, one));
+    }
+    Ok(all)
+}
+
+fn medians(compared: &[Compared]) -> Option<Block> {
+    if compared.is_empty() {
+        return None;
+    }
+    let title = "Median rates";
+    let table = Table::new(title, ["of", "#MiB/s", "#interval", "#trials"]);
+    let lines: Vec<Line> = compared
+        .iter()
+        .map(|it| {
+            let interval = it.interval.map(|it| {
+                let ends = [it.low, it.high].map(words::number);
+                ends.join(" to ")
+            });
+            let trials = it.trials.values.len();
+            Line {
+                group: String::new(),
+                label: it.trials.name.clone(),
+                cells: vec![
+                    it.trials.name.clone(),
+                    words::number(it.median),
+                    interval.unwrap_or_default(),
+                    (trials > 0).then(|| trials.to_string()).unwrap_or_default(),
+                ],
+                interval: it.interval.unwrap_or(Interval {
+                    point: it.median,
+                    low: it.median,
+                    high: it.median,
+                    level: None,
+                }),
+                aim: None,
+            }
+        })
+        .collect();
+    let shown: Vec<String> = lines
+        .iter()
+        .take(6)
+        .map(|it| format!("{} {}", it.label, words::mib_per_s(it.interval.point)))
+        .collect();
+    let description = words::clipped(&format!("{}.", shown.join("; ")));
+    let picture = ratios::medians("Median rates, MiB/s", description, table, lines);
+    Some(Block::Picture(Box::new(picture)))
+}
+
+/// CPU time of each; nothing where a recorded result keeps none.
+fn costs(root: &Node<'_>) -> Result<Option<Block>, Error> {
+    let columns = [
+        "of",
+        "#CPU s per GiB, client",
+        "#CPU s per GiB, brokers",
+        "#recv calls per batch",
+        "#messages a second",
+    ];
+    let mut table = Table::new("Costs, medians of the trials", columns);
+    for (name, one) in each(root)? {
+        let mut cells = vec![name];
+        for side in ["client", "brokers"] {
+            let cost = match one.object("costs")? {
+                Some(costs) => costs.object(side)?,
+                None => None,
+            };
+            let cpu = cost.map(|it| it.number("cpu_s_per_gib")).transpose()?;
+            cells.push(cpu.flatten().map(words::number).unwrap_or_default());
+        }
+        let calls = one.number("recv_calls_per_batch")?;
+        cells.push(calls.map(words::number).unwrap_or_default());
+        let messages = one.number("messages_per_s")?;
+        cells.push(messages.map(words::whole).unwrap_or_default());
+        if cells.iter().skip(1).any(|it| !it.is_empty()) {
+            table.row(cells);
+        }
+    }
+    Ok((!table.rows.is_empty()).then_some(Block::Table(table)))
+}

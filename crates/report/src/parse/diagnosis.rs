@@ -1,0 +1,258 @@
+//! `embar diagnose`, and what its `--save` writes.
+
+use embar_diagnose::finding::Outcome;
+use embar_diagnose::limits::{Resource, Use};
+use embar_diagnose::observed::{Flow, Missing};
+use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose};
+
+use super::node::Node;
+use crate::Error;
+use crate::picture::Picture;
+use crate::picture::ratios::{self, Interval, Line};
+use crate::picture::shares::{self, Share};
+use crate::section::{Block, Fact, Found, Section, Table, Weight};
+use crate::words;
+
+/// The section of a diagnosis that was printed.
+pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
+    let diagnosis: Diagnosis = serde_json::from_value(root.value().clone())
+        .map_err(|error| root.invalid("embar diagnose --json", error))?;
+    let mut facts = Vec::new();
+    let of = root.text("of")?;
+    facts.extend(of.map(|it| Fact::new("of", it)));
+    let injected = root.list("injected")?;
+    let injected: Vec<String> = injected.iter().map(Node::as_text).collect::<Result<_, _>>()?;
+    if !injected.is_empty() {
+        facts.push(Fact::code("injected", words::clipped(&injected.join(", "))));
+    }
+    let rate = root.number("bytes_per_s")?;
+    facts.extend(rate.map(|it| Fact::new("rate", words::bytes_per_s(it))));
+    if let Some(observed) = root.object("observed")? {
+        let observed: Observed = serde_json::from_value(observed.value().clone())
+            .map_err(|error| root.invalid("embar diagnose --json", error))?;
+        facts.extend(seen(&observed));
+    }
+    Ok(section(&diagnosis, facts))
+}
+
+/// The section of what was saved: it is diagnosed here.
+pub(super) fn observed(root: &Node<'_>) -> Result<Section, Error> {
+    let observed: Observed = serde_json::from_value(root.value().clone())
+        .map_err(|error| root.invalid("embar diagnose --save", error))?;
+    let rate = words::bytes_per_s(observed.bytes_per_s());
+    let mut facts = vec![Fact::new("rate", rate)];
+    facts.extend(seen(&observed));
+    Ok(section(&diagnose(&observed), facts))
+}
+
+/// What was looked at.
+fn seen(observed: &Observed) -> Vec<Fact> {
+    let machine = &observed.machine;
+    let messages = observed.messages as f64 / observed.seconds.max(f64::EPSILON);
+    let flow = match observed.flow {
+        Flow::Publish => "publish",
+        Flow::Read => "read",
+        Flow::Both => "publish and read",
+    };
+    let cores = format!(
+        "{}, {} busy: {} ours, {} others, {} stolen",
+        machine.cores,
+        words::percent(machine.busy),
+        words::percent(machine.ours),
+        words::percent(machine.others),
+        words::percent(machine.steal),
+    );
+    vec![
+        Fact::new("flow", flow),
+        Fact::new("messages a second", words::whole(messages)),
+        Fact::new("looked for", words::micros(observed.seconds * 1e6)),
+        Fact::new("processors", cores),
+        Fact::new("connections", observed.connections.len().to_string()),
+    ]
+}
+
+fn section(diagnosis: &Diagnosis, facts: Vec<Fact>) -> Section {
+    let says = diagnosis.findings.first().map(|it| {
+        let sentence = it.cause.sentence();
+        format!("{}: {sentence}", it.cause)
+    });
+    let mut blocks = vec![Block::Facts(facts), Block::Picture(Box::new(parts(diagnosis)))];
+    blocks.push(Block::Heading("Findings".into()));
+    let found = diagnosis.findings.iter().map(found);
+    blocks.push(Block::Findings(found.collect()));
+    blocks.extend(tried(&diagnosis.findings));
+    blocks.extend(missing(&diagnosis.missing));
+    Section {
+        title: "Diagnosis".into(),
+        says: says.unwrap_or_default(),
+        origin: Vec::new(),
+        blocks,
+    }
+}
+
+/// What each part does with its time, and which one limits.
+fn parts(diagnosis: &Diagnosis) -> Picture {
+    let limiting = diagnosis.findings.first().map(|it| it.part);
+    let mut uses = diagnosis.limits.uses.clone();
+    // The network and the log have no share of time.
+    let has_share = |part: Resource| uses.iter().any(|it| it.part == part);
+    let other = limiting.filter(|it| !has_share(*it));
+    let title = "What each part does with its time";
+    let columns = [
+        "part",
+        "#share of the time",
+        "#of it without a processor",
+        "",
+    ];
+    uses.truncate(64);
+    let mut shares: Vec<Share> = uses.iter().map(|it| share(it, limiting)).collect();
+    shares.extend(other.map(|part| Share {
+        label: part.name().into(),
+        share: 0.0,
+        hollow: 0.0,
+        is_marked: true,
+        value: "◀ limits".into(),
+        cells: [part.name(), "", "", "limits"].map(str::to_owned).into(),
+    }));
+    let description = match limiting {
+        Some(part) => format!("Parts in the order in which bytes come by. What limits: {}.", part.name()),
+        None => "Parts in the order in which bytes come by.".into(),
+    };
+    shares::picture(
+        title,
+        description,
+        "Filled: at work, or full. Hollow: ready to work, and without a processor.",
+        Table::new(title, columns),
+        shares,
+    )
+}
+
+fn share(used: &Use, limiting: Option<Resource>) -> Share {
+    let is_buffer = matches!(
+        used.part,
+        Resource::InFlight | Resource::SendBuffers | Resource::ReceiveBuffers
+    );
+    let what = match used.part {
+        _ if is_buffer => "full",
+        Resource::Processors => "busy",
+        _ => "at work",
+    };
+    let limits = limiting == Some(used.part);
+    let mark = if limits { " ◀ limits" } else { "" };
+    Share {
+        label: used.part.name().into(),
+        share: used.share,
+        hollow: used.without_processor,
+        is_marked: limits,
+        value: format!("{} {what}{mark}", words::percent(used.share)),
+        cells: vec![
+            used.part.name().into(),
+            words::percent(used.share),
+            words::percent(used.without_processor),
+            if limits { "limits" } else { "" }.into(),
+        ],
+    }
+}
+
+fn found(finding: &Finding) -> Found {
+    let mut evidence = Table::new("Evidence", ["what was measured", "#value"]);
+    for one in &finding.evidence {
+        evidence.row([words::clipped(&one.what), value(one)]);
+    }
+    let weight = finding.cause.is_fault().then(|| Weight {
+        confidence: words::percent(finding.confidence),
+        gain: format!("at most {} more", words::percent(finding.gain_at_most)),
+    });
+    let tried = finding.verified.as_ref().map(|verified| {
+        let outcome = match verified.outcome {
+            Outcome::Helped => "it helped",
+            Outcome::DidNotHelp => "it did not help, so this is not what limits",
+            Outcome::NotShown => "the trials differ by too much to say whether it helps",
+        };
+        let predicted = match verified.as_predicted {
+            true => "as much as predicted",
+            false => "not as much as predicted",
+        };
+        format!(
+            "{outcome}: {} of the rate in {} pairs, {predicted}",
+            interval(&verified.ratio).shown(),
+            verified.pairs
+        )
+    });
+    let change = finding.remedy.change.as_ref();
+    Found {
+        cause: finding.cause.name().into(),
+        sentence: finding.cause.sentence().into(),
+        part: finding.part.name().into(),
+        weight,
+        evidence,
+        remedy: words::clipped(&finding.remedy.text),
+        change: change.map(|it| words::clipped(&it.to_string())),
+        tried,
+        is_withdrawn: finding.withdrawn(),
+    }
+}
+
+/// The number of an evidence, with its unit, and without what it is of.
+fn value(evidence: &Evidence) -> String {
+    let unnamed = Evidence {
+        what: String::new(),
+        ..evidence.clone()
+    };
+    let shown = unnamed.to_string();
+    words::clipped(shown.trim_start_matches(": "))
+}
+
+fn interval(of: &embar_meter::Interval) -> Interval {
+    Interval {
+        point: of.point,
+        low: of.low.min(of.high),
+        high: of.high.max(of.low),
+        level: Some(of.level),
+    }
+}
+
+/// The remedies that were tried.
+fn tried(findings: &[Finding]) -> Option<Block> {
+    let lines: Vec<Line> = findings
+        .iter()
+        .filter_map(|finding| {
+            let verified = finding.verified.as_ref()?;
+            let ratio = interval(&verified.ratio);
+            Some(Line {
+                group: String::new(),
+                label: finding.cause.name().into(),
+                interval: ratio,
+                aim: None,
+                cells: vec![
+                    finding.cause.name().into(),
+                    ratio.shown(),
+                    ratio.verdict().into(),
+                    verified.pairs.to_string(),
+                ],
+            })
+        })
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let title = "Remedies that were tried: rate with, divided by rate without";
+    let table = Table::new(title, ["cause", "#ratio", "verdict", "#pairs"]);
+    let description = super::shared::told(&lines);
+    let picture = ratios::picture(title, description, table, lines);
+    Some(Block::Picture(Box::new(picture)))
+}
+
+fn missing(missing: &[Missing]) -> Vec<Block> {
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new("What could not be read", ["reading", "why"]);
+    for one in missing {
+        table.row([words::clipped(&one.what), words::clipped(&one.why)]);
+    }
+    vec![
+        Block::Heading("What could not be read".into()),
+        Block::Table(table),
+    ]
+}

@@ -1,0 +1,174 @@
+//! `embar diagnose --matrix`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::node::Node;
+use crate::Error;
+use crate::picture::shares::{self, Share};
+use crate::section::{Block, Cell, Column, Fact, Mark, Section, Table};
+use crate::words;
+
+/// One case.
+struct Case {
+    injected: String,
+    options: String,
+    expected: Vec<String>,
+    /// How often each cause came first.
+    first: BTreeMap<String, f64>,
+    right: f64,
+    among_three: f64,
+    runs: f64,
+    rate: Option<f64>,
+}
+
+/// The section of it.
+pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
+    let runs = root.number("runs")?;
+    let rows = root.objects("rows")?;
+    let cases: Vec<Case> = rows
+        .iter()
+        .map(|row| case(row, runs))
+        .collect::<Result<_, _>>()?;
+    let sum = |of: fn(&Case) -> f64| cases.iter().map(of).sum::<f64>();
+    let (right, all) = (sum(|it| it.right), sum(|it| it.runs));
+    let three = sum(|it| it.among_three);
+    let of_all = |count: f64| format!("{} of {}", words::whole(count), words::whole(all));
+    let facts = vec![
+        Fact::new("cases", cases.len().to_string()),
+        Fact::new("right cause first", of_all(right)),
+        Fact::new("among the first three", of_all(three)),
+    ];
+    Ok(Section {
+        title: "Diagnosis: faults on purpose".into(),
+        says: format!("the right cause came first in {} runs", of_all(right)),
+        origin: Vec::new(),
+        blocks: vec![
+            Block::Facts(facts),
+            Block::Picture(Box::new(right_first(&cases))),
+            Block::Heading("What was injected, and what was named first".into()),
+            Block::Text(
+                "Numbers are runs. ✓ is a cause that is right for the row, ✗ one that is not.".into(),
+            ),
+            Block::Table(named(&cases)),
+        ],
+    })
+}
+
+fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
+    let expected = row.list("expected")?;
+    let mut first = BTreeMap::new();
+    if let Some(counts) = row.object("first")?
+        && let Value::Object(fields) = counts.value()
+    {
+        for name in fields.keys() {
+            first.insert(words::label(name), counts.needed(name)?);
+        }
+    }
+    let counted = first.values().sum();
+    Ok(Case {
+        injected: row.needed_text("injected")?,
+        options: row.text("options")?.unwrap_or_default(),
+        expected: expected.iter().map(Node::as_text).collect::<Result<_, _>>()?,
+        right: row.needed("right")?,
+        among_three: row.number("among_three")?.unwrap_or_default(),
+        // Recorded results do not keep the number, and each run names one cause first.
+        runs: runs.unwrap_or(counted),
+        first,
+        rate: row.number("bytes_per_s")?,
+    })
+}
+
+fn right_first(cases: &[Case]) -> crate::picture::Picture {
+    let title = "How often the right cause came first";
+    let columns = [
+        "injected",
+        "options",
+        "expected",
+        "#MiB/s",
+        "#right first",
+        "#among three",
+    ];
+    let of = |count: f64, case: &Case| {
+        format!("{} of {}", words::whole(count), words::whole(case.runs))
+    };
+    let share = |case: &Case| {
+        let share = if case.runs > 0.0 { case.right / case.runs } else { 0.0 };
+        let mebi = f64::from(1 << 20);
+        let rate = case.rate.map(|it| words::number(it / mebi));
+        Share {
+            label: case.injected.clone(),
+            share,
+            hollow: 0.0,
+            is_marked: share < 1.0,
+            value: match share < 1.0 {
+                true => format!("✗ {}", of(case.right, case)),
+                false => of(case.right, case),
+            },
+            cells: vec![
+                case.injected.clone(),
+                case.options.clone(),
+                case.expected.join(", "),
+                rate.unwrap_or_default(),
+                of(case.right, case),
+                of(case.among_three, case),
+            ],
+        }
+    };
+    let missed: Vec<&str> = cases
+        .iter()
+        .filter(|it| it.right < it.runs)
+        .map(|it| it.injected.as_str())
+        .collect();
+    let description = match missed.as_slice() {
+        [] => "The right cause came first in every run of every case.".into(),
+        missed => words::clipped(&format!(
+            "Not always right: {}. All others: in every run.",
+            missed.join(", ")
+        )),
+    };
+    shares::picture(
+        title,
+        description,
+        "Bars: share of the runs. ✗ marks cases in which another cause came first at least once.",
+        Table::new(title, columns),
+        cases.iter().map(share).collect(),
+    )
+}
+
+/// Rows are what was injected, columns the causes that were named.
+fn named(cases: &[Case]) -> Table {
+    let mut causes: Vec<&String> = Vec::new();
+    for cause in cases.iter().flat_map(|it| it.first.keys()) {
+        if !causes.contains(&cause) {
+            causes.push(cause);
+        }
+    }
+    let mut table = Table::new("Injected faults and the causes named first", ["injected"]);
+    table.is_narrow = true;
+    table.columns.extend(causes.iter().map(|name| Column {
+        name: (*name).clone(),
+        is_numeric: true,
+    }));
+    for case in cases {
+        let mut cells = vec![Cell::from(case.injected.clone())];
+        for cause in &causes {
+            let is_right = case.expected.contains(cause);
+            let count = case.first.get(*cause).copied().unwrap_or_default();
+            cells.push(match (count > 0.0, is_right) {
+                (true, true) => Cell {
+                    text: format!("{} ✓", words::whole(count)),
+                    mark: Mark::Good,
+                },
+                (true, false) => Cell {
+                    text: format!("{} ✗", words::whole(count)),
+                    mark: Mark::Bad,
+                },
+                (false, _) => Cell::from(""),
+            });
+        }
+        table.row(cells);
+    }
+    table
+}

@@ -1,0 +1,96 @@
+//! Where a result is from, and with which settings it came about.
+
+use serde_json::Value;
+
+use super::node::Node;
+use crate::Error;
+use crate::input::Origin;
+use crate::section::{Block, Fact};
+use crate::words;
+
+/// What was recorded with a result.
+pub(super) fn facts(name: &str, origin: &Origin) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut add = |fact: fn(&'static str, String) -> Fact, name, value: &Option<String>| {
+        facts.extend(value.clone().map(|value| fact(name, value)));
+    };
+    add(|n, v| Fact::code(n, v), "command", &origin.command);
+    add(|n, v| Fact::new(n, v), "date", &origin.date);
+    add(|n, v| Fact::new(n, v), "machine", &origin.machine);
+    add(|n, v| Fact::code(n, v), "commit", &origin.commit);
+    add(|n, v| Fact::new(n, v), "note", &origin.note);
+    facts.push(Fact::new("file", words::clipped(name)));
+    facts
+}
+
+/// The settings of a bench, under a heading; nothing if there are none.
+pub(super) fn settings(root: &Node<'_>) -> Result<Vec<Block>, Error> {
+    let Some(config) = root.object("config")? else {
+        return Ok(Vec::new());
+    };
+    let Value::Object(fields) = config.value() else {
+        return Ok(Vec::new());
+    };
+    let facts: Vec<Fact> = fields
+        .iter()
+        .filter_map(|(name, value)| Some(Fact::new(in_words(name), shown(name, value)?)))
+        .collect();
+    if facts.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Block::Heading("Settings".into()), Block::Facts(facts)])
+}
+
+/// `batch_bytes` as `batch`: the unit stands with the number.
+fn in_words(name: &str) -> String {
+    let units = ["_bytes", "_us", "_s"];
+    let bare = units.iter().find_map(|unit| name.strip_suffix(unit));
+    words::label(&bare.unwrap_or(name).replace('_', " "))
+}
+
+fn shown(name: &str, value: &Value) -> Option<String> {
+    Some(match value {
+        Value::Number(number) => {
+            let number = number.as_f64()?;
+            match name.rsplit_once('_').map(|it| it.1) {
+                Some("bytes") => words::bytes(number),
+                Some("us") => words::micros(number),
+                Some("s") => words::micros(number * 1e6),
+                _ => words::number(number),
+            }
+        }
+        Value::String(text) => words::clipped(text),
+        Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
+        Value::Array(list) => {
+            let shown: Vec<String> = list.iter().filter_map(|it| shown(name, it)).collect();
+            words::clipped(&shown.join(", "))
+        }
+        Value::Null | Value::Object(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_have_their_units() {
+        let value = json!({"config": {"batch_bytes": 2_097_152, "spin_us": 0, "duration_s": 2,
+            "orders": [0, 5], "order": 0, "receive": "direct", "walls_only": false, "x": {"y": 1}}});
+        let blocks = settings(&Node::root("x", &value)).expect("settings");
+        let Block::Facts(facts) = &blocks[1] else {
+            panic!("{blocks:?}");
+        };
+        let mut shown: Vec<String> = facts
+            .iter()
+            .map(|it| format!("{}={}", it.name, it.value))
+            .collect();
+        shown.sort();
+        assert_eq!(
+            shown.join("; "),
+            "batch=2 MiB; duration=2 s; order=0; orders=0, 5; receive=direct; spin=0 ns; walls only=no"
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! Figures with their intervals: ratios around 1, or medians.
+
+use super::scale::Scale;
+use super::{Drawing, Group, Marks, Picture, Row, Rows, Tone};
+use crate::section::Table;
+use crate::words;
+
+/// An interval with its estimate, as the benches print it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interval {
+    pub point: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Confidence, 0 to 1, if it is known.
+    pub level: Option<f64>,
+}
+
+impl Interval {
+    /// `0.84 [0.54, 0.92]`
+    pub fn shown(&self) -> String {
+        let Self {
+            point, low, high, ..
+        } = self;
+        format!("{} [{}, {}]", fixed(*point), fixed(*low), fixed(*high))
+    }
+
+    /// Whether it excludes 1. One of a confidence below 95 % can exclude nothing.
+    pub fn excludes_equal(&self) -> bool {
+        let is_sure = self.level.is_none_or(|it| it >= embar_meter::stats::LEVEL);
+        is_sure && !(self.low..=self.high).contains(&1.0)
+    }
+
+    /// What may be said of a ratio whose interval this is.
+    pub fn verdict(&self) -> &'static str {
+        match self.excludes_equal() {
+            true if self.point > 1.0 => "above 1",
+            true => "below 1",
+            false => "inside the noise",
+        }
+    }
+
+    fn tone(&self) -> Tone {
+        match self.excludes_equal() {
+            true if self.point > 1.0 => Tone::Strong,
+            true => Tone::Weak,
+            false => Tone::Plain,
+        }
+    }
+}
+
+/// Ratios have two digits, unless that hides what they say.
+fn fixed(value: f64) -> String {
+    if (0.01..100.0).contains(&value) {
+        format!("{value:.2}")
+    } else {
+        words::number(value)
+    }
+}
+
+/// One line of a picture.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Lines with the same text stand together; empty for none.
+    pub group: String,
+    pub label: String,
+    pub interval: Interval,
+    pub aim: Option<f64>,
+    /// The row of the table.
+    pub cells: Vec<String>,
+}
+
+const LEGEND: &str = "Dot: the median of the ratios. Line: its interval. ● the interval excludes 1, ○ it includes 1, so that \
+                      nothing may be claimed.";
+const LEGEND_WITH_AIMS: &str = "Dot: the median of the ratios. Line: its interval. ● the interval excludes 1, ○ it includes 1, so \
+                                that nothing may be claimed. Short stroke: the aim.";
+
+/// A picture of ratios around 1. `table` has a heading for each cell of a [`Line`].
+pub(crate) fn picture(
+    title: impl Into<String>,
+    description: String,
+    table: Table,
+    lines: Vec<Line>,
+) -> Picture {
+    let numbers = lines.iter().flat_map(|line| {
+        let Interval {
+            point, low, high, ..
+        } = line.interval;
+        [point, low, high].into_iter().chain(line.aim)
+    });
+    let scale = Scale::ratios(numbers);
+    let has_aims = lines.iter().any(|line| line.aim.is_some());
+    let legend = if has_aims { LEGEND_WITH_AIMS } else { LEGEND };
+    let row = |line: &Line| Row {
+        label: words::label(&line.label),
+        value: line.interval.shown(),
+        marks: Marks::Whisker {
+            point: line.interval.point,
+            low: line.interval.low,
+            high: line.interval.high,
+            aim: line.aim,
+            tone: line.interval.tone(),
+            is_filled: line.interval.excludes_equal(),
+        },
+    };
+    let picture = Picture {
+        title: title.into(),
+        description,
+        legend,
+        drawing: Drawing::Rows(Rows {
+            scale,
+            equal: Some(1.0),
+            groups: grouped(&lines, row),
+        }),
+        table,
+    };
+    with_rows(picture, lines)
+}
+
+/// A picture of medians with their intervals, from 0.
+pub(crate) fn medians(
+    title: impl Into<String>,
+    description: String,
+    table: Table,
+    lines: Vec<Line>,
+) -> Picture {
+    let row = |line: &Line| Row {
+        label: words::label(&line.label),
+        value: words::number(line.interval.point),
+        marks: Marks::Whisker {
+            point: line.interval.point,
+            low: line.interval.low,
+            high: line.interval.high,
+            aim: None,
+            tone: Tone::Plain,
+            is_filled: true,
+        },
+    };
+    let picture = Picture {
+        title: title.into(),
+        description,
+        legend: "Dot: the median of the trials. Line: its interval.",
+        drawing: Drawing::Rows(Rows {
+            scale: Scale::from_zero(lines.iter().map(|line| line.interval.high)),
+            equal: None,
+            groups: grouped(&lines, row),
+        }),
+        table,
+    };
+    with_rows(picture, lines)
+}
+
+fn with_rows(mut picture: Picture, lines: Vec<Line>) -> Picture {
+    for line in lines {
+        picture.table.row(line.cells);
+    }
+    picture
+}
+
+/// Groups in the order in which lines come.
+fn grouped(lines: &[Line], row: impl Fn(&Line) -> Row) -> Vec<Group> {
+    lines
+        .chunk_by(|a, b| a.group == b.group)
+        .map(|lines| Group {
+            title: words::label(&lines[0].group),
+            rows: lines.iter().map(&row).collect(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(point: f64, low: f64, high: f64, level: Option<f64>) -> Interval {
+        Interval {
+            point,
+            low,
+            high,
+            level,
+        }
+    }
+
+    #[test]
+    fn an_interval_claims_no_more_than_it_may() {
+        let verdict = |low, point, high, level| interval(point, low, high, level).verdict();
+        assert_eq!(verdict(1.1, 1.2, 1.3, Some(0.95)), "above 1");
+        assert_eq!(verdict(0.7, 0.8, 0.9, None), "below 1");
+        assert_eq!(verdict(0.7, 0.8, 1.1, None), "inside the noise");
+        assert_eq!(verdict(0.7, 0.8, 0.9, Some(0.75)), "inside the noise");
+    }
+
+    #[test]
+    fn ratios_of_any_size_can_be_read() {
+        let shown = interval(509.2, 319.18, 927.3, None).shown();
+        assert_eq!(shown, "509 [319, 927]");
+        let shown = interval(0.8387, 0.5423, 0.9198, None).shown();
+        assert_eq!(shown, "0.84 [0.54, 0.92]");
+    }
+}

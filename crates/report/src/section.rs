@@ -1,0 +1,158 @@
+//! What a page is made of.
+
+use crate::picture::Picture;
+
+/// What one command found.
+#[derive(Debug)]
+pub struct Section {
+    /// What it is of, as a heading.
+    pub(crate) title: String,
+    /// The one thing that it says.
+    pub(crate) says: String,
+    /// Where, when and by which command.
+    pub(crate) origin: Vec<Fact>,
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl Section {
+    /// What it is of, as a heading: `Publish`.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// The one thing that it says: `3,748 MiB/s, median of 6 trials`.
+    pub fn says(&self) -> &str {
+        &self.says
+    }
+}
+
+/// A part of a section.
+#[derive(Debug)]
+pub(crate) enum Block {
+    Heading(String),
+    Text(String),
+    Facts(Vec<Fact>),
+    Picture(Box<Picture>),
+    Table(Table),
+    Findings(Vec<Found>),
+}
+
+/// A name and what it has.
+#[derive(Debug)]
+pub(crate) struct Fact {
+    pub name: String,
+    pub value: String,
+    /// Whether it is what somebody typed.
+    pub is_code: bool,
+}
+
+impl Fact {
+    pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            value: value.into(),
+            is_code: false,
+        }
+    }
+
+    pub fn code(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self {
+            is_code: true,
+            ..Self::new(name, value)
+        }
+    }
+}
+
+/// Figures in words.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// What the table is, for those who do not see where it stands.
+    pub caption: String,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
+    /// Whether headings are written upwards, because columns are many and narrow.
+    pub is_narrow: bool,
+}
+
+impl Table {
+    /// Columns whose names begin with `#` hold numbers.
+    pub fn new<'a>(caption: impl Into<String>, columns: impl IntoIterator<Item = &'a str>) -> Self {
+        Self {
+            caption: caption.into(),
+            columns: columns.into_iter().map(Column::from).collect(),
+            rows: Vec::new(),
+            is_narrow: false,
+        }
+    }
+
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+/// A column of a [`Table`].
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub name: String,
+    pub is_numeric: bool,
+}
+
+impl From<&str> for Column {
+    fn from(name: &str) -> Self {
+        let numeric = name.strip_prefix('#');
+        Self {
+            name: numeric.unwrap_or(name).to_owned(),
+            is_numeric: numeric.is_some(),
+        }
+    }
+}
+
+/// A cell of a [`Table`].
+#[derive(Debug, Default)]
+pub(crate) struct Cell {
+    pub text: String,
+    pub mark: Mark,
+}
+
+/// What a cell says beside its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mark {
+    #[default]
+    None,
+    Good,
+    Bad,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: text.into(),
+            mark: Mark::None,
+        }
+    }
+}
+
+/// A finding of a diagnosis.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub cause: String,
+    pub sentence: String,
+    pub part: String,
+    /// Confidence and gain; `None` for what is no fault.
+    pub weight: Option<Weight>,
+    pub evidence: Table,
+    pub remedy: String,
+    /// The option that applies it.
+    pub change: Option<String>,
+    /// What came of trying it.
+    pub tried: Option<String>,
+    /// Whether its own remedy refuted it.
+    pub is_withdrawn: bool,
+}
+
+/// How much a finding weighs, in words.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    pub confidence: String,
+    pub gain: String,
+}
