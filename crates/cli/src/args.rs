@@ -16,6 +16,7 @@ use crate::commands::layout::LayoutArgs;
 use crate::commands::produce::ProduceArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::quickstart::QuickstartArgs;
+use crate::commands::report::ReportArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::topic::TopicArgs;
 use crate::commands::up::UpArgs;
@@ -82,6 +83,7 @@ pub enum Command {
     Bench(BenchArgs),
     Verify(VerifyArgs),
     Diagnose(Box<DiagnoseArgs>),
+    Report(ReportArgs),
     /// What else may run on a machine, for `diagnose --inject cpu-hog`.
     #[command(name = hog::COMMAND, hide = true)]
     CpuHog(WorkerArgs),

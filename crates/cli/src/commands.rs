@@ -9,6 +9,7 @@ pub mod layout;
 pub mod produce;
 pub mod profile;
 pub mod quickstart;
+pub mod report;
 pub mod status;
 pub mod topic;
 pub mod up;

@@ -71,6 +71,7 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Bench(args) => commands::bench::run(args, &args::check, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
         Command::Diagnose(args) => commands::diagnose::run(args, &context),
+        Command::Report(args) => commands::report::run(args, &context),
         Command::CpuHog(args) => embar_bench::diagnose::hog::run(&args.spec),
         Command::VerifyHostile(args) => embar_verify::hostile::run(&args.spec),
         Command::VerifyPublisher(args) => embar_verify::publisher::run(&args.spec),

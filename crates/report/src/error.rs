@@ -26,7 +26,9 @@ pub enum Error {
         name: String,
     },
     /// More numbers than a page can show.
-    #[error("{name} has lists with more than {ENTRIES_MAX} entries in all, and a page cannot show so many")]
+    #[error(
+        "{name} has lists with more than {ENTRIES_MAX} entries in all, and a page cannot show so many"
+    )]
     TooMany {
         /// The file.
         name: String,

@@ -2,13 +2,14 @@
 
 mod blocks;
 mod findings;
+mod headings;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::Report;
 use crate::section::Section;
-use blocks::Numbers;
+use blocks::Place;
 
 /// The style sheet stands in the page: there is nothing to load.
 const STYLE: &str = concat!(
@@ -22,12 +23,14 @@ const POLICY: &str =
 /// The whole page.
 pub(crate) fn page(report: &Report) -> String {
     let title = title(report);
-    let mut numbers = Numbers::default();
+    // The title of the page is that of its only section, which needs none of its own.
+    let is_titled = report.title.is_some() || report.sections.len() > 1;
+    let mut place = Place::new(if is_titled { 3 } else { 2 });
     let sections: Vec<Markup> = report
         .sections
         .iter()
         .enumerate()
-        .map(|(index, it)| section(it, index, &mut numbers))
+        .map(|(index, it)| section(it, index, is_titled, &mut place))
         .collect();
     let page = html! {
         (DOCTYPE)
@@ -80,14 +83,13 @@ fn contents(sections: &[Section]) -> Markup {
     }
 }
 
-fn section(section: &Section, index: usize, numbers: &mut Numbers) -> Markup {
-    let heading = format!("s{}", index + 1);
+fn section(section: &Section, index: usize, is_titled: bool, place: &mut Place) -> Markup {
     html! {
-        section aria-labelledby=(heading) {
-            h2 id=(heading) { (section.title) }
+        section id={ "s" (index + 1) } class=[is_titled.then_some("titled")] {
+            @if is_titled { h2.title { (section.title) } }
             @if !section.says.is_empty() { p.says { (section.says) } }
             (blocks::facts(&section.origin, "origin"))
-            @for block in &section.blocks { (blocks::block(block, numbers)) }
+            @for block in &section.blocks { (blocks::block(block, place)) }
         }
     }
 }

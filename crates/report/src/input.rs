@@ -97,10 +97,7 @@ mod tests {
     #[test]
     fn files_are_bounded() {
         let long = vec![b' '; BYTES_MAX as usize + 1];
-        assert!(matches!(
-            objects("x", &long),
-            Err(Error::TooLarge { .. })
-        ));
+        assert!(matches!(objects("x", &long), Err(Error::TooLarge { .. })));
         let list = format!("[{}0]", "0,".repeat(ENTRIES_MAX + 1));
         for many in [list, "{}".repeat(ENTRIES_MAX + 1)] {
             let error = objects("x", many.as_bytes());
@@ -110,7 +107,8 @@ mod tests {
 
     #[test]
     fn what_was_recorded_has_an_origin() {
-        let text = r#"{"command":"embar x","measured":{"date":"2026-01-02","commit":7},"report":{"a":1}}"#;
+        let text =
+            r#"{"command":"embar x","measured":{"date":"2026-01-02","commit":7},"report":{"a":1}}"#;
         let one = objects("x", text.as_bytes()).expect("JSON").remove(0);
         assert_eq!(one.value["a"], 1);
         assert_eq!(one.origin.command.as_deref(), Some("embar x"));

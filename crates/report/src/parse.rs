@@ -99,9 +99,15 @@ mod tests {
             (json!({"bench": "walls"}), Some(Kind::Walls)),
             (json!({"times": [{"wall": ""}]}), Some(Kind::Walls)),
             (json!({"alone": [{"latency_us": {}}]}), Some(Kind::Latency)),
-            (json!({"comparisons": [], "paths": []}), Some(Kind::Comparison)),
+            (
+                json!({"comparisons": [], "paths": []}),
+                Some(Kind::Comparison),
+            ),
             (json!({"bench": "read"}), Some(Kind::Throughput)),
-            (json!({"trials": [{"latency_us": 1}]}), Some(Kind::Throughput)),
+            (
+                json!({"trials": [{"latency_us": 1}]}),
+                Some(Kind::Throughput),
+            ),
             (json!({"bench": "session", "comparisons": []}), None),
             (json!({"bench": 7}), None),
             (json!({"rows": {}}), None),

@@ -18,7 +18,7 @@ pub(crate) struct Picture {
     /// What it shows, in a sentence or two.
     pub description: String,
     /// How to read its marks.
-    pub legend: &'static str,
+    pub legend: String,
     pub drawing: Drawing,
     pub table: Table,
 }

@@ -32,6 +32,8 @@ pub(crate) enum Block {
     Heading(String),
     Text(String),
     Facts(Vec<Fact>),
+    /// Facts that few look for, behind their name.
+    More(String, Vec<Fact>),
     Picture(Box<Picture>),
     Table(Table),
     Findings(Vec<Found>),

@@ -1,7 +1,7 @@
 //! Pictures as SVG that fits any width.
 //!
-//! Places on an axis are in percent, texts in pixels, and the style sheet says where rows and axes begin. So letters keep their
-//! size, and on a narrow page a row becomes two lines: its name and figures above, its marks below.
+//! Places on an axis are in percent, and all else is in pixels. So letters keep their size. Names of rows are no part of the
+//! SVG: the style sheet puts them beside it, or, on a narrow page, above their marks.
 
 mod panels;
 mod rows;
@@ -12,12 +12,26 @@ use crate::picture::{Drawing, Picture};
 
 /// Draws a picture; `number` tells it from the others of the page.
 pub(crate) fn drawn(picture: &Picture, number: usize) -> Markup {
-    let (class, style, inside) = match &picture.drawing {
-        Drawing::Rows(rows) => ("picture rows", rows::style(rows), rows::drawn(rows)),
-        Drawing::Panels(panels) => ("picture panels", panels::style(panels), panels::drawn(panels)),
+    match &picture.drawing {
+        Drawing::Rows(rows) => html! {
+            div.rows.tall[rows::is_long(rows)] style=(rows::style(rows)) {
+                (rows::names(rows))
+                (svg(picture, number, &rows::marks(rows)))
+            }
+        },
+        Drawing::Panels(panels) => html! {
+            div.panels { (svg(picture, number, &panels::drawn(panels))) }
+        },
+    }
+}
+
+fn svg(picture: &Picture, number: usize, inside: &Markup) -> Markup {
+    let height = match &picture.drawing {
+        Drawing::Rows(_) => None,
+        Drawing::Panels(panels) => Some(panels::height(panels)),
     };
     html! {
-        svg class=(class) style=(style) role="img" aria-labelledby={ "t" (number) " d" (number) } {
+        svg height=[height] role="img" aria-labelledby={ "t" (number) " d" (number) } {
             title id={ "t" (number) } { (picture.title) }
             desc id={ "d" (number) } { (picture.description) }
             (inside)

@@ -7,7 +7,7 @@ const HUGE: f64 = 1e15;
 /// The most characters of a text.
 const TEXT_MAX: usize = 400;
 /// The most characters of a text in a picture, where none is broken into lines.
-const LABEL_MAX: usize = 40;
+const LABEL_MAX: usize = 48;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -99,18 +99,15 @@ fn clip(text: &str, max: usize) -> String {
     clipped
 }
 
-/// How wide a text is about, in pixels of 13 px letters.
-pub(crate) fn width(text: &str) -> usize {
-    text.chars().count() * 7
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_have_the_digits_that_say_something() {
-        let shown = [3747.87, 61.72, 4.0, 0.8387, 0.0021, 0.000_012, -0.4, -1234.0, 0.0];
+        let shown = [
+            3747.87, 61.72, 4.0, 0.8387, 0.0021, 0.000_012, -0.4, -1234.0, 0.0,
+        ];
         let shown = shown.map(number).join(" ");
         assert_eq!(shown, "3,748 61.7 4 0.84 0.0021 1.2e-5 -0.40 −1,234 0");
         assert_eq!(percent(0.617), "62 %");
@@ -125,7 +122,15 @@ mod tests {
     #[test]
     fn nothing_becomes_long() {
         for value in [f64::MAX, f64::MIN, f64::MIN_POSITIVE, 1e15, -1e-300] {
-            for show in [number, whole, percent, percent_fine, bytes, micros, bytes_per_s] {
+            for show in [
+                number,
+                whole,
+                percent,
+                percent_fine,
+                bytes,
+                micros,
+                bytes_per_s,
+            ] {
                 assert!(show(value).len() < 24, "{value:e}: {}", show(value));
             }
         }

@@ -2,26 +2,39 @@
 
 use maud::{Markup, html};
 
-use super::{findings, tables};
+use super::{findings, headings, tables};
 use crate::picture::Picture;
 use crate::section::{Block, Fact};
 use crate::svg;
 
-/// Counts the pictures of a page.
-#[derive(Debug, Default)]
-pub(super) struct Numbers {
+/// Where on the page a part stands.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The level of its heading.
+    level: u8,
+    /// Pictures before it.
     pictures: usize,
 }
 
+impl Place {
+    /// At the top of a page whose parts have headings of this level.
+    pub fn new(level: u8) -> Self {
+        Self { level, pictures: 0 }
+    }
+}
+
 /// One part.
-pub(super) fn block(block: &Block, numbers: &mut Numbers) -> Markup {
+pub(super) fn block(block: &Block, place: &mut Place) -> Markup {
     match block {
-        Block::Heading(text) => html! { h3 { (text) } },
+        Block::Heading(text) => headings::heading(place.level, "part", &html! { (text) }),
         Block::Text(text) => html! { p { (text) } },
         Block::Facts(all) => facts(all, "facts"),
-        Block::Picture(picture) => figure(picture, numbers),
+        Block::More(name, all) => html! {
+            details { summary { (name) } (facts(all, "facts")) }
+        },
+        Block::Picture(picture) => figure(picture, place),
         Block::Table(table) => tables::table(table),
-        Block::Findings(found) => findings::findings(found),
+        Block::Findings(found) => findings::findings(found, place.level + 1),
     }
 }
 
@@ -42,12 +55,12 @@ pub(super) fn facts(facts: &[Fact], class: &str) -> Markup {
 }
 
 /// A picture, how to read it, and the table of its figures.
-fn figure(picture: &Picture, numbers: &mut Numbers) -> Markup {
-    numbers.pictures += 1;
+fn figure(picture: &Picture, place: &mut Place) -> Markup {
+    place.pictures += 1;
     html! {
-        h3 { (picture.title) }
+        (headings::heading(place.level, "part", &html! { (picture.title) }))
         figure {
-            (svg::drawn(picture, numbers.pictures))
+            (svg::drawn(picture, place.pictures))
             figcaption { (picture.legend) }
             details {
                 summary { "All figures as a table" }

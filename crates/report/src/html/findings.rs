@@ -2,26 +2,27 @@
 
 use maud::{Markup, html};
 
-use super::tables;
+use super::{headings, tables};
 use crate::section::Found;
 
-/// All findings.
-pub(super) fn findings(all: &[Found]) -> Markup {
+/// All findings, with headings of this level.
+pub(super) fn findings(all: &[Found], level: u8) -> Markup {
     html! {
         ol.findings {
             @for found in all {
-                li class=[found.is_withdrawn.then_some("withdrawn")] { (finding(found)) }
+                li class=[found.is_withdrawn.then_some("withdrawn")] { (finding(found, level)) }
             }
         }
     }
 }
 
-fn finding(found: &Found) -> Markup {
+fn finding(found: &Found, level: u8) -> Markup {
+    let cause = html! {
+        (found.cause)
+        @if found.is_withdrawn { " " span { "(withdrawn)" } }
+    };
     html! {
-        h4 {
-            (found.cause)
-            @if found.is_withdrawn { " " span { "(withdrawn)" } }
-        }
+        (headings::heading(level, "cause", &cause))
         p { (found.sentence) }
         dl.facts {
             div { dt { "part" } dd { (found.part) } }

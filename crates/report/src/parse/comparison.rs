@@ -1,9 +1,10 @@
 //! `embar bench publish --compare`.
 
 use super::node::Node;
+use super::shared::Series;
 use super::{origin, shared};
 use crate::Error;
-use crate::picture::ratios::{self, Interval, Line};
+use crate::picture::ratios::Line;
 use crate::picture::trials::{self, Trials};
 use crate::section::{Block, Fact, Section, Table};
 use crate::words;
@@ -23,10 +24,9 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     if !lines.is_empty() {
         let title = "Each divided by the first";
         let table = Table::new(title, shared::COMPARISON);
-        let picture = ratios::picture(title, shared::told(&lines), table, lines);
-        blocks.push(Block::Picture(Box::new(picture)));
+        blocks.push(shared::ratios(title, table, lines));
     }
-    blocks.extend(medians(&compared));
+    blocks.extend(shared::medians("Median rates, MiB/s", &compared));
     let trials: Vec<Trials> = compared.into_iter().map(|it| it.trials).collect();
     let picture = trials::picture("Throughput of each trial", &trials, "MiB/s");
     blocks.extend(picture.map(|it| Block::Picture(Box::new(it))));
@@ -44,7 +44,7 @@ fn says(lines: &[Line]) -> String {
     let sure = lines.iter().filter(|it| it.interval.excludes_equal());
     let sure: Vec<String> = sure
         .take(3)
-        .map(|it| format!("{} {}", it.label, it.interval.shown()))
+        .map(|it| format!("{}: {}", it.label, it.interval.shown()))
         .collect();
     if sure.is_empty() {
         "no difference was shown".into()
@@ -53,29 +53,17 @@ fn says(lines: &[Line]) -> String {
     }
 }
 
-/// One of those that are compared.
-struct Compared {
-    trials: Trials,
-    median: f64,
-    interval: Option<Interval>,
-}
-
 /// From `series[]`, or from `orders[]` and `paths[]` where a recorded result keeps no series.
-fn compared(root: &Node<'_>) -> Result<Vec<Compared>, Error> {
+fn compared(root: &Node<'_>) -> Result<Vec<Series>, Error> {
     let series = shared::series(root)?;
     if !series.is_empty() {
-        let one = |it: shared::Series| Compared {
-            trials: it.trials,
-            median: it.median,
-            interval: it.interval,
-        };
-        return Ok(series.into_iter().map(one).collect());
+        return Ok(series);
     }
     let mut all = Vec::new();
     for (name, one) in each(root)? {
         let trials = shared::rates(name, &one.objects("trials")?)?;
         if let Some(median) = one.number("median_mib_per_s")? {
-            all.push(Compared {
+            all.push(Series {
                 interval: trials.interval(),
                 trials,
                 median,
@@ -98,51 +86,8 @@ fn each<'a>(root: &Node<'a>) -> Result<Vec<(String, Node<'a>)>, Error> {
     Ok(all)
 }
 
-fn medians(compared: &[Compared]) -> Option<Block> {
-    if compared.is_empty() {
-        return None;
-    }
-    let title = "Median rates";
-    let table = Table::new(title, ["of", "#MiB/s", "#interval", "#trials"]);
-    let lines: Vec<Line> = compared
-        .iter()
-        .map(|it| {
-            let interval = it.interval.map(|it| {
-                let ends = [it.low, it.high].map(words::number);
-                ends.join(" to ")
-            });
-            let trials = it.trials.values.len();
-            Line {
-                group: String::new(),
-                label: it.trials.name.clone(),
-                cells: vec![
-                    it.trials.name.clone(),
-                    words::number(it.median),
-                    interval.unwrap_or_default(),
-                    (trials > 0).then(|| trials.to_string()).unwrap_or_default(),
-                ],
-                interval: it.interval.unwrap_or(Interval {
-                    point: it.median,
-                    low: it.median,
-                    high: it.median,
-                    level: None,
-                }),
-                aim: None,
-            }
-        })
-        .collect();
-    let shown: Vec<String> = lines
-        .iter()
-        .take(6)
-        .map(|it| format!("{} {}", it.label, words::mib_per_s(it.interval.point)))
-        .collect();
-    let description = words::clipped(&format!("{}.", shown.join("; ")));
-    let picture = ratios::medians("Median rates, MiB/s", description, table, lines);
-    Some(Block::Picture(Box::new(picture)))
-}
-
 /// CPU time of each; nothing where a recorded result keeps none.
-fn costs(root: &Node<'_>) -> Result<Option<Block>, Error> {
+fn costs(root: &Node<'_>) -> Result<Vec<Block>, Error> {
     let columns = [
         "of",
         "#CPU s per GiB, client",
@@ -169,5 +114,8 @@ fn costs(root: &Node<'_>) -> Result<Option<Block>, Error> {
             table.row(cells);
         }
     }
-    Ok((!table.rows.is_empty()).then_some(Block::Table(table)))
+    if table.rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Block::Heading("Costs".into()), Block::Table(table)])
 }

@@ -8,7 +8,7 @@ use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose};
 use super::node::Node;
 use crate::Error;
 use crate::picture::Picture;
-use crate::picture::ratios::{self, Interval, Line};
+use crate::picture::ratios::{Interval, Line};
 use crate::picture::shares::{self, Share};
 use crate::section::{Block, Fact, Found, Section, Table, Weight};
 use crate::words;
@@ -21,7 +21,10 @@ pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
     let of = root.text("of")?;
     facts.extend(of.map(|it| Fact::new("of", it)));
     let injected = root.list("injected")?;
-    let injected: Vec<String> = injected.iter().map(Node::as_text).collect::<Result<_, _>>()?;
+    let injected: Vec<String> = injected
+        .iter()
+        .map(Node::as_text)
+        .collect::<Result<_, _>>()?;
     if !injected.is_empty() {
         facts.push(Fact::code("injected", words::clipped(&injected.join(", "))));
     }
@@ -54,19 +57,14 @@ fn seen(observed: &Observed) -> Vec<Fact> {
         Flow::Read => "read",
         Flow::Both => "publish and read",
     };
-    let cores = format!(
-        "{}, {} busy: {} ours, {} others, {} stolen",
-        machine.cores,
-        words::percent(machine.busy),
-        words::percent(machine.ours),
-        words::percent(machine.others),
-        words::percent(machine.steal),
-    );
     vec![
         Fact::new("flow", flow),
         Fact::new("messages a second", words::whole(messages)),
         Fact::new("looked for", words::micros(observed.seconds * 1e6)),
-        Fact::new("processors", cores),
+        Fact::new("processors", machine.cores.to_string()),
+        Fact::new("busy with the pipeline", words::percent(machine.ours)),
+        Fact::new("busy with others", words::percent(machine.others)),
+        Fact::new("taken by the host", words::percent(machine.steal)),
         Fact::new("connections", observed.connections.len().to_string()),
     ]
 }
@@ -76,7 +74,10 @@ fn section(diagnosis: &Diagnosis, facts: Vec<Fact>) -> Section {
         let sentence = it.cause.sentence();
         format!("{}: {sentence}", it.cause)
     });
-    let mut blocks = vec![Block::Facts(facts), Block::Picture(Box::new(parts(diagnosis)))];
+    let mut blocks = vec![
+        Block::Facts(facts),
+        Block::Picture(Box::new(parts(diagnosis))),
+    ];
     blocks.push(Block::Heading("Findings".into()));
     let found = diagnosis.findings.iter().map(found);
     blocks.push(Block::Findings(found.collect()));
@@ -115,7 +116,10 @@ fn parts(diagnosis: &Diagnosis) -> Picture {
         cells: [part.name(), "", "", "limits"].map(str::to_owned).into(),
     }));
     let description = match limiting {
-        Some(part) => format!("Parts in the order in which bytes come by. What limits: {}.", part.name()),
+        Some(part) => format!(
+            "Parts in the order in which bytes come by. What limits: {}.",
+            part.name()
+        ),
         None => "Parts in the order in which bytes come by.".into(),
     };
     shares::picture(
@@ -238,9 +242,7 @@ fn tried(findings: &[Finding]) -> Option<Block> {
     }
     let title = "Remedies that were tried: rate with, divided by rate without";
     let table = Table::new(title, ["cause", "#ratio", "verdict", "#pairs"]);
-    let description = super::shared::told(&lines);
-    let picture = ratios::picture(title, description, table, lines);
-    Some(Block::Picture(Box::new(picture)))
+    Some(super::shared::ratios(title, table, lines))
 }
 
 fn missing(missing: &[Missing]) -> Vec<Block> {

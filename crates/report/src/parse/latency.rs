@@ -20,10 +20,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
         [only] => median(only),
         [] => String::new(),
     };
-    let groups = [
-        ("One message in flight", alone),
-        ("Under load", loaded),
-    ];
+    let groups = [("One message in flight", alone), ("Under load", loaded)];
     let groups = groups.into_iter().filter(|(_, lines)| !lines.is_empty());
     let groups: Vec<_> = groups
         .map(|(name, lines)| (name.to_owned(), lines))

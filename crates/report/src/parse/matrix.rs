@@ -49,7 +49,8 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
             Block::Picture(Box::new(right_first(&cases))),
             Block::Heading("What was injected, and what was named first".into()),
             Block::Text(
-                "Numbers are runs. ✓ is a cause that is right for the row, ✗ one that is not.".into(),
+                "Numbers are runs. ✓ is a cause that is right for the row, ✗ one that is not."
+                    .into(),
             ),
             Block::Table(named(&cases)),
         ],
@@ -70,7 +71,10 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
     Ok(Case {
         injected: row.needed_text("injected")?,
         options: row.text("options")?.unwrap_or_default(),
-        expected: expected.iter().map(Node::as_text).collect::<Result<_, _>>()?,
+        expected: expected
+            .iter()
+            .map(Node::as_text)
+            .collect::<Result<_, _>>()?,
         right: row.needed("right")?,
         among_three: row.number("among_three")?.unwrap_or_default(),
         // Recorded results do not keep the number, and each run names one cause first.
@@ -90,11 +94,14 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
         "#right first",
         "#among three",
     ];
-    let of = |count: f64, case: &Case| {
-        format!("{} of {}", words::whole(count), words::whole(case.runs))
-    };
+    let of =
+        |count: f64, case: &Case| format!("{} of {}", words::whole(count), words::whole(case.runs));
     let share = |case: &Case| {
-        let share = if case.runs > 0.0 { case.right / case.runs } else { 0.0 };
+        let share = if case.runs > 0.0 {
+            case.right / case.runs
+        } else {
+            0.0
+        };
         let mebi = f64::from(1 << 20);
         let rate = case.rate.map(|it| words::number(it / mebi));
         Share {

@@ -81,7 +81,8 @@ impl<'a> Node<'a> {
 
     /// A number that must be there.
     pub fn needed(&self, name: &str) -> Result<f64, Error> {
-        self.number(name)?.ok_or_else(|| self.lacks(name, "a number"))
+        self.number(name)?
+            .ok_or_else(|| self.lacks(name, "a number"))
     }
 
     pub fn as_number(&self) -> Result<f64, Error> {

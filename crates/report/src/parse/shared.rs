@@ -1,8 +1,10 @@
 //! What several kinds have: profiles of stages, costs, comparisons, trials.
 
+use embar_meter::Better;
+
 use super::node::Node;
 use crate::Error;
-use crate::picture::ratios::{Interval, Line};
+use crate::picture::ratios::{self, Interval, Line};
 use crate::picture::shares::{self, Share};
 use crate::picture::trials::Trials;
 use crate::section::{Block, Fact, Table};
@@ -86,7 +88,8 @@ fn counters(profile: &Node<'_>, title: &str) -> Result<Option<Block>, Error> {
         let name = words::label(&name.replace('_', " "));
         facts.push(Fact::new(name, words::whole(number)));
     }
-    Ok((!facts.is_empty()).then_some(Block::Facts(facts)))
+    let title = format!("Counters: {}", title.to_lowercase());
+    Ok((!facts.is_empty()).then_some(Block::More(title, facts)))
 }
 
 /// What trials cost.
@@ -95,7 +98,10 @@ pub(super) fn costs(root: &Node<'_>) -> Result<Vec<Block>, Error> {
         return Ok(Vec::new());
     };
     let sides = [costs.object("client")?, costs.object("brokers")?];
-    let mut table = Table::new("Costs, medians of the trials", ["cost", "#client", "#brokers"]);
+    let mut table = Table::new(
+        "Costs, medians of the trials",
+        ["cost", "#client", "#brokers"],
+    );
     let rows: [(&str, &str, fn(f64) -> String); 5] = [
         ("CPU seconds per GiB", "cpu_s_per_gib", words::number),
         ("of it in the kernel", "system_s_per_gib", words::number),
@@ -161,7 +167,10 @@ pub(super) struct Series {
 pub(super) fn series(root: &Node<'_>) -> Result<Vec<Series>, Error> {
     let one = |of: &Node<'_>| {
         let values = of.list("trials_mib_per_s")?;
-        let values = values.iter().map(Node::as_number).collect::<Result<_, _>>()?;
+        let values = values
+            .iter()
+            .map(Node::as_number)
+            .collect::<Result<_, _>>()?;
         Ok(Series {
             trials: Trials {
                 name: of.needed_text("name")?,
@@ -174,8 +183,54 @@ pub(super) fn series(root: &Node<'_>) -> Result<Vec<Series>, Error> {
     root.objects("series")?.iter().map(one).collect()
 }
 
+/// A picture of their medians.
+pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
+    if all.is_empty() {
+        return None;
+    }
+    let table = Table::new(title, ["of", "#MiB/s", "#interval", "#trials"]);
+    let line = |it: &Series| {
+        let ends = it.interval.map(|it| [it.low, it.high].map(words::number));
+        let trials = it.trials.values.len();
+        let name = &it.trials.name;
+        Line {
+            group: String::new(),
+            label: name.clone(),
+            cells: vec![
+                name.clone(),
+                words::number(it.median),
+                ends.map(|it| it.join(" to ")).unwrap_or_default(),
+                (trials > 0).then(|| trials.to_string()).unwrap_or_default(),
+            ],
+            interval: it.interval.unwrap_or(Interval {
+                point: it.median,
+                low: it.median,
+                high: it.median,
+                level: None,
+            }),
+            aim: None,
+        }
+    };
+    let lines: Vec<Line> = all.iter().map(line).collect();
+    let shown: Vec<String> = all
+        .iter()
+        .take(6)
+        .map(|it| format!("{}: {}", it.trials.name, words::mib_per_s(it.median)))
+        .collect();
+    let description = words::clipped(&format!("{}.", shown.join("; ")));
+    let picture = ratios::medians(title, description, table, lines);
+    Some(Block::Picture(Box::new(picture)))
+}
+
 /// The headings of the cells of [`comparison`].
-pub(super) const COMPARISON: [&str; 6] = ["changed", "beside", "#ratio", "verdict", "#pairs", "#loss at most"];
+pub(super) const COMPARISON: [&str; 6] = [
+    "changed",
+    "beside",
+    "#ratio",
+    "verdict",
+    "#pairs",
+    "#loss at most",
+];
 
 /// One comparison; `names` are used where it has none.
 pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>, Error> {
@@ -208,12 +263,19 @@ pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>
     }))
 }
 
+/// A picture of ratios of rates, of which more is better.
+pub(super) fn ratios(title: &str, table: Table, lines: Vec<Line>) -> Block {
+    let (scale, told) = (ratios::scale(&lines), told(&lines));
+    let picture = ratios::picture(title, told, Better::Higher, scale, table, lines);
+    Block::Picture(Box::new(picture))
+}
+
 /// What a list of ratios says, in a sentence.
-pub(super) fn told(lines: &[Line]) -> String {
+fn told(lines: &[Line]) -> String {
     let shown: Vec<String> = lines
         .iter()
         .take(4)
-        .map(|line| format!("{} {}", line.label, line.interval.shown()))
+        .map(|line| format!("{}: {}", line.label, line.interval.shown()))
         .collect();
     let more = lines.len().saturating_sub(shown.len());
     let more = match more {

@@ -4,7 +4,7 @@ use super::node::Node;
 use super::{latency, origin, shared};
 use crate::Error;
 use crate::input::Origin;
-use crate::picture::ratios::{self, Line};
+use crate::picture::ratios::Line;
 use crate::picture::trials::{self, Trials};
 use crate::section::{Block, Fact, Section, Table};
 use crate::words;
@@ -65,20 +65,13 @@ pub(super) fn section(root: &Node<'_>, bench: Bench) -> Result<Section, Error> {
     blocks.push(Block::Facts(facts));
     let latencies = latency::trials(&trials)?;
     let wall = root.object("wall")?;
-    let series = match &wall {
-        Some(wall) => shared::series(wall)?,
-        None => Vec::new(),
-    };
-    let all: Vec<Trials> = if series.is_empty() {
-        vec![rates]
-    } else {
-        series.into_iter().map(|it| it.trials).collect()
-    };
-    let picture = trials::picture("Throughput of each trial", &all, "MiB/s");
+    let picture = trials::picture("Throughput of each trial", &[rates], "MiB/s");
     blocks.extend(picture.map(|it| Block::Picture(Box::new(it))));
     blocks.extend(latencies.map(|it| Block::Picture(Box::new(it))));
     if let Some(wall) = &wall {
         blocks.extend(walls(wall, bench)?);
+        let title = "Median rates of the same run, MiB/s";
+        blocks.extend(shared::medians(title, &shared::series(wall)?));
     }
     blocks.extend(shared::profiles(root)?);
     blocks.extend(shared::costs(root)?);
@@ -99,8 +92,13 @@ fn headline(root: &Node<'_>, rates: &Trials) -> Result<(String, Vec<Fact>), Erro
     facts.extend(median.map(|it| Fact::new("median", words::mib_per_s(it))));
     if let Some(interval) = rates.interval() {
         let level = words::percent(interval.level.unwrap_or_default());
-        let ends = [interval.low, interval.high].map(words::number).join(" to ");
-        facts.push(Fact::new(format!("{level} interval"), format!("{ends} MiB/s")));
+        let ends = [interval.low, interval.high]
+            .map(words::number)
+            .join(" to ");
+        facts.push(Fact::new(
+            format!("{level} interval"),
+            format!("{ends} MiB/s"),
+        ));
     }
     let ends = [root.number("min_mib_per_s")?, root.number("max_mib_per_s")?];
     if let [Some(low), Some(high)] = ends {
@@ -148,6 +146,5 @@ fn walls(wall: &Node<'_>, bench: Bench) -> Result<Option<Block>, Error> {
     }
     let title = "Beside what the machine allows";
     let table = Table::new(title, shared::COMPARISON);
-    let picture = ratios::picture(title, shared::told(&lines), table, lines);
-    Ok(Some(Block::Picture(Box::new(picture))))
+    Ok(Some(shared::ratios(title, table, lines)))
 }

@@ -1,5 +1,7 @@
 //! `embar bench walls`.
 
+use embar_meter::Better;
+
 use super::node::Node;
 use super::origin;
 use crate::Error;
@@ -18,38 +20,35 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
         times.len()
     );
     let mut blocks = Vec::new();
-    let mut add = |title: &str, table: Table, rest: Table, lines: Vec<Line>, what: &str| {
-        if !lines.is_empty() {
-            let below = lines
-                .iter()
-                .filter(|it| it.interval.excludes_equal() && it.interval.point < 1.0);
-            let description = format!(
-                "{} ratios, {what}; {} are below 1 with the whole interval. The table has all of them.",
-                lines.len(),
-                below.count()
-            );
-            let picture = ratios::picture(title, description, table, lines);
-            blocks.push(Block::Picture(Box::new(picture)));
-        }
+    let scale = ratios::scale(rate_lines.iter().map(|it| &it.1));
+    for lines in by_path(rate_lines) {
+        let title = format!("Rates beside walls: {}", lines[0].0);
+        let lines: Vec<Line> = lines.into_iter().map(|it| it.1).collect();
+        let table = Table::new(title.clone(), RATES);
+        let picture = ratios::picture(
+            title,
+            described(&lines),
+            Better::Higher,
+            scale.clone(),
+            table,
+            lines,
+        );
+        blocks.push(Block::Picture(Box::new(picture)));
+    }
+    if !time_lines.is_empty() {
+        let title = "Times beside walls";
+        let table = Table::new(title, TIMES);
+        let scale = ratios::scale(&time_lines);
+        let described = described(&time_lines);
+        let picture = ratios::picture(title, described, Better::Lower, scale, table, time_lines);
+        blocks.push(Block::Picture(Box::new(picture)));
+    }
+    for rest in [rate_rest, time_rest] {
         if !rest.rows.is_empty() {
             blocks.push(Block::Heading(rest.caption.clone()));
             blocks.push(Block::Table(rest));
         }
-    };
-    add(
-        "Rates: ours divided by the wall",
-        Table::new("Rates beside walls", RATES),
-        rate_rest,
-        rate_lines,
-        "more is better",
-    );
-    add(
-        "Times: ours divided by the wall",
-        Table::new("Times beside walls", TIMES),
-        time_rest,
-        time_lines,
-        "less is better",
-    );
+    }
     blocks.extend(origin::settings(root)?);
     Ok(Section {
         title: "Beside the walls".into(),
@@ -59,8 +58,34 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     })
 }
 
+/// A picture of all paths would be longer than its axis can be seen from.
+fn by_path(lines: Vec<(String, Line)>) -> Vec<Vec<(String, Line)>> {
+    let mut paths: Vec<Vec<(String, Line)>> = Vec::new();
+    for line in lines {
+        match paths.last_mut() {
+            Some(path) if path[0].0 == line.0 => path.push(line),
+            _ => paths.push(vec![line]),
+        }
+    }
+    paths
+}
+
+fn described(lines: &[Line]) -> String {
+    let count = |verdict| {
+        let all = lines.iter().filter(|it| it.interval.verdict() == verdict);
+        all.count()
+    };
+    format!(
+        "{} ratios of ours to a wall: {} are below 1, {} above, {} inside the noise.",
+        lines.len(),
+        count("below 1"),
+        count("above 1"),
+        count("inside the noise")
+    )
+}
+
 const RATES: [&str; 9] = [
-    "path",
+    "batches / messages",
     "ours",
     "beside",
     "#GB/s",
@@ -84,11 +109,14 @@ const TIMES: [&str; 11] = [
     "verdict",
 ];
 
-/// Lines with a ratio, and the rows of those of which only the wall was measured.
-fn rate_lines(rows: &[Node<'_>]) -> Result<(Vec<Line>, Table), Error> {
+/// Lines with a ratio and their paths, and the rows of those of which only the wall was measured.
+fn rate_lines(rows: &[Node<'_>]) -> Result<(Vec<(String, Line)>, Table), Error> {
     let (mut lines, mut rest) = (
         Vec::new(),
-        Table::new("Walls alone", ["path", "batches and messages", "wall", "#GB/s"]),
+        Table::new(
+            "Walls alone",
+            ["path", "batches / messages", "wall", "#GB/s"],
+        ),
     );
     for row in rows {
         let (path, wall) = (path(row)?, row.needed_text("wall")?);
@@ -106,11 +134,11 @@ fn rate_lines(rows: &[Node<'_>]) -> Result<(Vec<Line>, Table), Error> {
             target.map(words::number),
             rate.map(|it| format!("{} GB/s", words::number(it))),
         ];
-        lines.push(Line {
+        let line = Line {
             label: joined([ours.clone(), wall.clone()], " · "),
             cells: vec![
-                path.clone(),
-                joined([sizes.clone(), ours], ", "),
+                sizes.clone(),
+                ours,
                 wall,
                 gb("wall_gb_per_s")?,
                 gb("ours_gb_per_s")?,
@@ -119,10 +147,11 @@ fn rate_lines(rows: &[Node<'_>]) -> Result<(Vec<Line>, Table), Error> {
                 reached(row)?,
                 interval.verdict().to_owned(),
             ],
-            group: joined([path, sizes], ", "),
+            group: sizes_in_words(row)?,
             interval,
             aim: target,
-        });
+        };
+        lines.push((path, line));
     }
     Ok((lines, rest))
 }
@@ -205,6 +234,21 @@ fn sizes(row: &Node<'_>) -> Result<String, Error> {
     ))
 }
 
+/// `2 MiB batches, 1 KiB messages`
+fn sizes_in_words(row: &Node<'_>) -> Result<String, Error> {
+    let size = |field, what| -> Result<String, Error> {
+        let bytes = row.number(field)?.map(words::bytes);
+        Ok(bytes.map_or_else(String::new, |it| format!("{it} {what}")))
+    };
+    Ok(joined(
+        [
+            size("batch_bytes", "batches")?,
+            size("message_bytes", "messages")?,
+        ],
+        ", ",
+    ))
+}
+
 fn order(row: &Node<'_>) -> Result<String, Error> {
     let order = row.number("order")?;
     Ok(order.map_or_else(String::new, |it| format!("order {}", words::number(it))))
@@ -219,12 +263,16 @@ fn ours(row: &Node<'_>, reader: &str) -> Result<String, Error> {
     let reader = row.text(reader)?.filter(|_| reads);
     let lone = lone.then(|| "one broker".to_owned());
     Ok(joined(
-        [order(row)?, lone.unwrap_or_default(), reader.unwrap_or_default()],
+        [
+            order(row)?,
+            lone.unwrap_or_default(),
+            reader.unwrap_or_default(),
+        ],
         ", ",
     ))
 }
 
-/// What the report says, or else what the interval and the aim say.
+/// Whether ours is as fast as the aim, where the report says so.
 fn reached(row: &Node<'_>) -> Result<String, Error> {
     let reached = row.flag("reached")?;
     Ok(reached

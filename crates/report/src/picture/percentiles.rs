@@ -14,6 +14,9 @@ pub(crate) const FIELDS: [(&str, &str); 5] = [
     ("max", "max"),
 ];
 
+/// Their marks, as the picture draws them.
+const SIGNS: [&str; FIELDS.len()] = ["●", "|", "○", "■", "◇"];
+
 /// Times of one kind of message.
 #[derive(Debug)]
 pub(crate) struct Times {
@@ -38,6 +41,10 @@ pub(crate) fn picture(
         all.any(|times| times.micros[*index].is_some())
     };
     let there: Vec<usize> = (0..FIELDS.len()).filter(is_there).collect();
+    let signs: Vec<String> = there
+        .iter()
+        .map(|index| format!("{} {}", SIGNS[*index], FIELDS[*index].1))
+        .collect();
     let mut columns = vec!["of".to_owned()];
     columns.extend(there.iter().map(|index| format!("#{}", FIELDS[*index].1)));
     columns.extend(more.iter().map(|name| format!("#{name}")));
@@ -54,7 +61,11 @@ pub(crate) fn picture(
             };
             let shown = |index: &usize| times.micros[*index].map(words::micros);
             let cells = there.iter().map(|index| shown(index).unwrap_or_default());
-            table.row(std::iter::once(name).chain(cells).chain(times.cells.clone()));
+            table.row(
+                std::iter::once(name)
+                    .chain(cells)
+                    .chain(times.cells.clone()),
+            );
             let ends = [0, 2].iter().filter_map(|index| {
                 let shown = shown(index)?;
                 Some(format!("{} {shown}", FIELDS[*index].1))
@@ -70,7 +81,7 @@ pub(crate) fn picture(
     Picture {
         title,
         description,
-        legend: "● p50   | p90   ○ p99   ■ p99.9   ◇ max. The axis is logarithmic.",
+        legend: format!("{}. The axis is logarithmic.", signs.join(" · ")),
         drawing: Drawing::Rows(Rows {
             scale,
             equal: None,

@@ -4,6 +4,7 @@ use super::scale::Scale;
 use super::{Drawing, Group, Marks, Picture, Row, Rows, Tone};
 use crate::section::Table;
 use crate::words;
+use embar_meter::Better;
 
 /// An interval with its estimate, as the benches print it.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +40,9 @@ impl Interval {
         }
     }
 
-    fn tone(&self) -> Tone {
+    fn tone(&self, better: Better) -> Tone {
         match self.excludes_equal() {
-            true if self.point > 1.0 => Tone::Strong,
+            true if (self.point > 1.0) == (better == Better::Higher) => Tone::Strong,
             true => Tone::Weak,
             false => Tone::Plain,
         }
@@ -69,27 +70,38 @@ pub(crate) struct Line {
     pub cells: Vec<String>,
 }
 
-const LEGEND: &str = "Dot: the median of the ratios. Line: its interval. ● the interval excludes 1, ○ it includes 1, so that \
-                      nothing may be claimed.";
-const LEGEND_WITH_AIMS: &str = "Dot: the median of the ratios. Line: its interval. ● the interval excludes 1, ○ it includes 1, so \
-                                that nothing may be claimed. Short stroke: the aim.";
-
-/// A picture of ratios around 1. `table` has a heading for each cell of a [`Line`].
-pub(crate) fn picture(
-    title: impl Into<String>,
-    description: String,
-    table: Table,
-    lines: Vec<Line>,
-) -> Picture {
-    let numbers = lines.iter().flat_map(|line| {
+/// The axis on which all of these have a place.
+pub(crate) fn scale<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Scale {
+    let numbers = lines.into_iter().flat_map(|line| {
         let Interval {
             point, low, high, ..
         } = line.interval;
         [point, low, high].into_iter().chain(line.aim)
     });
-    let scale = Scale::ratios(numbers);
-    let has_aims = lines.iter().any(|line| line.aim.is_some());
-    let legend = if has_aims { LEGEND_WITH_AIMS } else { LEGEND };
+    Scale::ratios(numbers)
+}
+
+/// A picture of ratios around 1. `table` has a heading for each cell of a [`Line`].
+pub(crate) fn picture(
+    title: impl Into<String>,
+    description: String,
+    better: Better,
+    scale: Scale,
+    table: Table,
+    lines: Vec<Line>,
+) -> Picture {
+    let aims = match lines.iter().any(|line| line.aim.is_some()) {
+        true => " Short stroke: the aim.",
+        false => "",
+    };
+    let better_is = match better {
+        Better::Higher => "More than 1 is better (blue), less is worse (orange).",
+        Better::Lower => "Less than 1 is better (blue), more is worse (orange).",
+    };
+    let legend = format!(
+        "Dot: the median of the ratios. Line: its interval. ● it excludes 1, ○ it includes 1, so that nothing may be claimed. \
+         {better_is}{aims}"
+    );
     let row = |line: &Line| Row {
         label: words::label(&line.label),
         value: line.interval.shown(),
@@ -98,7 +110,7 @@ pub(crate) fn picture(
             low: line.interval.low,
             high: line.interval.high,
             aim: line.aim,
-            tone: line.interval.tone(),
+            tone: line.interval.tone(better),
             is_filled: line.interval.excludes_equal(),
         },
     };
@@ -138,7 +150,7 @@ pub(crate) fn medians(
     let picture = Picture {
         title: title.into(),
         description,
-        legend: "Dot: the median of the trials. Line: its interval.",
+        legend: "Dot: the median of the trials. Line: its interval.".into(),
         drawing: Drawing::Rows(Rows {
             scale: Scale::from_zero(lines.iter().map(|line| line.interval.high)),
             equal: None,

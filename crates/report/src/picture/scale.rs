@@ -9,6 +9,9 @@ const DECADES_IN_FULL: f64 = 1.7;
 /// From this ratio of its ends on, an axis of ratios is logarithmic.
 const LOGARITHMIC_FROM: f64 = 2.5;
 
+/// The least end of an axis from 0.
+const SMALL: f64 = 1e-100;
+
 /// An axis, with its ends at numbers that it names.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
@@ -34,7 +37,9 @@ impl Scale {
     pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
         let usable = values.into_iter().filter(|it| it.is_finite());
         let high = usable.fold(0.0, f64::max);
-        Self::linear(0.0, if high > 0.0 { high } else { 1.0 }, &words::number)
+        // Of what is less, a fifth is no number any more.
+        let high = if high > SMALL { high } else { 1.0 };
+        Self::linear(0.0, high, &words::number)
     }
 
     /// Around 1: linear where all are close to it, else logarithmic.
@@ -121,9 +126,7 @@ impl Scale {
 
 /// The least and the greatest that have a logarithm which an axis can show.
 fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
-    let usable = values
-        .into_iter()
-        .filter(|it| (1e-100..1e100).contains(it));
+    let usable = values.into_iter().filter(|it| (1e-100..1e100).contains(it));
     usable.fold(None, |ends, it| {
         let (low, high) = ends.unwrap_or((it, it));
         Some((it.min(low), it.max(high)))
@@ -149,8 +152,14 @@ mod tests {
 
     #[test]
     fn axes_name_round_numbers() {
-        assert_eq!(ticks(&Scale::from_zero([3747.0])), "0 1,000 2,000 3,000 4,000");
-        assert_eq!(ticks(&Scale::ratios([0.92, 1.06])), "0.90 0.95 1.00 1.05 1.10");
+        assert_eq!(
+            ticks(&Scale::from_zero([3747.0])),
+            "0 1,000 2,000 3,000 4,000"
+        );
+        assert_eq!(
+            ticks(&Scale::ratios([0.92, 1.06])),
+            "0.90 0.95 1.00 1.05 1.10"
+        );
         assert_eq!(ticks(&Scale::ratios([0.2, 1.9])), "0.20 0.50 1 2");
         let times = ticks(&Scale::micros([58.0, 113_901.0]));
         assert_eq!(times, "10 µs 100 µs 1 ms 10 ms 100 ms 1 s");
@@ -167,7 +176,16 @@ mod tests {
 
     #[test]
     fn any_numbers_have_an_axis_with_few_ticks() {
-        let odd = [0.0, -1.0, f64::MAX, f64::MIN_POSITIVE, 1e-99, 1e99, 1e15, 5e-324];
+        let odd = [
+            0.0,
+            -1.0,
+            f64::MAX,
+            f64::MIN_POSITIVE,
+            1e-99,
+            1e99,
+            1e15,
+            5e-324,
+        ];
         for one in odd {
             for other in odd {
                 for of in [Scale::from_zero, Scale::ratios, Scale::micros] {

@@ -24,7 +24,7 @@ pub(crate) struct Share {
 pub(crate) fn picture(
     title: impl Into<String>,
     description: String,
-    legend: &'static str,
+    legend: &str,
     mut table: Table,
     shares: Vec<Share>,
 ) -> Picture {
@@ -54,7 +54,7 @@ pub(crate) fn picture(
     Picture {
         title: title.into(),
         description,
-        legend,
+        legend: legend.to_owned(),
         drawing: Drawing::Rows(Rows {
             scale: Scale::shares(),
             equal: None,

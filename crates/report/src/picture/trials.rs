@@ -75,7 +75,9 @@ pub(crate) fn picture(title: impl Into<String>, all: &[Trials], unit: &str) -> O
             names.join(", ")
         )),
         title,
-        legend: "Dots: trials in their order, from the left. Dashed: the median. The axis begins at 0.",
+        legend:
+            "Dots: trials in their order, from the left. Dashed: the median. The axis begins at 0."
+                .into(),
         drawing: Drawing::Panels(Panels { scale, panels }),
         table,
     })

@@ -12,49 +12,74 @@ const POINTS_MAX: usize = 400;
 /// Names of trials below the axis, at most.
 const NAMES: usize = 10;
 
-pub(super) fn style(panels: &Panels) -> String {
-    format!("--rows:{}", panels.panels.len())
+/// Of a panel, in pixels: from its name to the next one's.
+const PITCH: usize = 108;
+/// Where its plot begins.
+const TOP: f64 = 28.0;
+/// How high the plot is.
+const PLOT: f64 = 60.0;
+/// Below the last plot: the names of the trials.
+const FOOT: usize = 12;
+/// The margin of the style sheet, in which the numbers of the axis stand.
+const MARGIN: &str = "-52";
+
+/// Of the picture, in pixels.
+pub(super) fn height(panels: &Panels) -> usize {
+    panels.panels.len() * PITCH + FOOT
 }
 
 pub(super) fn drawn(panels: &Panels) -> Markup {
     let last = panels.panels.len().saturating_sub(1);
     html! {
         @for (index, panel) in panels.panels.iter().enumerate() {
-            g.row style={ "--row:" (index) } {
-                text.name x="0" { (panel.label) }
-                text.value x="100%" text-anchor="end" { (panel.value) }
-                svg.plot { (plot(panels, panel, index == last)) }
+            g transform={ "translate(0 " (index * PITCH) ")" } {
+                text.name x=(MARGIN) y="14" { (panel.label) }
+                text.value x="100%" y="14" text-anchor="end" { (panel.value) }
+                (plot(panels, panel))
+                @if index == last { (numbers(panel.values.len())) }
             }
         }
     }
 }
 
-fn plot(panels: &Panels, panel: &Panel, is_last: bool) -> Markup {
-    let y = |value: f64| 100.0 - panels.scale.place(value).unwrap_or_default();
+fn plot(panels: &Panels, panel: &Panel) -> Markup {
+    let y = |value: f64| {
+        let place = panels.scale.place(value).unwrap_or_default();
+        format!("{:.1}", TOP + PLOT * (1.0 - place / 100.0))
+    };
     let count = panel.values.len();
-    let x = |index: usize| (index as f64 + 0.5) / count as f64 * 100.0;
     let every = count.div_ceil(POINTS_MAX);
     let drawn = panel.values.iter().enumerate().step_by(every);
-    let points: Vec<(f64, f64)> = drawn.map(|(index, it)| (x(index), y(*it))).collect();
-    let (low, high) = (panels.scale.ticks.first(), panels.scale.ticks.last());
-    let name_every = count.div_ceil(NAMES);
+    let points: Vec<(String, String)> = drawn
+        .map(|(index, it)| (percent(x(index, count)), y(*it)))
+        .collect();
+    let ends = [panels.scale.ticks.first(), panels.scale.ticks.last()];
     html! {
-        @for (value, name) in low.into_iter().chain(high) {
-            @let at = percent(y(*value));
-            line.grid x1="0" x2="100%" y1=(at) y2=(at) {}
-            text.tick x="-8" y=(at) dy="4" text-anchor="end" { (name) }
+        @for (value, name) in ends.into_iter().flatten() {
+            line.grid x1="0" x2="100%" y1=(y(*value)) y2=(y(*value)) {}
+            text x="-8" y=(y(*value)) dy="4" text-anchor="end" { (name) }
         }
-        line.median x1="0" x2="100%" y1=(percent(y(panel.median))) y2=(percent(y(panel.median))) {}
+        line.median x1="0" x2="100%" y1=(y(panel.median)) y2=(y(panel.median)) {}
         @for pair in points.windows(2) {
-            line.trace x1=(percent(pair[0].0)) y1=(percent(pair[0].1)) x2=(percent(pair[1].0)) y2=(percent(pair[1].1)) {}
+            line.trace x1=(pair[0].0) y1=(pair[0].1) x2=(pair[1].0) y2=(pair[1].1) {}
         }
         @if points.len() <= DOTS_MAX {
-            @for (x, y) in &points { circle.dot cx=(percent(*x)) cy=(percent(*y)) r="3.5" {} }
+            @for (x, y) in &points { circle.dot cx=(x) cy=(y) r="3.5" {} }
         }
-        @if is_last {
-            @for index in (0..count).step_by(name_every) {
-                text.tick x=(percent(x(index))) y="100%" dy="18" text-anchor=(anchor(x(index))) { (index + 1) }
-            }
+    }
+}
+
+/// Where a trial is, in percent.
+fn x(index: usize, count: usize) -> f64 {
+    (index as f64 + 0.5) / count as f64 * 100.0
+}
+
+/// The numbers of the trials.
+fn numbers(count: usize) -> Markup {
+    html! {
+        @for index in (0..count).step_by(count.div_ceil(NAMES)) {
+            @let place = x(index, count);
+            text x=(percent(place)) y=(TOP + PLOT) dy="18" text-anchor=(anchor(place)) { (index + 1) }
         }
     }
 }
