@@ -10,7 +10,7 @@
 //!
 //! 1. `input`: from bytes to objects, within bounds.
 //! 2. `parse`: what each object is of, by its fields, and what is in it; a file for each kind.
-//! 3. `section`, `picture`: what a page is made of. A picture is made together with the table of its figures.
+//! 3. `section`, `picture`, `table`: what a page is made of. A picture is made together with the table of its figures.
 //! 4. `svg`, `html`: how that is drawn and written.
 
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ mod parse;
 mod picture;
 mod section;
 mod svg;
+mod table;
 mod words;
 
 pub use error::Error;

@@ -9,7 +9,7 @@ pub(crate) mod trials;
 
 use scale::Scale;
 
-use crate::section::Table;
+use crate::table::Table;
 
 /// A picture, and what is known of it without seeing it.
 #[derive(Debug)]

@@ -132,7 +132,7 @@ fn a_matrix_marks_what_was_right_and_what_was_not() {
     for cell in ["4 ✓", "3 ✓", "1 ✗", "3 of 4", "--batch-size 64KiB"] {
         assert!(has_cell(&page, cell), "{cell}");
     }
-    assert!(page.contains("the right cause came first in 7 of 8 runs"));
+    assert!(page.contains("The right cause came first in 7 of 8 runs"));
     assert!(texts(&page, "span").iter().any(|it| it == "✗ 3 of 4"));
 }
 

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::section::{Cell, Mark, Table};
+use crate::table::{Cell, Mark, Table};
 
 /// Letters of a line in a cell.
 const LINE: usize = 36;

@@ -6,7 +6,8 @@ use super::{origin, shared};
 use crate::Error;
 use crate::picture::ratios::Line;
 use crate::picture::trials::{self, Trials};
-use crate::section::{Block, Fact, Section, Table};
+use crate::section::{Block, Fact, Section};
+use crate::table::Table;
 use crate::words;
 
 /// The section of a comparison.
@@ -47,7 +48,7 @@ fn says(lines: &[Line]) -> String {
         .map(|it| format!("{}: {}", it.label, it.interval.shown()))
         .collect();
     if sure.is_empty() {
-        "no difference was shown".into()
+        "No difference was shown".into()
     } else {
         sure.join("; ")
     }

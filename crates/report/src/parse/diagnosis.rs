@@ -10,7 +10,8 @@ use crate::Error;
 use crate::picture::Picture;
 use crate::picture::ratios::{Interval, Line};
 use crate::picture::shares::{self, Share};
-use crate::section::{Block, Fact, Found, Section, Table, Weight};
+use crate::section::{Block, Fact, Found, Section, Weight};
+use crate::table::Table;
 use crate::words;
 
 /// The section of a diagnosis that was printed.

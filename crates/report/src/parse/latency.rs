@@ -16,8 +16,8 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     let alone = lines(&root.objects("alone")?)?;
     let loaded = lines(&root.objects("loaded")?)?;
     let says = match alone.as_slice() {
-        [bare, fastest, ..] => format!("{}, {}", median(bare), median(fastest)),
-        [only] => median(only),
+        [bare, fastest, ..] => format!("p50: {}, {}", median(bare), median(fastest)),
+        [only] => format!("p50: {}", median(only)),
         [] => String::new(),
     };
     let groups = [("One message in flight", alone), ("Under load", loaded)];

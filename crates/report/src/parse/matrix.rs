@@ -7,8 +7,12 @@ use serde_json::Value;
 use super::node::Node;
 use crate::Error;
 use crate::picture::shares::{self, Share};
-use crate::section::{Block, Cell, Column, Fact, Mark, Section, Table};
+use crate::section::{Block, Fact, Section};
+use crate::table::{Cell, Column, Mark, Table};
 use crate::words;
+
+/// The most causes that are columns: more than there are. A file may name any number.
+const CAUSES_MAX: usize = 40;
 
 /// One case.
 struct Case {
@@ -42,7 +46,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     ];
     Ok(Section {
         title: "Diagnosis: faults on purpose".into(),
-        says: format!("the right cause came first in {} runs", of_all(right)),
+        says: format!("The right cause came first in {} runs", of_all(right)),
         origin: Vec::new(),
         blocks: vec![
             Block::Facts(facts),
@@ -64,7 +68,7 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
         && let Value::Object(fields) = counts.value()
     {
         for name in fields.keys() {
-            first.insert(words::label(name), counts.needed(name)?);
+            first.insert(words::clipped(name), counts.needed(name)?);
         }
     }
     let counted = first.values().sum();
@@ -148,7 +152,7 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
 fn named(cases: &[Case]) -> Table {
     let mut causes: Vec<&String> = Vec::new();
     for cause in cases.iter().flat_map(|it| it.first.keys()) {
-        if !causes.contains(&cause) {
+        if causes.len() < CAUSES_MAX && !causes.contains(&cause) {
             causes.push(cause);
         }
     }

@@ -10,15 +10,16 @@ use crate::words;
 
 /// What was recorded with a result.
 pub(super) fn facts(name: &str, origin: &Origin) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let mut add = |fact: fn(&'static str, String) -> Fact, name, value: &Option<String>| {
-        facts.extend(value.clone().map(|value| fact(name, value)));
-    };
-    add(|n, v| Fact::code(n, v), "command", &origin.command);
-    add(|n, v| Fact::new(n, v), "date", &origin.date);
-    add(|n, v| Fact::new(n, v), "machine", &origin.machine);
-    add(|n, v| Fact::code(n, v), "commit", &origin.commit);
-    add(|n, v| Fact::new(n, v), "note", &origin.note);
+    let text = |name: &str, value: &Option<String>| Some(Fact::new(name, value.clone()?));
+    let code = |name: &str, value: &Option<String>| Some(Fact::code(name, value.clone()?));
+    let known = [
+        code("command", &origin.command),
+        text("date", &origin.date),
+        text("machine", &origin.machine),
+        code("commit", &origin.commit),
+        text("note", &origin.note),
+    ];
+    let mut facts: Vec<Fact> = known.into_iter().flatten().collect();
     facts.push(Fact::new("file", words::clipped(name)));
     facts
 }

@@ -7,7 +7,8 @@ use crate::Error;
 use crate::picture::ratios::{self, Interval, Line};
 use crate::picture::shares::{self, Share};
 use crate::picture::trials::Trials;
-use crate::section::{Block, Fact, Table};
+use crate::section::{Block, Fact};
+use crate::table::Table;
 use crate::words;
 
 /// Where a pipeline's time went, for each profile that is there.
@@ -92,6 +93,9 @@ fn counters(profile: &Node<'_>, title: &str) -> Result<Option<Block>, Error> {
     Ok((!facts.is_empty()).then_some(Block::More(title, facts)))
 }
 
+/// How a figure is written.
+type Show = fn(f64) -> String;
+
 /// What trials cost.
 pub(super) fn costs(root: &Node<'_>) -> Result<Vec<Block>, Error> {
     let Some(costs) = root.object("costs")? else {
@@ -102,7 +106,7 @@ pub(super) fn costs(root: &Node<'_>) -> Result<Vec<Block>, Error> {
         "Costs, medians of the trials",
         ["cost", "#client", "#brokers"],
     );
-    let rows: [(&str, &str, fn(f64) -> String); 5] = [
+    let rows: [(&str, &str, Show); 5] = [
         ("CPU seconds per GiB", "cpu_s_per_gib", words::number),
         ("of it in the kernel", "system_s_per_gib", words::number),
         ("CPUs busy", "cpus", words::number),
@@ -191,7 +195,10 @@ pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
     let table = Table::new(title, ["of", "#MiB/s", "#interval", "#trials"]);
     let line = |it: &Series| {
         let ends = it.interval.map(|it| [it.low, it.high].map(words::number));
-        let trials = it.trials.values.len();
+        let trials = match it.trials.values.len() {
+            0 => String::new(),
+            count => count.to_string(),
+        };
         let name = &it.trials.name;
         Line {
             group: String::new(),
@@ -200,7 +207,7 @@ pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
                 name.clone(),
                 words::number(it.median),
                 ends.map(|it| it.join(" to ")).unwrap_or_default(),
-                (trials > 0).then(|| trials.to_string()).unwrap_or_default(),
+                trials,
             ],
             interval: it.interval.unwrap_or(Interval {
                 point: it.median,

@@ -6,7 +6,8 @@ use crate::Error;
 use crate::input::Origin;
 use crate::picture::ratios::Line;
 use crate::picture::trials::{self, Trials};
-use crate::section::{Block, Fact, Section, Table};
+use crate::section::{Block, Fact, Section};
+use crate::table::Table;
 use crate::words;
 
 /// Which of them.

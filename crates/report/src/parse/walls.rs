@@ -6,7 +6,8 @@ use super::node::Node;
 use super::origin;
 use crate::Error;
 use crate::picture::ratios::{self, Line};
-use crate::section::{Block, Section, Table};
+use crate::section::{Block, Section};
+use crate::table::Table;
 use crate::words;
 
 /// The section of it.

@@ -2,7 +2,7 @@
 
 use super::scale::Scale;
 use super::{Drawing, Group, Marks, Picture, Row, Rows};
-use crate::section::Table;
+use crate::table::Table;
 use crate::words;
 
 /// The percentiles that the benches print, by their fields, in their order.

@@ -85,7 +85,7 @@ impl Scale {
             &[1.0]
         };
         // A file may span all that numbers can.
-        let every = (decades / 6.0).ceil().max(1.0) as usize;
+        let every = (decades / 5.0).ceil().max(1.0) as usize;
         let first = low.log10().floor() as i32;
         let last = high.log10().ceil() as i32 + every as i32;
         let powers = (first..=last).step_by(every).map(|it| 10f64.powi(it));

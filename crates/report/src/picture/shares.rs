@@ -2,7 +2,7 @@
 
 use super::scale::Scale;
 use super::{Drawing, Group, Marks, Picture, Row, Rows, Tone};
-use crate::section::Table;
+use crate::table::Table;
 use crate::words;
 
 /// A share, and what is known of it.

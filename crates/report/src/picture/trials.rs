@@ -6,7 +6,7 @@ use embar_meter::stats::median_interval;
 use super::ratios::Interval;
 use super::scale::Scale;
 use super::{Drawing, Panel, Panels, Picture};
-use crate::section::Table;
+use crate::table::Table;
 use crate::words;
 
 /// Of more trials no interval is computed: that resamples them ten thousand times, and no bench runs as many.
