@@ -74,7 +74,7 @@ fn a_comparison_says_what_may_be_claimed() {
         "comparisons": [ratio("order 2", 0.7, 0.8, 0.9), ratio("order 5", 0.9, 1.0, 1.1)]
     }));
     assert!(has_cell(&page, "below 1") && has_cell(&page, "inside the noise"));
-    assert!(has_cell(&page, "1,900 to 2,100"));
+    assert!(has_cell(&page, "1,900 to 2,100 (75 %)"));
     // Filled and hollow, so that no colour has to be seen.
     assert!(page.contains("class=\"ring\"") && page.contains("class=\"dot\""));
     assert!(texts(&page, "code").iter().any(|it| it == "order=0,2,5"));

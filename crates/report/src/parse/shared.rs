@@ -194,7 +194,10 @@ pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
     }
     let table = Table::new(title, ["of", "#MiB/s", "#interval", "#trials"]);
     let line = |it: &Series| {
-        let ends = it.interval.map(|it| [it.low, it.high].map(words::number));
+        let ends = it.interval.map(|it| {
+            let ends = [it.low, it.high].map(words::number);
+            ends.join(" to ") + &it.doubt()
+        });
         let trials = match it.trials.values.len() {
             0 => String::new(),
             count => count.to_string(),
@@ -206,7 +209,7 @@ pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
             cells: vec![
                 name.clone(),
                 words::number(it.median),
-                ends.map(|it| it.join(" to ")).unwrap_or_default(),
+                ends.unwrap_or_default(),
                 trials,
             ],
             interval: it.interval.unwrap_or(Interval {

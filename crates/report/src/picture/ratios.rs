@@ -17,12 +17,19 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// `0.84 [0.54, 0.92]`
+    /// `0.84 [0.54, 0.92]`, and the confidence if it is less than that of all others.
     pub fn shown(&self) -> String {
         let Self {
             point, low, high, ..
         } = self;
-        format!("{} [{}, {}]", fixed(*point), fixed(*low), fixed(*high))
+        let ends = [*low, *high].map(fixed).join(", ");
+        format!("{} [{ends}]{}", fixed(*point), self.doubt())
+    }
+
+    /// ` (75 %)` of an interval of so little confidence, because trials are few; else nothing.
+    pub fn doubt(&self) -> String {
+        let low = self.level.filter(|it| *it < embar_meter::stats::LEVEL);
+        low.map_or_else(String::new, |it| format!(" ({})", words::percent(it)))
     }
 
     /// Whether it excludes 1. One of a confidence below 95 % can exclude nothing.
@@ -207,5 +214,7 @@ mod tests {
         assert_eq!(shown, "509 [319, 927]");
         let shown = interval(0.8387, 0.5423, 0.9198, None).shown();
         assert_eq!(shown, "0.84 [0.54, 0.92]");
+        let shown = interval(0.8387, 0.5423, 0.9198, Some(0.75)).shown();
+        assert_eq!(shown, "0.84 [0.54, 0.92] (75 %)");
     }
 }
