@@ -34,8 +34,8 @@ the order in which they are named:
   embar bench publish --compare         ratios with their intervals, rates of trials
   embar bench latency                   percentiles, on a logarithmic axis
   embar bench walls                     ratios with their intervals, and the aims
-A file may hold several of them, one after the other. It may also be a recorded one, with the command
-and the machine around the report, as in benches/results.
+A file may hold several of them, one after the other. It may also be a recorded one, with the
+command and the machine around the report, as in benches/results.
 
 The page has no script, loads nothing, follows the light or dark setting of its reader, and can be
 printed. Each picture has the table of its figures below it. --out replaces a file that is there, as
