@@ -200,6 +200,7 @@ pub struct Verified {
     /// What follows from it.
     pub outcome: Outcome,
     /// What others, and the host of a virtual machine, used of the processors meanwhile, 0 to 1.
+    #[serde(default)]
     pub others: f64,
 }
 

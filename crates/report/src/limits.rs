@@ -13,7 +13,7 @@ pub const UNDERSTOOD: [&str; 9] = [
     "embar diagnose --matrix N --json",
     "embar diagnose --save FILE",
     "embar bench publish --json",
-    "embar bench publish --compare WHAT --json",
+    "embar bench BENCH --compare WHAT --json",
     "embar bench read --json",
     "embar bench e2e --json",
     "embar bench latency --json",

@@ -66,7 +66,7 @@ impl Kind {
         let kind = match bench {
             Some("walls") => Self::Walls,
             Some("latency") => Self::Latency,
-            Some("publish") if has("comparisons") => Self::Comparison,
+            Some(_) if has("configurations") => Self::Comparison,
             Some("publish" | "read" | "e2e") => Self::Throughput,
             Some(_) => return None,
             None if has("findings") && has("limits") => Self::Diagnosis,
@@ -74,7 +74,7 @@ impl Kind {
             None if in_first("rows", "injected") => Self::Matrix,
             None if in_first("rows", "wall") || in_first("times", "wall") => Self::Walls,
             None if in_first("alone", "latency_us") => Self::Latency,
-            None if has("comparisons") && (has("orders") || has("paths")) => Self::Comparison,
+            None if has("comparisons") && has("configurations") => Self::Comparison,
             None if has("median_mib_per_s") => Self::Throughput,
             None if in_first("trials", "mib_per_s") || in_first("trials", "latency_us") => {
                 Self::Throughput
@@ -100,7 +100,7 @@ mod tests {
             (json!({"times": [{"wall": ""}]}), Some(Kind::Walls)),
             (json!({"alone": [{"latency_us": {}}]}), Some(Kind::Latency)),
             (
-                json!({"comparisons": [], "paths": []}),
+                json!({"comparisons": [], "configurations": []}),
                 Some(Kind::Comparison),
             ),
             (json!({"bench": "read"}), Some(Kind::Throughput)),

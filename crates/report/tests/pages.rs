@@ -67,10 +67,12 @@ fn a_comparison_says_what_may_be_claimed() {
         "ratio": {"point": point, "low": low, "high": high, "level": 0.95}, "loss": {"point": 0.0, "upper": 0.1, "level": 0.95}})
     };
     let page = page(&json!({
-        "bench": "publish", "compare": "order=0,2,5",
-        "orders": [{"order": 0, "receive": "direct", "median_mib_per_s": 2000.0}],
-        "series": [{"name": "order 0", "median_mib_per_s": 2000.0, "trials_mib_per_s": [1900.0, 2000.0, 2100.0],
+        "bench": "publish", "compare": "order=0,2,5", "rounds": 8, "metric": "throughput", "unit": "MiB/s", "better": "Higher",
+        "stopped": {"Spent": {"rounds_needed": 1234}},
+        "configurations": [{"name": "order 0", "config": {"batch_bytes": 65536}, "median": 2000.0, "trials": [1900.0, 2000.0, 2100.0],
                     "interval": {"point": 2000.0, "low": 1900.0, "high": 2100.0, "level": 0.75}}],
+        "environment": {"kernel": "6.1.0-test", "memory_bytes": 1_073_741_824_u64, "backing": {"dir": "/dev/shm", "free_bytes": 1024}},
+        "surroundings": {"others": 0.31, "others_most": 0.42, "steal": 0.0, "steal_most": 0.0},
         "comparisons": [ratio("order 2", 0.7, 0.8, 0.9), ratio("order 5", 0.9, 1.0, 1.1)]
     }));
     assert!(has_cell(&page, "below 1") && has_cell(&page, "inside the noise"));
@@ -78,6 +80,16 @@ fn a_comparison_says_what_may_be_claimed() {
     // Filled and hollow, so that no colour has to be seen.
     assert!(page.contains("class=\"ring\"") && page.contains("class=\"dot\""));
     assert!(texts(&page, "code").iter().any(|it| it == "order=0,2,5"));
+    let stands = |text: &str| texts(&page, "dd").iter().any(|it| it.contains(text));
+    for text in [
+        "1,234 rounds",
+        "31 % of the processors, at most 42 %",
+        "6.1.0-test",
+        "1 GiB",
+        "64 KiB",
+    ] {
+        assert!(stands(text), "{text}");
+    }
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! `embar bench publish --compare`.
+//! `embar bench … --compare` and `--precision`.
+
+use embar_meter::Better;
 
 use super::node::Node;
 use super::shared::Series;
@@ -16,32 +18,46 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     for one in root.objects("comparisons")? {
         lines.extend(shared::comparison(&one, ["changed", "baseline"])?);
     }
-    let compared = compared(root)?;
-    let mut blocks = Vec::new();
-    if let Some(what) = root.text("compare")? {
-        blocks.push(Block::Facts(vec![Fact::code("compared", what)]));
-    }
-    let says = says(&lines);
+    let configurations = root.objects("configurations")?;
+    let series = configurations.iter().map(series);
+    let series = series.collect::<Result<Vec<_>, _>>()?;
+    let (metric, unit) = (root.text("metric")?, root.text("unit")?);
+    let metric = metric.unwrap_or_else(|| "throughput".into());
+    let unit = unit.unwrap_or_else(|| "MiB/s".into());
+    let better = match root.text("better")?.as_deref() {
+        Some("Lower") => Better::Lower,
+        _ => Better::Higher,
+    };
+    let mut blocks = facts(root)?;
+    let says = says(&lines, &series, &unit);
     if !lines.is_empty() {
-        let title = "Each divided by the first";
-        let table = Table::new(title, shared::COMPARISON);
-        blocks.push(shared::ratios(title, table, lines));
+        let title = format!("{} of each divided by that of the first", capital(&metric));
+        let table = Table::new(title.as_str(), shared::COMPARISON);
+        blocks.push(shared::ratios(&title, better, table, lines));
     }
-    blocks.extend(shared::medians("Median rates, MiB/s", &compared));
-    let trials: Vec<Trials> = compared.into_iter().map(|it| it.trials).collect();
-    let picture = trials::picture("Throughput of each trial", &trials, "MiB/s");
+    let title = format!("Medians of {metric}");
+    blocks.extend(shared::medians(&title, &unit, &series));
+    let trials: Vec<Trials> = series.into_iter().map(|it| it.trials).collect();
+    let title = format!("{} of each trial", capital(&metric));
+    let picture = trials::picture(&title, &trials, &unit);
     blocks.extend(picture.map(|it| Block::Picture(Box::new(it))));
-    blocks.extend(costs(root)?);
-    blocks.extend(origin::settings(root)?);
+    if let Some(first) = configurations.first() {
+        blocks.extend(origin::settings(first)?);
+    }
+    blocks.extend(origin::environment(root)?);
+    let bench = root.text("bench")?.unwrap_or_else(|| "publish".into());
     Ok(Section {
-        title: "Publish, compared".into(),
+        title: format!("{}, compared", capital(&bench)),
         says,
         origin: Vec::new(),
         blocks,
     })
 }
 
-fn says(lines: &[Line]) -> String {
+fn says(lines: &[Line], series: &[Series], unit: &str) -> String {
+    if let ([], [only]) = (lines, series) {
+        return format!("{} {unit}", words::number(only.median));
+    }
     let sure = lines.iter().filter(|it| it.interval.excludes_equal());
     let sure: Vec<String> = sure
         .take(3)
@@ -54,69 +70,72 @@ fn says(lines: &[Line]) -> String {
     }
 }
 
-/// From `series[]`, or from `orders[]` and `paths[]` where a recorded result keeps no series.
-fn compared(root: &Node<'_>) -> Result<Vec<Series>, Error> {
-    let series = shared::series(root)?;
-    if !series.is_empty() {
-        return Ok(series);
+/// What was compared, why it ended, and what else the machine did.
+fn facts(root: &Node<'_>) -> Result<Vec<Block>, Error> {
+    let mut facts = Vec::new();
+    for (field, name) in [("compare", "compared"), ("command", "command")] {
+        facts.extend(root.text(field)?.map(|it| Fact::code(name, it)));
     }
-    let mut all = Vec::new();
-    for (name, one) in each(root)? {
-        let trials = shared::rates(name, &one.objects("trials")?)?;
-        if let Some(median) = one.number("median_mib_per_s")? {
-            all.push(Series {
-                interval: trials.interval(),
-                trials,
-                median,
-            });
+    facts.extend(root.text("time")?.map(|it| Fact::new("ended", it)));
+    if let Some(rounds) = root.number("rounds")? {
+        facts.push(Fact::new("rounds", words::whole(rounds)));
+    }
+    if let Some(stopped) = root.field("stopped") {
+        facts.extend(ended(&stopped)?);
+    }
+    if let Some(around) = root.object("surroundings")? {
+        for (field, name) in [("others", "others"), ("steal", "the host")] {
+            let (mean, most) = (
+                around.number(field)?,
+                around.number(&format!("{field}_most"))?,
+            );
+            if let (Some(mean), Some(most)) = (mean, most) {
+                let (mean, most) = (words::percent(mean), words::percent(most));
+                let text = format!("{mean} of the processors, at most {most} in a trial");
+                facts.push(Fact::new(format!("taken by {name}"), text));
+            }
         }
     }
-    Ok(all)
+    Ok(match facts.is_empty() {
+        true => Vec::new(),
+        false => vec![Block::Facts(facts)],
+    })
 }
 
-/// The entries of `orders[]` and `paths[]`, of which a report has one, with their names.
-fn each<'a>(root: &Node<'a>) -> Result<Vec<(String, Node<'a>)>, Error> {
-    let mut all = Vec::new();
-    for one in root.objects("orders")? {
-        let order = one.needed("order")?;
-        all.push((format!("order {}", words::number(order)), one));
-    }
-    for one in root.objects("paths")? {
-        all.push((one.needed_text("receive")?, one));
-    }
-    Ok(all)
+fn ended(stopped: &Node<'_>) -> Result<Option<Fact>, Error> {
+    let text = match stopped.value().as_str() {
+        Some("Planned") => return Ok(None),
+        Some("Precise") => "as precise as was asked for".into(),
+        Some(other) => words::clipped(other),
+        None => match stopped.object("Spent")? {
+            Some(spent) => match spent.number("rounds_needed")? {
+                Some(rounds) => format!(
+                    "the budget was spent: {} rounds would be as precise as was asked for",
+                    words::whole(rounds)
+                ),
+                None => "the budget was spent".into(),
+            },
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(Fact::new("stopped", text)))
 }
 
-/// CPU time of each; nothing where a recorded result keeps none.
-fn costs(root: &Node<'_>) -> Result<Vec<Block>, Error> {
-    let columns = [
-        "of",
-        "#CPU s per GiB, client",
-        "#CPU s per GiB, brokers",
-        "#recv calls per batch",
-        "#messages a second",
-    ];
-    let mut table = Table::new("Costs, medians of the trials", columns);
-    for (name, one) in each(root)? {
-        let mut cells = vec![name];
-        for side in ["client", "brokers"] {
-            let cost = match one.object("costs")? {
-                Some(costs) => costs.object(side)?,
-                None => None,
-            };
-            let cpu = cost.map(|it| it.number("cpu_s_per_gib")).transpose()?;
-            cells.push(cpu.flatten().map(words::number).unwrap_or_default());
-        }
-        let calls = one.number("recv_calls_per_batch")?;
-        cells.push(calls.map(words::number).unwrap_or_default());
-        let messages = one.number("messages_per_s")?;
-        cells.push(messages.map(words::whole).unwrap_or_default());
-        if cells.iter().skip(1).any(|it| !it.is_empty()) {
-            table.row(cells);
-        }
-    }
-    if table.rows.is_empty() {
-        return Ok(Vec::new());
-    }
-    Ok(vec![Block::Heading("Costs".into()), Block::Table(table)])
+fn series(of: &Node<'_>) -> Result<Series, Error> {
+    let values = of.list("trials")?;
+    let values = values.iter().map(Node::as_number);
+    Ok(Series {
+        trials: Trials {
+            name: of.needed_text("name")?,
+            values: values.collect::<Result<_, _>>()?,
+        },
+        median: of.needed("median")?,
+        interval: of.interval("interval")?,
+    })
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    words::clipped(&first.chain(letters).collect::<String>())
 }

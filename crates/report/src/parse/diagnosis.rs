@@ -5,6 +5,8 @@ use embar_diagnose::limits::{Resource, Use};
 use embar_diagnose::observed::{Flow, Missing};
 use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose};
 
+use embar_meter::Better;
+
 use super::node::Node;
 use crate::Error;
 use crate::picture::Picture;
@@ -243,7 +245,7 @@ fn tried(findings: &[Finding]) -> Option<Block> {
     }
     let title = "Remedies that were tried: rate with, divided by rate without";
     let table = Table::new(title, ["cause", "#ratio", "verdict", "#pairs"]);
-    Some(super::shared::ratios(title, table, lines))
+    Some(super::shared::ratios(title, Better::Higher, table, lines))
 }
 
 fn missing(missing: &[Missing]) -> Vec<Block> {

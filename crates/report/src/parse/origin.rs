@@ -42,6 +42,31 @@ pub(super) fn settings(root: &Node<'_>) -> Result<Vec<Block>, Error> {
     Ok(vec![Block::Heading("Settings".into()), Block::Facts(facts)])
 }
 
+/// What it ran on; nothing if it does not say.
+pub(super) fn environment(root: &Node<'_>) -> Result<Vec<Block>, Error> {
+    let Some(environment) = root.object("environment")? else {
+        return Ok(Vec::new());
+    };
+    let Value::Object(fields) = environment.value() else {
+        return Ok(Vec::new());
+    };
+    let backing = environment.object("backing")?;
+    let backing = backing.as_ref().and_then(|it| it.value().as_object());
+    let named = |name: &str, value| Some(Fact::new(in_words(name), shown(name, value)?));
+    let own = fields.iter().filter_map(|(name, value)| named(name, value));
+    let regions = backing.into_iter().flatten().filter_map(|(name, value)| {
+        named(name, value).map(|fact| Fact {
+            name: format!("regions, {}", fact.name),
+            ..fact
+        })
+    });
+    let facts: Vec<Fact> = own.chain(regions).collect();
+    Ok(match facts.is_empty() {
+        true => Vec::new(),
+        false => vec![Block::More("Environment".into(), facts)],
+    })
+}
+
 /// `batch_bytes` as `batch`: the unit stands with the number.
 fn in_words(name: &str) -> String {
     let units = ["_bytes", "_us", "_s"];

@@ -188,11 +188,11 @@ pub(super) fn series(root: &Node<'_>) -> Result<Vec<Series>, Error> {
 }
 
 /// A picture of their medians.
-pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
+pub(super) fn medians(title: &str, unit: &str, all: &[Series]) -> Option<Block> {
     if all.is_empty() {
         return None;
     }
-    let table = Table::new(title, ["of", "#MiB/s", "#interval", "#trials"]);
+    let table = Table::new(title, ["of", &format!("#{unit}"), "#interval", "#trials"]);
     let line = |it: &Series| {
         let ends = it.interval.map(|it| {
             let ends = [it.low, it.high].map(words::number);
@@ -225,7 +225,7 @@ pub(super) fn medians(title: &str, all: &[Series]) -> Option<Block> {
     let shown: Vec<String> = all
         .iter()
         .take(6)
-        .map(|it| format!("{}: {}", it.trials.name, words::mib_per_s(it.median)))
+        .map(|it| format!("{}: {} {unit}", it.trials.name, words::number(it.median)))
         .collect();
     let description = words::clipped(&format!("{}.", shown.join("; ")));
     let picture = ratios::medians(title, description, table, lines);
@@ -244,8 +244,13 @@ pub(super) const COMPARISON: [&str; 6] = [
 
 /// One comparison; `names` are used where it has none.
 pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>, Error> {
-    let Some(interval) = of.interval("ratio")? else {
-        return Ok(None);
+    // A verdict is built on the wider one.
+    let interval = match of.interval("ratio_99")? {
+        Some(interval) => interval,
+        None => match of.interval("ratio")? {
+            Some(interval) => interval,
+            None => return Ok(None),
+        },
     };
     let name = |field, other: &str| {
         let text = of.text(field);
@@ -273,10 +278,10 @@ pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>
     }))
 }
 
-/// A picture of ratios of rates, of which more is better.
-pub(super) fn ratios(title: &str, table: Table, lines: Vec<Line>) -> Block {
+/// A picture of ratios.
+pub(super) fn ratios(title: &str, better: Better, table: Table, lines: Vec<Line>) -> Block {
     let (scale, told) = (ratios::scale(&lines), told(&lines));
-    let picture = ratios::picture(title, told, Better::Higher, scale, table, lines);
+    let picture = ratios::picture(title, told, better, scale, table, lines);
     Block::Picture(Box::new(picture))
 }
 

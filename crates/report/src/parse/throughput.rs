@@ -1,5 +1,7 @@
 //! `embar bench publish`, `read` and `e2e`.
 
+use embar_meter::Better;
+
 use super::node::Node;
 use super::{latency, origin, shared};
 use crate::Error;
@@ -72,7 +74,7 @@ pub(super) fn section(root: &Node<'_>, bench: Bench) -> Result<Section, Error> {
     if let Some(wall) = &wall {
         blocks.extend(walls(wall, bench)?);
         let title = "Median rates of the same run, MiB/s";
-        blocks.extend(shared::medians(title, &shared::series(wall)?));
+        blocks.extend(shared::medians(title, "MiB/s", &shared::series(wall)?));
     }
     blocks.extend(shared::profiles(root)?);
     blocks.extend(shared::costs(root)?);
@@ -147,5 +149,5 @@ fn walls(wall: &Node<'_>, bench: Bench) -> Result<Option<Block>, Error> {
     }
     let title = "Beside what the machine allows";
     let table = Table::new(title, shared::COMPARISON);
-    Ok(Some(shared::ratios(title, table, lines)))
+    Ok(Some(shared::ratios(title, Better::Higher, table, lines)))
 }
