@@ -4,6 +4,7 @@
 //! readings to what a diagnosis looks at), [`verify`] (remedies), [`matrix`] (how often
 //! the right cause is named), [`report`] (what is printed).
 
+pub mod attach;
 pub mod costs;
 pub mod hog;
 pub mod inject;

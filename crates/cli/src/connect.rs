@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use embar_client::Transport;
+use embar_client::{Transport, serve_profiles};
 use embar_console::connect::{Connector, ReportingAdmin};
 use embar_console::size::parse_duration;
 
 use crate::context::Context;
+
+/// Where `embar up` listens.
+pub const DEFAULT_BOOTSTRAP: &str = "127.0.0.1:9400";
 
 /// Where the cluster is.
 #[derive(Args, Clone, Debug)]
@@ -18,7 +21,7 @@ pub struct ConnectArgs {
         long,
         value_name = "HOST:PORT",
         env = "EMBAR_BOOTSTRAP",
-        default_value = "127.0.0.1:9400"
+        default_value = DEFAULT_BOOTSTRAP
     )]
     pub bootstrap: String,
     /// How to connect to brokers: auto (shared memory or Unix sockets to those on this machine, else TCP), tcp, unix or
@@ -36,6 +39,15 @@ pub struct AskArgs {
     /// How long each answer may take
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub timeout: Duration,
+}
+
+/// Lets `embar diagnose --attach` and `embar top` see where the time of this process's clients goes.
+pub fn tell_profiles(context: &Context) {
+    if let Err(error) = serve_profiles() {
+        context.note(format_args!(
+            "other commands will not see the stages of this one: {error}"
+        ));
+    }
 }
 
 impl ConnectArgs {

@@ -11,7 +11,7 @@
 //! drive as they are, and a thin driver on sockets. Read in this order: `error`, `connection` (a session that speaks
 //! the log's protocol, shared by all), `directory` (who is in the cluster), `transport` (which
 //! way to a broker), `peer` (one data broker of it), then
-//! `publisher`, `subscriber`, `admin`; and the small ones: `wait` (what a client waits for), `backoff`, `profile`, `wake`, `clock`, `bootstrap`, `settings`.
+//! `publisher`, `subscriber`, `admin`; and the small ones: `wait` (what a client waits for), `backoff`, `profile`, `profiles` (for tools outside), `wake`, `clock`, `bootstrap`, `settings`.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,8 @@ mod io_error;
 mod peer;
 #[doc(hidden)]
 pub mod profile;
+#[cfg(feature = "profile")]
+mod profiles;
 mod publisher;
 mod settings;
 mod socket;
@@ -43,6 +45,8 @@ pub use error::{
     AddressError, AdminError, ClientError, OpenError, PublishError, ReadError, SettingError,
 };
 pub use io_error::IoError;
+#[cfg(feature = "profile")]
+pub use profiles::{ClientProfiles, PublisherProfile, serve_profiles};
 pub use publisher::{
     Acks, Delivery, NewMessage, OnBrokerLoss, Position, Publisher, PublisherBuilder,
     PublisherHandle, Receipt, Reservation, Ticket,

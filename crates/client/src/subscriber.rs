@@ -69,6 +69,14 @@ impl Subscriber {
         threads: Arc<IoThreads>,
         positions: Positions,
     ) -> Self {
+        #[cfg(feature = "profile")]
+        {
+            let profile = Arc::downgrade(&profile);
+            crate::profiles::register(move || {
+                let snapshot = profile.upgrade()?.snapshot();
+                Some(crate::profiles::Told::Subscriber(snapshot))
+            });
+        }
         Self {
             starved: Starved::new(&profile),
             queue,

@@ -5,13 +5,16 @@
 //! 2. [`machine`]: what all processors did, and the kernel's maxima.
 //! 3. [`throttled`](mod@throttled): what quotas of control groups took.
 //! 4. [`environment`]: what a measurement ran on; [`family`]: what it used of it, with all that it started.
-//! 5. [`tcp`]: connections, their windows, buffers and waits.
+//! 5. [`tcp`]: connections, their windows, buffers and waits; [`unix`]: Unix sockets; [`sockets`]: whose they are.
 
 #![forbid(unsafe_code)]
 
 pub mod environment;
 pub mod family;
 pub mod machine;
+mod netlink;
 pub mod process;
+pub mod sockets;
 pub mod tcp;
 pub mod throttled;
+pub mod unix;

@@ -4,19 +4,13 @@
 use std::io;
 use std::net::SocketAddr;
 
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::inet::{
     ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags, nlas,
 };
-use netlink_sys::protocols::NETLINK_SOCK_DIAG;
-use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 
-/// Room for one answer; the kernel sends at most 32 KiB of a dump at once.
-const ANSWER_BYTES: usize = 64 << 10;
+use crate::netlink::Asker;
 
 /// One end of a connection. Its counters begin with the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +58,7 @@ pub struct TcpEnd {
 /// Asks for connections.
 #[derive(Debug)]
 pub struct TcpReader {
-    socket: Socket,
-    answer: Vec<u8>,
+    asker: Asker,
 }
 
 impl TcpReader {
@@ -74,13 +67,8 @@ impl TcpReader {
     /// # Errors
     /// The kernel, or a filter of system calls, does not allow it.
     pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
-        socket.bind_auto()?;
-        socket.connect(&NetlinkAddr::new(0, 0))?;
-        Ok(Self {
-            socket,
-            answer: Vec::with_capacity(ANSWER_BYTES),
-        })
+        let asker = Asker::open()?;
+        Ok(Self { asker })
     }
 
     /// Both ends, as far as they are on this machine and in this network namespace, of all open connections that `keep` wants.
@@ -89,68 +77,25 @@ impl TcpReader {
     /// The kernel does not answer, or not in the form of sock_diag(7).
     pub fn connections(&mut self, keep: impl Fn(&TcpEnd) -> bool) -> io::Result<Vec<TcpEnd>> {
         let mut ends = Vec::new();
-        for (family, id) in [
+        for (family, socket_id) in [
             (AF_INET, SocketId::new_v4()),
             (AF_INET6, SocketId::new_v6()),
         ] {
-            self.ask(family, id)?;
-            while self.receive(&keep, &mut ends)? {}
+            let request = SockDiagMessage::InetRequest(InetRequest {
+                family,
+                protocol: IPPROTO_TCP,
+                extensions: ExtensionFlags::INFO | ExtensionFlags::SKMEMINFO,
+                states: StateFlags::ESTABLISHED,
+                socket_id,
+            });
+            self.asker.dump(request, |message| {
+                if let SockDiagMessage::InetResponse(response) = message {
+                    ends.extend(end_of(&response).filter(&keep));
+                }
+            })?;
         }
         Ok(ends)
     }
-
-    fn ask(&mut self, family: u8, socket_id: SocketId) -> io::Result<()> {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        let request = SockDiagMessage::InetRequest(InetRequest {
-            family,
-            protocol: IPPROTO_TCP,
-            extensions: ExtensionFlags::INFO | ExtensionFlags::SKMEMINFO,
-            states: StateFlags::ESTABLISHED,
-            socket_id,
-        });
-        let mut message = NetlinkMessage::new(header, request.into());
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
-        Ok(())
-    }
-
-    /// Takes in one answer; false at the end of a dump.
-    fn receive(
-        &mut self,
-        keep: &impl Fn(&TcpEnd) -> bool,
-        ends: &mut Vec<TcpEnd>,
-    ) -> io::Result<bool> {
-        self.answer.clear();
-        self.socket.recv(&mut self.answer, 0)?;
-        take(&self.answer, keep, ends)
-    }
-}
-
-/// Reads the messages of an answer; false if they end the dump.
-fn take(
-    mut bytes: &[u8],
-    keep: impl Fn(&TcpEnd) -> bool,
-    ends: &mut Vec<TcpEnd>,
-) -> io::Result<bool> {
-    while !bytes.is_empty() {
-        let message =
-            NetlinkMessage::<SockDiagMessage>::deserialize(bytes).map_err(io::Error::other)?;
-        match message.payload {
-            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                ends.extend(end_of(&response).filter(&keep));
-            }
-            NetlinkPayload::Done(_) => return Ok(false),
-            NetlinkPayload::Error(error) => return Err(error.to_io()),
-            _ => {}
-        }
-        // Messages are padded to 4 bytes (netlink(7)).
-        let length = (message.header.length as usize).next_multiple_of(4).max(4);
-        bytes = bytes.get(length..).unwrap_or_default();
-    }
-    Ok(true)
 }
 
 /// `None` if the kernel did not say what was asked for.
@@ -184,19 +129,4 @@ fn end_of(response: &InetResponse) -> Option<TcpEnd> {
         bytes_received: info.bytes_received,
         delivery_rate: info.delivery_rate,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn whatever_comes_is_an_error_at_worst(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-            let mut ends = Vec::new();
-            let _an_error_or_not = take(&bytes, |_| true, &mut ends);
-        }
-    }
 }

@@ -86,6 +86,7 @@ pub use buffer::{Body, Head, LentBytes, Payload, Pieces, RecvBuf, SendBuf, Store
 pub use embar_memory::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll, Watch};
 pub use marks::Marks;
+pub use peer_user::has_trusted_peer;
 pub use reactor::{Completion, IoCounters, Reactor};
 pub use shm::{Shm, ShmOptions};
 pub use socket::{Address, Granted, Listener, Peer, SocketError, SocketOptions, Stream};

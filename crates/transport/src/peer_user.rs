@@ -36,8 +36,11 @@ fn all_have_numbers(map: &str) -> bool {
     mapped.sum::<u64>() >= u64::from(u32::MAX)
 }
 
-/// Whether a process that may be trusted is at the other end.
-pub(crate) fn has_trusted_peer(socket: impl AsFd) -> io::Result<bool> {
+/// Whether a process that may be trusted is at the other end of a Unix socket: one of this process's user, or of root.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn has_trusted_peer(socket: impl AsFd) -> io::Result<bool> {
     Ok(is_trusted(user_of_peer(socket)?))
 }
 

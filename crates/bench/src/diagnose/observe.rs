@@ -24,8 +24,8 @@ const BATCHES_MIN: u64 = 64 << 10;
 pub struct Known {
     /// Its row.
     pub id: u32,
-    /// Its process.
-    pub pid: u32,
+    /// Its process, if that is one of this machine that may be looked at.
+    pub pid: Option<u32>,
     /// Where it listens.
     pub address: SocketAddr,
     /// Whether it takes data.
@@ -66,39 +66,12 @@ impl Seen<'_> {
             flow,
             bytes: messages * u64::from(self.plan.bench.message_bytes),
             messages,
-            machine: self.machine(),
+            machine: machine(&self.span),
             publisher: flow.publishes().then(|| self.publisher(own)),
             brokers: self.brokers.iter().map(|it| self.broker(it)).collect(),
             subscriber: flow.reads().then(|| self.subscriber(own)),
-            connections: self.connections(),
-            missing: self.missing(),
-        }
-    }
-
-    fn machine(&self) -> Machine {
-        let span = &self.span;
-        let ours = if span.machine.all_s > 0.0 {
-            (span.ours_s / span.machine.all_s).min(span.machine.busy)
-        } else {
-            0.0
-        };
-        let maxima = BufferMaxima::read();
-        Machine {
-            cores: span.cores,
-            busy: span.machine.busy,
-            ours,
-            // Softirqs that serve our connections are counted for whoever ran when they came.
-            others: (span.machine.busy - ours - span.machine.softirq).max(0.0),
-            steal: span.machine.steal,
-            softirq: span.machine.softirq,
-            iowait: span.machine.iowait,
-            throttled: span.throttled,
-            fault_s: costs::fault_s(),
-            syscall_s: costs::syscall_s(),
-            rmem_max: maxima.rmem_max,
-            wmem_max: maxima.wmem_max,
-            tcp_rmem_max: maxima.tcp_rmem_max,
-            tcp_wmem_max: maxima.tcp_wmem_max,
+            connections: connections(&self.span, self.brokers),
+            missing: missing(&self.span),
         }
     }
 
@@ -128,62 +101,105 @@ impl Seen<'_> {
     }
 
     fn broker(&self, known: &Known) -> Broker {
-        let threads = self.span.threads.get(&known.pid);
-        let threads = threads.map_or(&[][..], Vec::as_slice);
-        let status = self.statuses.get(&known.id);
         let settings = &self.plan.settings;
+        let (profile, status) = (self.profiles.get(&known.id), self.statuses.get(&known.id));
         Broker {
-            id: known.id,
-            network: named(threads, "embar-net-"),
-            sequencer: named(threads, "embar-order-").pop(),
-            profile: self.profiles.get(&known.id).cloned(),
-            log_bytes: status.map(|it| it.payload_total_bytes),
-            log_free_bytes: status.map(|it| it.payload_free_bytes),
-            paused_connections: status.map(|it| it.backpressured_connections),
             recv_buffer: settings.recv_buffer.map(u64::from),
             send_buffer: settings.send_buffer.map(u64::from),
-            takes_data: known.takes_data,
+            ..broker(known, &self.span, profile, status)
         }
-    }
-
-    fn connections(&self) -> Vec<Connection> {
-        let of = |seen: &SeenConnection| {
-            let broker = self.brokers.iter().find(|it| it.address == seen.server)?.id;
-            let sent = |end: &(Option<_>, _)| {
-                let end: Option<&embar_diagnose::observed::SendingEnd> = end.0.as_ref();
-                end.map_or(0, |end| end.sent_bytes)
-            };
-            let to_subscriber = sent(&seen.downward) > sent(&seen.upward);
-            let (sender, receiver) = if to_subscriber {
-                &seen.downward
-            } else {
-                &seen.upward
-            };
-            let moved = sent(&seen.upward).max(sent(&seen.downward));
-            (moved >= BATCHES_MIN).then(|| Connection {
-                broker,
-                to_subscriber,
-                sender: sender.clone(),
-                receiver: receiver.clone(),
-            })
-        };
-        self.span.connections.iter().filter_map(of).collect()
-    }
-
-    fn missing(&self) -> Vec<Missing> {
-        let mut missing = self.span.missing.clone();
-        if self.span.throttled.is_none() {
-            missing.push(Missing {
-                what: "what processor quotas took".to_owned(),
-                why: "no control group of processors tells (/sys/fs/cgroup)".to_owned(),
-            });
-        }
-        missing
     }
 }
 
+/// What the machine did, as a diagnosis wants it.
+pub(super) fn machine(span: &Span) -> Machine {
+    let ours = if span.machine.all_s > 0.0 {
+        (span.ours_s / span.machine.all_s).min(span.machine.busy)
+    } else {
+        0.0
+    };
+    let maxima = BufferMaxima::read();
+    Machine {
+        cores: span.cores,
+        busy: span.machine.busy,
+        ours,
+        // Softirqs that serve our connections are counted for whoever ran when they came.
+        others: (span.machine.busy - ours - span.machine.softirq).max(0.0),
+        steal: span.machine.steal,
+        softirq: span.machine.softirq,
+        iowait: span.machine.iowait,
+        throttled: span.throttled,
+        fault_s: costs::fault_s(),
+        syscall_s: costs::syscall_s(),
+        rmem_max: maxima.rmem_max,
+        wmem_max: maxima.wmem_max,
+        tcp_rmem_max: maxima.tcp_rmem_max,
+        tcp_wmem_max: maxima.tcp_wmem_max,
+    }
+}
+
+/// A broker, without what it was told of buffers.
+pub(super) fn broker(
+    known: &Known,
+    span: &Span,
+    profile: Option<&Snapshot>,
+    status: Option<&BrokerStatus>,
+) -> Broker {
+    let threads = known.pid.and_then(|pid| span.threads.get(&pid));
+    let threads = threads.map_or(&[][..], Vec::as_slice);
+    Broker {
+        id: known.id,
+        network: named(threads, "embar-net-"),
+        sequencer: named(threads, "embar-order-").pop(),
+        profile: profile.cloned(),
+        log_bytes: status.map(|it| it.payload_total_bytes),
+        log_free_bytes: status.map(|it| it.payload_free_bytes),
+        paused_connections: status.map(|it| it.backpressured_connections),
+        recv_buffer: None,
+        send_buffer: None,
+        takes_data: known.takes_data,
+    }
+}
+
+/// Connections that carried batches.
+pub(super) fn connections(span: &Span, brokers: &[Known]) -> Vec<Connection> {
+    let of = |seen: &SeenConnection| {
+        let broker = brokers.iter().find(|it| it.address == seen.server)?.id;
+        let sent = |end: &(Option<_>, _)| {
+            let end: Option<&embar_diagnose::observed::SendingEnd> = end.0.as_ref();
+            end.map_or(0, |end| end.sent_bytes)
+        };
+        let to_subscriber = sent(&seen.downward) > sent(&seen.upward);
+        let (sender, receiver) = if to_subscriber {
+            &seen.downward
+        } else {
+            &seen.upward
+        };
+        let moved = sent(&seen.upward).max(sent(&seen.downward));
+        (moved >= BATCHES_MIN).then(|| Connection {
+            broker,
+            to_subscriber,
+            sender: sender.clone(),
+            receiver: receiver.clone(),
+        })
+    };
+    span.connections.iter().filter_map(of).collect()
+}
+
+/// What could not be read of the span.
+pub(super) fn missing(span: &Span) -> Vec<Missing> {
+    let mut missing = span.missing.clone();
+    if span.throttled.is_none() {
+        missing.push(Missing {
+            what: "what processor quotas took".to_owned(),
+            why: "no control group of processors tells (/sys/fs/cgroup)".to_owned(),
+        });
+    }
+    missing
+}
+
 /// Threads whose names begin so.
-fn named(threads: &[Thread], prefix: &str) -> Vec<Thread> {
+pub(super) fn named(threads: &[Thread], prefix: &str) -> Vec<Thread> {
     let wanted = |it: &&Thread| it.name.starts_with(prefix);
     threads.iter().filter(wanted).cloned().collect()
 }

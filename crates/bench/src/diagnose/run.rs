@@ -73,7 +73,7 @@ fn with_load<T: Send + 'static>(
     let data_brokers = private.data_brokers();
     let known = |broker: &embar_supervise::Broker| Known {
         id: u32::from(broker.id),
-        pid: broker.pid,
+        pid: Some(broker.pid),
         address: broker.address,
         takes_data: data_brokers.contains(&u32::from(broker.id)),
     };
@@ -97,12 +97,13 @@ fn with_load<T: Send + 'static>(
             match *fault {
                 Fault::CpuHog(threads) => hogs.push(Hog::start(&program, threads)?),
                 Fault::CpuQuota(percent) => {
-                    let all: Vec<u32> = brokers.iter().map(|it| it.pid).collect();
+                    let all: Vec<u32> = brokers.iter().filter_map(|it| it.pid).collect();
                     quotas.push(Quota::start(&all, percent)?);
                 }
                 Fault::HotBroker(percent) => {
                     let last = brokers.iter().rfind(|it| it.takes_data);
-                    let pid = last.context("no broker takes data")?.pid;
+                    let pid = last.and_then(|it| it.pid);
+                    let pid = pid.context("no broker takes data")?;
                     stalls.push(Stalls::start(pid, percent)?);
                 }
                 _ => {}
@@ -144,7 +145,8 @@ impl Running {
 
     fn observe(&self, abort: &Abort) -> Result<Observed> {
         let before = (self.profiles()?, self.load.moved());
-        let pids = self.brokers.iter().map(|it| it.pid).chain([process::id()]);
+        let pids = self.brokers.iter().filter_map(|it| it.pid);
+        let pids = pids.chain([process::id()]);
         let servers = self.brokers.iter().map(|it| it.address);
         let mut sampling = Sampling::start(pids.collect(), servers.collect())?;
         let until = Instant::now() + self.plan.span;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use embar_diagnose::observed::{Missing, ReceivingEnd, SendingEnd, Thread};
 use embar_readings::machine::{Processors, Shares};
-use embar_readings::process::{self as process_readings, ProcessReading, ThreadReading};
+use embar_readings::process::{
+    self as process_readings, KernelError, ProcessReading, ThreadReading,
+};
 use embar_readings::tcp::{TcpEnd, TcpReader};
 use embar_readings::throttled::throttled;
 
@@ -156,7 +158,12 @@ impl Sampling {
         let processes = processes(&self.pids)?;
         let mut ours_s = 0.0;
         let mut threads = BTreeMap::new();
-        for (before, after) in self.processes.iter().zip(&processes) {
+        for before in &self.processes {
+            let pid = before.reading.pid;
+            let Some(after) = processes.iter().find(|it| it.reading.pid == pid) else {
+                self.missing.push(ended(pid));
+                continue;
+            };
             ours_s += after.reading.since(&before.reading)?.cpu_s();
             let stayed = after.threads.iter().filter_map(|now| {
                 let then = before.threads.iter().find(|it| it.tid == now.tid)?;
@@ -213,12 +220,21 @@ fn quota(pids: &[u32]) -> Option<Duration> {
 
 fn processes(pids: &[u32]) -> Result<Vec<Process>> {
     let read = |pid: &u32| {
-        Ok(Process {
-            reading: ProcessReading::of(*pid)?,
-            threads: process_readings::threads(*pid)?,
-        })
+        let reading = ProcessReading::of(*pid)?;
+        let threads = process_readings::threads(*pid)?;
+        Ok(Process { reading, threads })
     };
-    pids.iter().map(read).collect()
+    let all = pids.iter().map(read);
+    // Clients of a cluster come and go while it is looked at.
+    let here = all.filter(|it| !matches!(it, Err(KernelError::Gone { .. })));
+    Ok(here.collect::<Result<_, KernelError>>()?)
+}
+
+fn ended(pid: u32) -> Missing {
+    Missing {
+        what: format!("what process {pid} did"),
+        why: "it ended meanwhile".to_owned(),
+    }
 }
 
 /// What a thread did in the span, in which it began if there is nothing from before.

@@ -15,7 +15,7 @@ use embar_console::size::parse_duration;
 use embar_console::waiting::WaitRemarks;
 
 use self::template::{Fields, Template};
-use crate::connect::ConnectArgs;
+use crate::connect::{ConnectArgs, tell_profiles};
 use crate::context::Context;
 use crate::exit;
 
@@ -109,6 +109,7 @@ impl std::str::FromStr for From {
 
 /// Prints until the end, the count, a signal, or the reader of the output is gone.
 pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
+    tell_profiles(context);
     let template = Template::parse(&args.format)?;
     let probe = WaitProbe::new();
     let mut subscriber = open(args, &probe, context)?;

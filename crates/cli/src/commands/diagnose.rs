@@ -1,11 +1,12 @@
 //! `embar diagnose`: names what limits a pipeline, and tries the remedy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs, process};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use embar_bench::diagnose::attach::observe;
 use embar_bench::diagnose::inject::Fault;
 use embar_bench::diagnose::matrix::{MatrixPlan, measure};
 use embar_bench::diagnose::network::{rate_to_set, run_inside};
@@ -15,12 +16,15 @@ use embar_bench::diagnose::run::examine;
 use embar_bench::diagnose::verify::{Trials, verify};
 use embar_bench::plan::Metering;
 use embar_bench::private_cluster::sweep;
+use embar_client::Transport;
+use embar_console::connect::Connector;
 use embar_console::size::parse_duration;
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
 use embar_meter::experiment::too_few;
 
 use super::bench::LoadArgs;
+use crate::connect::DEFAULT_BOOTSTRAP;
 use crate::context::Context;
 use crate::exit;
 
@@ -35,11 +39,15 @@ Examples:
   embar diagnose --flow read
   embar diagnose --inject small-rcvbuf=43690 --verify    a fault on purpose, and its remedy
   embar diagnose --inject cpu-hog=2
+  embar diagnose --attach                                the cluster that runs, and its clients
+  embar diagnose --attach 10.0.0.7:9400 --for 10s
   embar diagnose --save seen.json; embar diagnose --from seen.json
   embar diagnose --matrix 40                             how often it names what was injected
 
 It starts a cluster of its own, as the benches do, and looks at it with the kernel's readings, the
-stages that brokers and clients time, and what a page fault and a system call cost here. Each
+stages that brokers and clients time, and what a page fault and a system call cost here. With
+--attach it looks at a cluster that runs, and at the threads and connections of the brokers and
+clients that are this user's (of root: anybody's) and on this machine; they notice nothing. Each
 finding has the numbers that say so, a confidence, the most that could be gained without its
 cause, and a remedy. With --verify the remedy is applied in trials that alternate with trials
 without it; a finding whose remedy does not help is withdrawn. machine-wall and nothing-found are
@@ -62,6 +70,9 @@ pub struct DiagnoseArgs {
     /// How long the load runs before
     #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = parse_duration)]
     warm_up: Duration,
+    /// Look at a cluster that runs: the address of any broker [default: EMBAR_BOOTSTRAP, or 127.0.0.1:9400]
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, require_equals = false, conflicts_with_all = of_one_run(&["warm_up", "matrix", "from"], &["save"]))]
+    attach: Option<Option<String>>,
     /// Inject a fault; may be given several times. An unknown name lists those that there are
     #[arg(long, value_name = "FAULT=VALUE")]
     inject: Vec<Fault>,
@@ -78,19 +89,21 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Diagnose what such a file says, instead of measuring
-    #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix"]))]
+    #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix"], &[]))]
     from: Option<PathBuf>,
     /// Inject each fault in turn, so many times, and count how often it is named
-    #[arg(long, value_name = "RUNS", conflicts_with_all = of_one_run(&["from"]))]
+    #[arg(long, value_name = "RUNS", conflicts_with_all = of_one_run(&["from"], &[]))]
     matrix: Option<usize>,
     #[command(flatten)]
     load: LoadArgs,
 }
 
-/// The options that say what one run is like, and these: whoever runs none, or many, cannot heed them.
-fn of_one_run(others: &[&'static str]) -> Vec<&'static str> {
+/// The options that say what one run is like, but for some, and these others: whoever runs none, or many, cannot heed them.
+fn of_one_run(others: &[&'static str], but: &[&'static str]) -> Vec<&'static str> {
     let own = ["flow", "inject", "verify", "pairs", "remedies", "save"];
-    [&own, &LoadArgs::IDS[..], others].concat()
+    let mut all = [&own, &LoadArgs::IDS[..], others].concat();
+    all.retain(|it| !but.contains(it));
+    all
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -133,6 +146,16 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
             context,
         );
     }
+    if let Some(address) = &args.attach {
+        let address = address.clone().unwrap_or_else(default_bootstrap);
+        let connector = Connector::new(address.as_str(), context.work.progress.clone());
+        // By TCP, whose other end says which process a broker is.
+        let admin = connector.by(Transport::Tcp).admin()?;
+        let observed = observe(&admin, args.span, &context.work.interrupt)?;
+        save(args.save.as_deref(), &observed)?;
+        let of = format!("the cluster at {address}");
+        return show(&of, &[], &observed, &diagnose(&observed), context);
+    }
     if let Some(runs) = args.matrix {
         let matrix = measure(
             MatrixPlan {
@@ -164,10 +187,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
     }
     sweep(&context.work);
     let observed = examine(&plan, &context.work)?;
-    if let Some(path) = &args.save {
-        let text = serde_json::to_string_pretty(&observed)?;
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
     if args.verify {
         let trials = Trials {
@@ -183,6 +203,18 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         &diagnosis,
         context,
     )
+}
+
+fn default_bootstrap() -> String {
+    env::var("EMBAR_BOOTSTRAP").unwrap_or_else(|_| DEFAULT_BOOTSTRAP.into())
+}
+
+fn save(path: Option<&Path>, observed: &Observed) -> Result<()> {
+    let Some(path) = path else {
+        return Ok(());
+    };
+    let text = serde_json::to_string_pretty(observed)?;
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn show(

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use self::lines::{Lines, Next};
 use self::tally::{Outcome, Tally};
-use crate::connect::ConnectArgs;
+use crate::connect::{ConnectArgs, tell_profiles};
 use crate::context::Context;
 use crate::exit;
 
@@ -109,6 +109,7 @@ struct Summary<'a> {
 
 /// Publishes until the input ends.
 pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
+    tell_profiles(context);
     if args.key_separator.as_ref().is_some_and(String::is_empty) {
         return Err(exit::usage("--key-separator must not be empty"));
     }

@@ -234,6 +234,11 @@ impl PublisherBuilder {
         let memory = shared.take_batch_memory();
         shared.set_ready(allocate(opened, sizes, in_flight, memory));
         publisher.ready(delivery_timeout);
+        #[cfg(feature = "profile")]
+        {
+            let shared = Arc::downgrade(&shared);
+            crate::profiles::register(move || Some(shared.upgrade()?.told()));
+        }
         Ok(publisher)
     }
 

@@ -182,6 +182,21 @@ impl Shared {
         }
     }
 
+    /// For tools outside.
+    #[cfg(feature = "profile")]
+    pub(super) fn told(&self) -> crate::profiles::Told {
+        use crate::profiles::{PublisherProfile, Told};
+        let Some(ready) = self.ready.get() else {
+            return Told::Nothing;
+        };
+        Told::Publisher(PublisherProfile {
+            profile: self.profile.snapshot(),
+            batch_bytes: ready.batch_bytes as u64,
+            linger_s: self.linger.as_secs_f64(),
+            batches_in_flight: ready.batches_in_flight as u64,
+        })
+    }
+
     /// What brokers that are reached by shared memory may read, for so many connections. It is made by the first caller, unless
     /// the publisher is open, and has buffers.
     pub(super) fn batch_memory(&self, connections: u32) -> Option<&BatchMemory> {

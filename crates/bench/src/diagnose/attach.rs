@@ -1,0 +1,321 @@
+//! Looks at a cluster that runs, whoever started it, and at the clients that it has on this machine.
+//!
+//! A broker's process is the one that has the other end of our connection to it; clients are those that have ends of connections
+//! with brokers, by TCP, or by a Unix socket, by which shared memory begins, too. Nothing of them changes while they are looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use embar_client::{Admin, BrokerState, BrokerStatus, ClientProfiles};
+use embar_console::interrupt::Interrupt;
+use embar_diagnose::Observed;
+use embar_diagnose::observed::{Broker, Flow, Missing, Publisher, Subscriber, Thread};
+use embar_meter::Snapshot;
+use embar_readings::tcp::TcpReader;
+use embar_readings::{sockets, unix};
+
+use super::observe::{Known, broker, connections, machine, missing, named};
+use super::sampling::{Sampling, Span};
+
+/// Looks are this far apart, and so are looks at whether to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Less than this in a second is no flow: heartbeats and questions.
+const FLOW_MIN: f64 = 10_000.0;
+/// A thread that used less of its time is no part of a pipeline.
+const IDLE_THREAD: f64 = 0.002;
+
+/// What brokers said at one moment.
+struct Said {
+    statuses: BTreeMap<u32, BrokerStatus>,
+    profiles: BTreeMap<u32, Snapshot>,
+    /// By process.
+    clients: BTreeMap<u32, ClientProfiles>,
+}
+
+/// Looks for so long at the cluster that this client asks.
+///
+/// # Errors
+/// No broker answers.
+pub fn observe(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Observed> {
+    let mut brokers = brokers(admin)?;
+    let mut absent = Vec::new();
+    let mut before = said(admin, &brokers, &mut absent);
+    ensure!(
+        !before.statuses.is_empty(),
+        "no broker of this cluster answers: `embar status` says why"
+    );
+    let clients = find_processes(&mut brokers, &mut absent);
+    before.clients = tell(&clients);
+    let pids: BTreeSet<u32> = brokers.iter().filter_map(|it| it.pid).collect();
+    let pids = pids.into_iter().chain(clients.iter().copied()).collect();
+    let servers = brokers.iter().map(|it| it.address).collect();
+    let mut sampling = Sampling::start(pids, servers)?;
+    let until = Instant::now() + span;
+    loop {
+        interrupt.check()?;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(left.min(LOOK_EVERY));
+        sampling.look();
+    }
+    let span = sampling.end()?;
+    let mut after = said(admin, &brokers, &mut absent);
+    after.clients = tell(&clients);
+    Ok(observed(&brokers, &clients, &span, &before, &after, absent))
+}
+
+fn brokers(admin: &Admin) -> Result<Vec<Known>> {
+    let cluster = admin.metadata().wait()?;
+    let here = cluster.brokers.iter();
+    let here = here.filter(|it| it.state != BrokerState::Left);
+    here.map(|it| {
+        Ok(Known {
+            id: it.id,
+            pid: None,
+            address: it.address.parse().with_context(|| {
+                format!("broker {} says that it listens on {:?}", it.id, it.address)
+            })?,
+            takes_data: it.takes_data,
+        })
+    })
+    .collect()
+}
+
+/// Asks all brokers at once, so that one that hangs does not hold up the others.
+fn said(admin: &Admin, brokers: &[Known], absent: &mut Vec<Missing>) -> Said {
+    let statuses = brokers.iter().map(|it| (it.id, admin.status(it.id)));
+    let statuses: Vec<_> = statuses.collect();
+    let data = brokers.iter().filter(|it| it.takes_data);
+    let profiles: Vec<_> = data.map(|it| (it.id, admin.profile(it.id))).collect();
+    let mut lacks = |id: u32, what: &str, error: &dyn std::fmt::Display| {
+        absent.push(Missing {
+            what: format!("the {what} of broker {id}"),
+            why: error.to_string(),
+        });
+    };
+    let mut said = Said {
+        statuses: BTreeMap::new(),
+        profiles: BTreeMap::new(),
+        clients: BTreeMap::new(),
+    };
+    for (id, status) in statuses {
+        match status.wait() {
+            Ok(status) => drop(said.statuses.insert(id, status)),
+            Err(error) => lacks(id, "status", &error),
+        }
+    }
+    for (id, profile) in profiles {
+        match profile.wait() {
+            Ok(profile) => drop(said.profiles.insert(id, profile)),
+            Err(error) => lacks(id, "stages", &error),
+        }
+    }
+    said
+}
+
+/// Asks the clients that tell.
+fn tell(clients: &BTreeSet<u32>) -> BTreeMap<u32, ClientProfiles> {
+    let told = |pid: &u32| Some((*pid, ClientProfiles::of(*pid).ok()??));
+    clients.iter().filter_map(told).collect()
+}
+
+/// Finds the processes of the brokers, and those of their clients.
+fn find_processes(brokers: &mut [Known], absent: &mut Vec<Missing>) -> BTreeSet<u32> {
+    let owners = sockets::owners();
+    let mut clients = BTreeSet::new();
+    let addresses: BTreeSet<_> = brokers.iter().map(|it| it.address).collect();
+    let ends = TcpReader::open().and_then(|mut reader| {
+        reader.connections(|it| addresses.contains(&it.local) || addresses.contains(&it.remote))
+    });
+    match ends {
+        Ok(ends) => {
+            for end in &ends {
+                let owner = owners.get(&end.inode).copied();
+                match brokers.iter_mut().find(|it| it.address == end.local) {
+                    Some(broker) => broker.pid = broker.pid.or(owner),
+                    None => clients.extend(owner),
+                }
+            }
+        }
+        Err(error) => absent.push(Missing {
+            what: "who has TCP connections with the brokers".to_owned(),
+            why: error.to_string(),
+        }),
+    }
+    let servers: BTreeSet<u32> = brokers.iter().filter_map(|it| it.pid).collect();
+    let is_server = |inode: u32| owners.get(&inode).is_some_and(|pid| servers.contains(pid));
+    match unix::connections(|end| end.path.is_some() && is_server(end.inode)) {
+        Ok(ends) => {
+            let peers = ends.iter().filter_map(|end| end.peer);
+            clients.extend(peers.filter_map(|inode| owners.get(&inode).copied()));
+        }
+        Err(error) => absent.push(Missing {
+            what: "who has Unix sockets with the brokers".to_owned(),
+            why: error.to_string(),
+        }),
+    }
+    // Brokers ask each other, and we ask them.
+    clients.retain(|pid| !servers.contains(pid) && *pid != process::id());
+    for broker in brokers.iter().filter(|it| it.pid.is_none()) {
+        absent.push(Missing {
+            what: format!("the threads of broker {}", broker.id),
+            why: "it is not on this machine, or another user's".to_owned(),
+        });
+    }
+    clients
+}
+
+fn observed(
+    brokers: &[Known],
+    clients: &BTreeSet<u32>,
+    span: &Span,
+    before: &Said,
+    after: &Said,
+    mut absent: Vec<Missing>,
+) -> Observed {
+    let moved = |of: fn(&BrokerStatus) -> u64| -> u64 {
+        let each = after.statuses.iter().map(|(id, now)| {
+            let then = before.statuses.get(id).map_or(0, of);
+            // A broker that was started anew counts anew.
+            of(now).checked_sub(then).unwrap_or(of(now))
+        });
+        each.sum()
+    };
+    let (came, went) = (moved(|it| it.bytes_in), moved(|it| it.bytes_out));
+    let flows = |bytes: u64| bytes as f64 / span.seconds > FLOW_MIN;
+    let flow = match (flows(came), flows(went)) {
+        (true, true) => Flow::Both,
+        (false, true) => Flow::Read,
+        _ => Flow::Publish,
+    };
+    let (publishing, senders) = side(clients, span, "embar-pub-");
+    let (reading, receivers) = side(clients, span, "embar-sub");
+    let silent: Vec<String> = clients
+        .iter()
+        .filter(|pid| !after.clients.contains_key(pid))
+        .map(u32::to_string)
+        .collect();
+    if !silent.is_empty() {
+        absent.push(Missing {
+            what: format!("the stages of client {}", silent.join(", ")),
+            why: "a client tells them if it calls embar_client::serve_profiles".to_owned(),
+        });
+    }
+    if clients.is_empty() && (flows(came) || flows(went)) {
+        absent.push(Missing {
+            what: "the clients".to_owned(),
+            why: "they are on other machines, or another user's".to_owned(),
+        });
+    }
+    absent.extend(missing(span));
+    let bytes = if flow.publishes() { came } else { went };
+    Observed {
+        seconds: span.seconds,
+        flow,
+        bytes,
+        messages: match flow.publishes() {
+            true => moved(|it| it.messages),
+            false => 0,
+        },
+        machine: machine(span),
+        publisher: (!senders.is_empty()).then(|| publisher(publishing, senders, before, after)),
+        brokers: brokers
+            .iter()
+            .map(|it| of_broker(it, span, before, after))
+            .collect(),
+        subscriber: (!receivers.is_empty()).then(|| Subscriber {
+            application: reading,
+            receivers,
+            profile: merged(before, after, |it| it.subscribers.iter()),
+            is_bench: false,
+        }),
+        connections: connections(span, brokers),
+        missing: absent,
+    }
+}
+
+/// The threads of the processes that have such threads of ours: those of the application, and ours.
+fn side(clients: &BTreeSet<u32>, span: &Span, ours: &str) -> (Vec<Thread>, Vec<Thread>) {
+    let (mut applications, mut all_ours) = (Vec::new(), Vec::new());
+    for threads in clients.iter().filter_map(|pid| span.threads.get(pid)) {
+        let ours = named(threads, ours);
+        if ours.is_empty() {
+            continue;
+        }
+        let is_application =
+            |it: &&Thread| !it.name.starts_with("embar-") && it.occupied() > IDLE_THREAD;
+        applications.extend(threads.iter().filter(is_application).cloned());
+        all_ours.extend(ours);
+    }
+    (applications, all_ours)
+}
+
+/// All publishers together.
+fn publisher(
+    application: Vec<Thread>,
+    senders: Vec<Thread>,
+    before: &Said,
+    after: &Said,
+) -> Publisher {
+    let told: Vec<_> = after
+        .clients
+        .values()
+        .flat_map(|it| &it.publishers)
+        .collect();
+    // Each publisher's are its own, and its threads beside them do not publish.
+    let in_flight = told
+        .iter()
+        .map(|it| it.batches_in_flight * open_connections(&it.profile));
+    Publisher {
+        application,
+        profile: merged(before, after, |it| {
+            it.publishers.iter().map(|it| &it.profile)
+        }),
+        batch_bytes: told.iter().map(|it| it.batch_bytes).max(),
+        linger_s: told.iter().map(|it| it.linger_s).reduce(f64::max),
+        in_flight_max: (!told.is_empty()).then(|| in_flight.sum()),
+        senders,
+        ..Publisher::default()
+    }
+}
+
+/// Connections with data brokers that a publisher has.
+fn open_connections(profile: &Snapshot) -> u64 {
+    let count = |name| profile.counter(name).unwrap_or(0);
+    let made = ["tcp_connections", "unix_connections", "shm_connections"].map(count);
+    made.iter()
+        .sum::<u64>()
+        .saturating_sub(count("reconnects"))
+        .max(1)
+}
+
+/// What all clients of a kind did in the span. Of one that came meanwhile all of it counts, and of one that ended nothing.
+fn merged<'a, I: Iterator<Item = &'a Snapshot>>(
+    before: &'a Said,
+    after: &'a Said,
+    of: impl Fn(&'a ClientProfiles) -> I,
+) -> Option<Snapshot> {
+    let sum = |said: &'a Said, pids: &dyn Fn(&u32) -> bool| {
+        let here = said.clients.iter().filter(|(pid, _)| pids(pid));
+        let all = here.flat_map(|(_, it)| of(it));
+        all.fold(None, |sum: Option<Snapshot>, it| {
+            Some(sum.map_or_else(|| it.clone(), |sum| sum.merge(it)))
+        })
+    };
+    let now = sum(after, &|_| true)?;
+    let then = sum(before, &|pid| after.clients.contains_key(pid));
+    Some(then.map_or_else(|| now.clone(), |then| now.since(&then)))
+}
+
+fn of_broker(known: &Known, span: &Span, before: &Said, after: &Said) -> Broker {
+    let profile = after.profiles.get(&known.id).map(|now| {
+        let then = before.profiles.get(&known.id);
+        then.map_or_else(|| now.clone(), |then| now.since(then))
+    });
+    broker(known, span, profile.as_ref(), after.statuses.get(&known.id))
+}

@@ -1,0 +1,99 @@
+//! `embar diagnose --attach`: a cluster that runs, and its clients.
+
+mod common;
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Space, Up, embar, eventually, run, text};
+use serde_json::Value;
+
+fn look(up: &Up) -> Value {
+    let mut command = embar(&["--json", "diagnose", "--for", "500ms", "--attach"]);
+    let output = run(command.arg(up.bootstrap()));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn missing(report: &Value) -> Vec<String> {
+    let all = report["observed"]["missing"].as_array().expect("a list");
+    let what = all.iter().map(|it| it["what"].as_str().expect("a text"));
+    what.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_client_that_hands_over_little_is_seen_from_outside_with_its_stages() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--brokers", "2"]);
+    up.ok(&["topic", "create", "t"]);
+    let mut producer = up.embar(&["produce", "t", "--transport", "tcp"]);
+    let mut producer = producer
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("embar runs");
+    let mut lines = producer.stdin.take().expect("a pipe");
+    let over = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        // A megabyte each 20 ms, which is less than a log takes on any machine that builds it.
+        let over = &over;
+        scope.spawn(move || {
+            let line = [&[b'x'; 1023][..], b"\n"].concat().repeat(1024);
+            while !over.load(Ordering::Relaxed) && lines.write_all(&line).is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut report = Value::Null;
+        eventually("the client is seen while it publishes", || {
+            report = look(&up);
+            report["observed"]["publisher"]["profile"].is_object()
+                && report["bytes_per_s"].as_f64() > Some(0.0)
+        });
+        over.store(true, Ordering::Relaxed);
+        report
+    });
+    producer.wait().expect("it ends");
+    let observed = &report["observed"];
+    assert_eq!(
+        report["findings"][0]["cause"], "application-too-slow",
+        "{report}"
+    );
+    for broker in observed["brokers"].as_array().expect("brokers") {
+        let threads = broker["network"].as_array().map(Vec::len);
+        assert_eq!(threads, Some(1), "its process was found: {broker}");
+    }
+    let senders = observed["publisher"]["senders"].as_array().map(Vec::len);
+    assert!(senders > Some(0), "{observed}");
+    let stages = observed["publisher"]["profile"]["stages"].as_array();
+    let named = |it: &Value| it["name"] == "WaitForBuffer";
+    assert!(stages.is_some_and(|all| all.iter().any(named)));
+    let connections = observed["connections"].as_array().expect("connections");
+    assert!(
+        connections
+            .iter()
+            .any(|it| it["sender"].is_object() && it["receiver"].is_object())
+    );
+    let lacks = missing(&report);
+    assert!(
+        lacks.iter().all(|it| !it.contains("stages of client")),
+        "{lacks:?}"
+    );
+    // Without anybody there is nothing to find, and no client to be missed.
+    let idle = look(&up);
+    assert!(idle["observed"]["publisher"].is_null());
+    assert!(missing(&idle).iter().all(|it| it != "the clients"));
+    up.stop();
+}
+
+#[test]
+fn where_no_broker_answers_the_error_says_so() {
+    let mut command = embar(&["diagnose", "--attach", "127.0.0.1:1"]);
+    let output = run(&mut command);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let mut command = embar(&["diagnose", "--attach", "--verify"]);
+    assert_eq!(run(&mut command).status.code(), Some(2));
+}
