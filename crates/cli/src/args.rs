@@ -18,6 +18,7 @@ use crate::commands::profile::ProfileArgs;
 use crate::commands::quickstart::QuickstartArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::status::StatusArgs;
+use crate::commands::top::TopArgs;
 use crate::commands::topic::TopicArgs;
 use crate::commands::up::UpArgs;
 use crate::commands::verify::VerifyArgs;
@@ -79,6 +80,7 @@ pub enum Command {
     Consume(ConsumeArgs),
     Status(StatusArgs),
     Profile(ProfileArgs),
+    Top(TopArgs),
     Layout(LayoutArgs),
     Bench(BenchArgs),
     Verify(VerifyArgs),

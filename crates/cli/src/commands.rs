@@ -11,6 +11,7 @@ pub mod profile;
 pub mod quickstart;
 pub mod report;
 pub mod status;
+pub mod top;
 pub mod topic;
 pub mod up;
 pub mod verify;

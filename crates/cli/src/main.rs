@@ -67,6 +67,7 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Consume(args) => commands::consume::run(args, &context),
         Command::Status(args) => commands::status::run(args, &context),
         Command::Profile(args) => commands::profile::run(args, &context),
+        Command::Top(args) => commands::top::run(args, &context),
         Command::Layout(args) => commands::layout::run(args, &context),
         Command::Bench(args) => commands::bench::run(args, &args::check, &context),
         Command::Verify(args) => commands::verify::run(args, &context),

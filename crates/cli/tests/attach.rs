@@ -97,3 +97,69 @@ fn where_no_broker_answers_the_error_says_so() {
     let mut command = embar(&["diagnose", "--attach", "--verify"]);
     assert_eq!(run(&mut command).status.code(), Some(2));
 }
+
+#[test]
+fn top_shows_one_look_where_no_terminal_is() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--brokers", "2"]);
+    up.ok(&["topic", "create", "t", "--order", "5"]);
+    let look: Value = serde_json::from_str(&up.ok(&["--json", "top", "--interval", "300ms"]))
+        .expect("one JSON object and nothing else");
+    let brokers = look["brokers"].as_array().expect("brokers");
+    assert!(
+        brokers.iter().all(|it| it["rates"]["connections"].is_u64()),
+        "{look}"
+    );
+    assert_eq!(look["topics"][0]["name"], "t");
+    assert_eq!(look["topics"][0]["order"], 5);
+    assert!(look["diagnosis"]["findings"].is_array());
+    let shown = up.ok(&["top", "--interval", "300ms"]);
+    for part in ["log used", "messages/s", "remedy:"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(
+        !shown.contains('\u{1b}'),
+        "no codes of terminals: {shown:?}"
+    );
+    up.stop();
+}
+
+#[test]
+fn top_hears_keys_while_nobody_answers_and_gives_the_terminal_back() {
+    let space = Space::new();
+    let dir = tempfile::tempdir().expect("a directory");
+    let screen = dir.path().join("screen");
+    // script(1) is a terminal that writes down what it is shown.
+    let program = embar(&[]).get_program().to_owned();
+    let line = format!(
+        "stty rows 24 cols 100; {} top --bootstrap 127.0.0.1:1 --interval 250ms; echo ended $?; stty -a",
+        program.display()
+    );
+    let mut terminal = std::process::Command::new("script")
+        .args(["-q", "-f", "-c", &line])
+        .arg(&screen)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("script of bsdutils");
+    let mut keys = terminal.stdin.take().expect("a pipe");
+    let shown =
+        || String::from_utf8_lossy(&std::fs::read(&screen).unwrap_or_default()).into_owned();
+    eventually("it says that nobody answers", || {
+        shown().contains("no answer")
+    });
+    keys.write_all(b"5?").expect("it reads");
+    eventually("it hears keys while nobody answers", || {
+        shown().contains("another")
+    });
+    keys.write_all(b"?q").expect("it reads");
+    eventually("it ends by q", || shown().contains("ended 0"));
+    eventually("the terminal echoes again", || {
+        let text = shown();
+        text.contains(" echo ") && text.contains(" icanon")
+    });
+    drop(keys);
+    terminal.wait().expect("it ends");
+    drop(space);
+}

@@ -12,6 +12,11 @@ impl Paint {
         Self { is_on }
     }
 
+    /// Whether it colours.
+    pub fn is_on(self) -> bool {
+        self.is_on
+    }
+
     /// A heading, in bold.
     pub fn heading(self, text: &str) -> String {
         self.with("1", text)

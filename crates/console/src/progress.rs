@@ -24,6 +24,21 @@ pub trait Bar: Send + Sync {
 /// Work shorter than this shows no bar: it would only flicker.
 const SHOW_AFTER: Duration = Duration::from_millis(700);
 
+/// Says nothing, for whoever draws the whole terminal.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn note(&self, _text: &str) {}
+
+    fn bar(&self, _label: &str, _total_bytes: u64) -> Box<dyn Bar> {
+        Box::new(Self)
+    }
+}
+
+impl Bar for Silent {
+    fn set(&self, _done_bytes: u64) {}
+}
+
 /// Writes remarks to standard error, and draws bars there if that is a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal;

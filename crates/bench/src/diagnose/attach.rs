@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use embar_client::{Admin, BrokerState, BrokerStatus, ClientProfiles};
+use embar_client::{Admin, BrokerState, BrokerStatus, ClientProfiles, ClusterMetadata};
 use embar_console::interrupt::Interrupt;
 use embar_diagnose::Observed;
 use embar_diagnose::observed::{Broker, Flow, Missing, Publisher, Subscriber, Thread};
@@ -35,12 +35,23 @@ struct Said {
     clients: BTreeMap<u32, ClientProfiles>,
 }
 
+/// What was seen of a cluster.
+pub struct Look {
+    /// Who is in it.
+    pub cluster: ClusterMetadata,
+    /// What its brokers said before and after, by their rows.
+    pub statuses: BTreeMap<u32, (BrokerStatus, BrokerStatus)>,
+    /// What a diagnosis looks at.
+    pub observed: Observed,
+}
+
 /// Looks for so long at the cluster that this client asks.
 ///
 /// # Errors
 /// No broker answers.
-pub fn observe(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Observed> {
-    let mut brokers = brokers(admin)?;
+pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look> {
+    let cluster = admin.metadata().wait()?;
+    let mut brokers = brokers(&cluster)?;
     let mut absent = Vec::new();
     let mut before = said(admin, &brokers, &mut absent);
     ensure!(
@@ -66,11 +77,18 @@ pub fn observe(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<O
     let span = sampling.end()?;
     let mut after = said(admin, &brokers, &mut absent);
     after.clients = tell(&clients);
-    Ok(observed(&brokers, &clients, &span, &before, &after, absent))
+    let both = after.statuses.iter().filter_map(|(id, after)| {
+        let before = before.statuses.get(id)?;
+        Some((*id, (before.clone(), after.clone())))
+    });
+    Ok(Look {
+        statuses: both.collect(),
+        observed: observed(&brokers, &clients, &span, &before, &after, absent),
+        cluster,
+    })
 }
 
-fn brokers(admin: &Admin) -> Result<Vec<Known>> {
-    let cluster = admin.metadata().wait()?;
+fn brokers(cluster: &ClusterMetadata) -> Result<Vec<Known>> {
     let here = cluster.brokers.iter();
     let here = here.filter(|it| it.state != BrokerState::Left);
     here.map(|it| {

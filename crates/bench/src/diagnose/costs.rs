@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::Read;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Memory that is touched; more than what an allocator keeps at hand.
@@ -14,8 +15,19 @@ const CALLS: u32 = 2000;
 /// The least of several tries is what nobody disturbed.
 const TRIES: usize = 5;
 
-/// Seconds for the first touch of a page of private memory; `None` if the kernel maps more than a page at once.
+/// Seconds for the first touch of a page of private memory; `None` if the kernel maps more than a page at once. Measured once.
 pub fn fault_s() -> Option<f64> {
+    static COST: OnceLock<Option<f64>> = OnceLock::new();
+    *COST.get_or_init(measure_fault)
+}
+
+/// Seconds for a system call that moves one byte. Measured once.
+pub fn syscall_s() -> Option<f64> {
+    static COST: OnceLock<Option<f64>> = OnceLock::new();
+    *COST.get_or_init(measure_syscall)
+}
+
+fn measure_fault() -> Option<f64> {
     let page = || {
         let mut memory = vec![0_u8; TOUCHED];
         let before = faults()?;
@@ -29,8 +41,7 @@ pub fn fault_s() -> Option<f64> {
     least(page)
 }
 
-/// Seconds for a system call that moves one byte.
-pub fn syscall_s() -> Option<f64> {
+fn measure_syscall() -> Option<f64> {
     let mut zero = File::open("/dev/zero").ok()?;
     let mut byte = [0];
     least(|| {

@@ -6,7 +6,7 @@ use std::{env, fs, process};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use embar_bench::diagnose::attach::observe;
+use embar_bench::diagnose::attach::look;
 use embar_bench::diagnose::inject::Fault;
 use embar_bench::diagnose::matrix::{MatrixPlan, measure};
 use embar_bench::diagnose::network::{rate_to_set, run_inside};
@@ -151,7 +151,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         let connector = Connector::new(address.as_str(), context.work.progress.clone());
         // By TCP, whose other end says which process a broker is.
         let admin = connector.by(Transport::Tcp).admin()?;
-        let observed = observe(&admin, args.span, &context.work.interrupt)?;
+        let observed = look(&admin, args.span, &context.work.interrupt)?.observed;
         save(args.save.as_deref(), &observed)?;
         let of = format!("the cluster at {address}");
         return show(&of, &[], &observed, &diagnose(&observed), context);

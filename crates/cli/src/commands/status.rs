@@ -150,7 +150,8 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     }
 }
 
-fn state(state: BrokerState) -> &'static str {
+/// In a word.
+pub fn state(state: BrokerState) -> &'static str {
     match state {
         BrokerState::Starting => "starting",
         BrokerState::Ready => "ready",
@@ -162,7 +163,8 @@ fn state(state: BrokerState) -> &'static str {
     }
 }
 
-fn role(info: &BrokerInfo) -> &'static str {
+/// In a word.
+pub fn role(info: &BrokerInfo) -> &'static str {
     match (info.role, info.takes_data) {
         (BrokerRole::Head, _) => "head",
         (BrokerRole::Member, true) => "data",
