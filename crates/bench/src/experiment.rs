@@ -5,7 +5,7 @@ use std::process;
 
 use anyhow::Result;
 use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Trial};
-use embar_readings::family;
+use embar_readings::census::Census;
 use embar_readings::machine::Processors;
 use serde::Serialize;
 
@@ -62,11 +62,11 @@ pub struct Watch {
 }
 
 /// The processors at the beginning of a trial; `None` where the kernel does not say.
-struct Before(Option<(Processors, f64)>);
+struct Before(Option<(Processors, Census)>);
 
 impl Before {
     fn now() -> Self {
-        let read = || Some((Processors::read().ok()?, family::cpu_s(process::id()).ok()?));
+        let read = || Some((Processors::read().ok()?, Census::take().ok()?));
         Self(read())
     }
 }
@@ -79,8 +79,12 @@ impl Watch {
         if let (Some(before), Some(after)) = (before.0, Before::now().0)
             && let Some(shares) = after.0.since(&before.0)
         {
-            let ours = (after.1 - before.1).max(0.0);
-            let others = (shares.busy * shares.all_s - ours).max(0.0);
+            // Who has started meanwhile, or has ended, is in one of these only.
+            let mut family = before.1.family(process::id());
+            family.extend(after.1.family(process::id()));
+            let ours = after.1.cpu_s(&family) - before.1.cpu_s(&family);
+            let left = (shares.busy * shares.all_s - ours.max(0.0)).max(0.0);
+            let others = after.1.others_s(&before.1, &family).min(left);
             let steal = shares.steal * shares.all_s;
             self.all_s += shares.all_s;
             self.others_s += others;
@@ -145,11 +149,14 @@ mod tests {
     #[test]
     fn what_we_use_is_not_taken_for_others() {
         let mut watch = Watch::default();
-        let started = family::cpu_s(process::id()).expect("/proc");
+        let used = || {
+            let census = Census::take().expect("/proc");
+            census.cpu_s(&census.family(process::id()))
+        };
+        let before = used();
         watch.trial(|| compute(Duration::from_millis(300)));
-        let used = family::cpu_s(process::id()).expect("/proc") - started;
+        let of_all = (used() - before) / watch.all_s.max(0.3);
         let seen = watch.seen();
-        let of_all = used / watch.all_s.max(used);
         assert!(
             seen.others <= 1.0 - of_all + 0.1,
             "{seen:?} beside {of_all}"

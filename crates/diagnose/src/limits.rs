@@ -80,6 +80,9 @@ pub struct Use {
 pub struct Limits {
     /// In the order in which bytes come by; the processors come last.
     pub uses: Vec<Use>,
+    /// Share of the processors that others use, and would have to share with a pipeline that wants more.
+    #[serde(default)]
+    pub contested: f64,
 }
 
 impl Limits {
@@ -95,6 +98,8 @@ impl Limits {
         }
         let machine = &observed.machine;
         limits.add(Resource::Processors, machine.busy + machine.steal, 0.0);
+        // The scheduler is fair.
+        limits.contested = machine.others / 2.0;
         limits
     }
 
@@ -221,12 +226,24 @@ impl Limits {
     /// By how much the rate could grow if nobody had to wait a share `waited` of the time any more: until that time is used, or
     /// a part works all the time, `except` aside, which is the one that waited.
     pub fn gain_of_waiting(&self, waited: f64, except: Option<Resource>) -> f64 {
+        self.gain_until(waited, except, 0.0)
+    }
+
+    /// The same of an application that could hand over more: what it wants of the processors, others have to share with it.
+    pub fn gain_of_wanting_more(&self, waited: f64) -> f64 {
+        self.gain_until(waited, Some(Resource::Application), self.contested)
+    }
+
+    fn gain_until(&self, waited: f64, except: Option<Resource>, contested: f64) -> f64 {
         let others = self
             .uses
             .iter()
             .filter(|it| works(it.part) && Some(it.part) != except);
         let next = others
-            .map(|it| it.share - it.without_processor)
+            .map(|it| match it.part {
+                Resource::Processors => it.share - contested,
+                _ => it.share - it.without_processor,
+            })
             .fold(MIN_SHARE, f64::max);
         (1.0 / next).min(1.0 / (1.0 - waited).max(MIN_SHARE)) - 1.0
     }

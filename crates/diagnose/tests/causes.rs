@@ -330,6 +330,21 @@ fn a_send_buffer_of_a_segment_is_too_small_although_the_kernel_counts_no_wait() 
 }
 
 #[test]
+fn an_application_that_sleeps_beside_others_on_the_processors_is_named_and_so_are_they() {
+    let mut observed = publishing(2);
+    observed.machine.busy = 1.0;
+    observed.machine.ours = 0.2;
+    observed.machine.others = 0.8;
+    publisher(&mut observed).application = vec![thread("publish-0", 0.15, 0.2)];
+    stage(&mut observed, "WaitForBuffer", 0.0);
+    let diagnosis = first(&observed, Cause::ApplicationTooSlow);
+    // The others would have to share what they have.
+    assert!(diagnosis.findings[0].gain_at_most > 0.4);
+    let second = diagnosis.findings.get(1).map(|it| it.cause);
+    assert_eq!(second, Some(Cause::ProcessorsTakenByOthers));
+}
+
+#[test]
 fn others_on_the_processors_are_named_and_the_window_is_not() {
     let mut observed = publishing(2);
     observed.machine.busy = 1.0;

@@ -4,13 +4,13 @@
 //! 1. [`process`]: CPU time, page faults and peak memory of a process and of its threads.
 //! 2. [`machine`]: what all processors did, and the kernel's maxima.
 //! 3. [`throttled`](mod@throttled): what quotas of control groups took.
-//! 4. [`environment`]: what a measurement ran on; [`family`]: what it used of it, with all that it started.
+//! 4. [`environment`]: what a measurement ran on; [`census`]: who used the processors.
 //! 5. [`tcp`]: connections, their windows, buffers and waits; [`unix`]: Unix sockets; [`sockets`]: whose they are.
 
 #![forbid(unsafe_code)]
 
+pub mod census;
 pub mod environment;
-pub mod family;
 pub mod machine;
 mod netlink;
 pub mod process;

@@ -229,12 +229,17 @@ pub fn own_threads() -> Result<Vec<ThreadReading>, KernelError> {
     threads(std::process::id())
 }
 
-/// A process, as its relatives see it.
+/// A process among all others.
+#[derive(Debug)]
 pub(crate) struct Member {
     /// Who started it.
     pub parent: u32,
     /// Processor seconds, with those of children that have ended and were waited for.
     pub cpu_s: f64,
+    /// When it started: who has its id at another time is another process.
+    pub started: u64,
+    /// It is a thread of the kernel that does what interrupts have left to do.
+    pub finishes_softirqs: bool,
 }
 
 impl Member {
@@ -252,6 +257,8 @@ impl Member {
         Ok(Self {
             parent: stat.parent,
             cpu_s: ticks.into_iter().map(seconds).sum(),
+            started: stat.started,
+            finishes_softirqs: stat.name.starts_with("ksoftirqd/"),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! How often a diagnosis names what was injected: each fault, at full and at half strength, and none, in rounds.
+//! How often a diagnosis names what was injected: each fault, strong and weak, two at once, and none, in rounds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use embar_diagnose::Cause;
 use embar_meter::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// What is injected, with options that the fault needs to act, and the causes that are right.
-const CASES: [(&str, &[&str], &[Cause]); 27] = [
+/// What is injected, with options that the fault needs to act, and the causes that are right: of two faults both.
+const CASES: [(&str, &[&str], &[Cause]); 33] = [
     ("nothing", &[], &NO_FAULT),
     (
         "nothing, batches of 64 KiB",
@@ -69,7 +69,40 @@ const CASES: [(&str, &[&str], &[Cause]); 27] = [
     ("many-threads=4", &[], &[Cause::MoreThreadsThanCores]),
     ("many-threads=2", &[], &[Cause::MoreThreadsThanCores]),
     ("net-rate=100MiB", &[], &[Cause::NetworkRateLimit]),
+    (
+        "small-rcvbuf=43690 + cpu-hog=1",
+        &[],
+        &[Cause::ReceiveWindowTooSmall, Cause::ProcessorsTakenByOthers],
+    ),
+    (
+        "small-rcvbuf=43690 + small-batches=16KiB",
+        &[],
+        &[Cause::ReceiveWindowTooSmall, Cause::BatchesTooSmall],
+    ),
+    (
+        "small-batches=4KiB + cpu-hog=2",
+        &[],
+        &[Cause::BatchesTooSmall, Cause::ProcessorsTakenByOthers],
+    ),
+    (
+        "small-batches=16KiB + cpu-quota=150",
+        &[],
+        &[Cause::BatchesTooSmall, Cause::ProcessorQuota],
+    ),
+    (
+        "many-threads=4 + cpu-hog=4",
+        &[],
+        &[Cause::MoreThreadsThanCores, Cause::ProcessorsTakenByOthers],
+    ),
+    (
+        "slow-sender=1GiB + cpu-hog=2",
+        &[],
+        &[Cause::ApplicationTooSlow, Cause::ProcessorsTakenByOthers],
+    ),
 ];
+
+/// Between the names of faults that are injected together.
+const AND: &str = " + ";
 
 /// What is right where nothing was injected.
 const NO_FAULT: [Cause; 2] = [Cause::MachineWall, Cause::NothingFound];
@@ -107,7 +140,7 @@ pub struct Row {
     pub first: BTreeMap<String, usize>,
     /// Runs in which a right one came first.
     pub right: usize,
-    /// Runs in which a right one was among the first three.
+    /// Runs in which a right one was among the first three; of two faults, both.
     pub among_three: usize,
     /// The median rate, bytes of message values a second.
     pub bytes_per_s: f64,
@@ -151,7 +184,12 @@ pub fn measure(plan: MatrixPlan, context: &Context) -> Result<Matrix> {
             let row = &mut rows[index];
             *row.first.entry(first.to_string()).or_default() += 1;
             row.right += usize::from(is_right(&first));
-            row.among_three += usize::from(causes.iter().take(3).any(is_right));
+            let three = &causes[..causes.len().min(3)];
+            let is_among = match injected.contains(AND) {
+                true => expected.iter().all(|cause| three.contains(cause)),
+                false => three.iter().any(is_right),
+            };
+            row.among_three += usize::from(is_among);
             rates[index].push(reported.bytes_per_s);
             context.note(format_args!("run {}, {injected}: {first}", round + 1));
         }
@@ -174,7 +212,9 @@ fn run(plan: MatrixPlan, injected: &str, options: &[&str], context: &Context) ->
         .args(options)
         .stdin(Stdio::null());
     if !injected.starts_with("nothing") {
-        command.args(["--inject", injected]);
+        for fault in injected.split(AND) {
+            command.args(["--inject", fault]);
+        }
     }
     let output = command.output().context("cannot start the program again")?;
     if !output.status.success() {
@@ -220,8 +260,9 @@ mod tests {
             if injected.starts_with("nothing") {
                 assert!(expected.iter().all(|cause| !cause.is_fault()));
             } else {
-                let fault: Fault = injected.parse().expect(injected);
-                assert_eq!(expected, [fault.cause()], "{injected}");
+                let faults = injected.split(AND).map(|it| it.parse::<Fault>());
+                let causes = faults.map(|it| it.expect(injected).cause());
+                assert_eq!(expected, causes.collect::<Vec<_>>(), "{injected}");
             }
         }
     }

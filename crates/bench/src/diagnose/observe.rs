@@ -123,8 +123,12 @@ pub(super) fn machine(span: &Span) -> Machine {
         cores: span.cores,
         busy: span.machine.busy,
         ours,
-        // Softirqs that serve our connections are counted for whoever ran when they came.
-        others: (span.machine.busy - ours - span.machine.softirq).max(0.0),
+        others: match span.others_s {
+            Some(others_s) if span.machine.all_s > 0.0 => {
+                (others_s / span.machine.all_s).min((span.machine.busy - ours).max(0.0))
+            }
+            _ => 0.0,
+        },
         steal: span.machine.steal,
         softirq: span.machine.softirq,
         iowait: span.machine.iowait,

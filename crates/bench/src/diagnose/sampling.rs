@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use embar_diagnose::observed::{Missing, ReceivingEnd, SendingEnd, Thread};
+use embar_readings::census::Census;
 use embar_readings::machine::{Processors, Shares};
 use embar_readings::process::{
     self as process_readings, KernelError, ProcessReading, ThreadReading,
@@ -20,6 +21,7 @@ pub struct Sampling {
     servers: BTreeSet<SocketAddr>,
     started: Instant,
     processors: Processors,
+    census: Option<Census>,
     processes: Vec<Process>,
     /// Threads of this process that came after the beginning: a subscriber that is opened anew has new ones.
     newcomers: BTreeMap<u32, ThreadReading>,
@@ -68,6 +70,8 @@ pub struct Span {
     pub cores: u32,
     /// Processor seconds of the processes that were looked at.
     pub ours_s: f64,
+    /// Those of all other processes; `None` where they could not be read.
+    pub others_s: Option<f64>,
     /// Part of all processors' time in which quotas stopped them.
     pub throttled: Option<f64>,
     /// The threads of each process.
@@ -99,6 +103,7 @@ impl Sampling {
             processes: processes(&pids)?,
             newcomers: BTreeMap::new(),
             throttled: quota(&pids),
+            census: Census::take().ok(),
             processors: Processors::read()?,
             started: Instant::now(),
             pids,
@@ -191,6 +196,10 @@ impl Sampling {
             machine: after.since(&self.processors).unwrap_or_default(),
             cores: after.count,
             ours_s,
+            others_s: self.census.as_ref().and_then(|before| {
+                let ours = self.pids.iter().copied().collect();
+                Some(Census::take().ok()?.others_s(before, &ours))
+            }),
             // The kernel adds up what it takes on each processor.
             throttled: stopped.map(|it| (it / seconds / f64::from(after.count.max(1))).min(1.0)),
             threads,

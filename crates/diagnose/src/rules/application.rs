@@ -90,9 +90,7 @@ fn slow(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<Fi
         part: Resource::Application,
         evidence,
         confidence: confidence(gone, IDLE_MIN, 0.5) * confidence(BLOCKED_MAX - blocked, 0.0, 0.2),
-        gain_at_most: case
-            .limits
-            .gain_of_waiting(gone, Some(Resource::Application)),
+        gain_at_most: case.limits.gain_of_wanting_more(gone),
         remedy: Remedy::advice(
             "The log waits for the application: look what it does between its calls of publish, or publish from more threads.",
         ),
@@ -189,7 +187,7 @@ fn unseen(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
             Evidence::count("processors that the application used", on_cpu),
         ],
         confidence: 0.8 * confidence(idle, 0.4, 0.8),
-        gain_at_most: case.limits.gain_of_waiting(idle, Some(Resource::Application)),
+        gain_at_most: case.limits.gain_of_wanting_more(idle),
         remedy: Remedy::advice(
             "The log waits for the application: look what it does between its calls of publish, or publish from more threads.",
         ),
