@@ -2,7 +2,7 @@
 //!
 //! Read [`plan`] (what is run), [`inject`] (the faults), [`load`] (the threads), [`run`] (all of it on a cluster), [`observe`] (from
 //! readings to what a diagnosis looks at), [`verify`] (remedies), [`matrix`] (how often
-//! the right cause is named), [`report`] (what is printed).
+//! the right cause is named), [`report`] (what is printed). [`redis`] does all of that for callers of Redis.
 
 pub mod attach;
 pub mod costs;
@@ -14,6 +14,7 @@ pub mod network;
 pub mod observe;
 pub mod plan;
 pub mod quota;
+pub mod redis;
 pub mod report;
 pub mod run;
 pub mod sampling;

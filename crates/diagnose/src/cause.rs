@@ -56,6 +56,26 @@ pub enum Cause {
     DiskBound,
     /// The log has no room, so publishers are held back.
     LogFull,
+    /// One Redis node answers later than the others, for a reason that is not in its commands.
+    SlowNode,
+    /// One key takes most commands of a Redis node.
+    HotKey,
+    /// One Redis node gets more commands than its slots' part.
+    HotSlot,
+    /// A few large replies hold up the others of a Redis connection.
+    BigValue,
+    /// Commands that take long block a Redis server's event loop.
+    BlockedServer,
+    /// The Redis client may not have enough commands in flight.
+    FullPipe,
+    /// Encryption of Redis connections takes the time.
+    TlsCost,
+    /// The threads that take Redis replies are busy with the application's own work.
+    CallerRuntimeBusy,
+    /// A Redis server's thread is busy all the time.
+    ServerCpuBound,
+    /// There are too few Redis commands on their way for the time that each takes.
+    TooFewCallers,
     /// All processors work for the pipeline: this is what the machine allows.
     MachineWall,
     /// Nothing was found that limits.
@@ -64,7 +84,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 36] = [
         Self::ApplicationTooSlow,
         Self::BenchmarkItself,
         Self::CopyBoundSender,
@@ -89,6 +109,16 @@ impl Cause {
         Self::TooFewInFlight,
         Self::DiskBound,
         Self::LogFull,
+        Self::SlowNode,
+        Self::HotKey,
+        Self::HotSlot,
+        Self::BigValue,
+        Self::BlockedServer,
+        Self::FullPipe,
+        Self::TlsCost,
+        Self::CallerRuntimeBusy,
+        Self::ServerCpuBound,
+        Self::TooFewCallers,
         Self::MachineWall,
         Self::NothingFound,
     ];
@@ -120,6 +150,16 @@ impl Cause {
             Self::TooFewInFlight => "too-few-in-flight",
             Self::DiskBound => "disk-bound",
             Self::LogFull => "log-full",
+            Self::SlowNode => "slow-node",
+            Self::HotKey => "hot-key",
+            Self::HotSlot => "hot-slot",
+            Self::BigValue => "big-value",
+            Self::BlockedServer => "blocked-server",
+            Self::FullPipe => "full-pipe",
+            Self::TlsCost => "tls-cost",
+            Self::CallerRuntimeBusy => "caller-runtime-busy",
+            Self::ServerCpuBound => "server-cpu-bound",
+            Self::TooFewCallers => "too-few-callers",
             Self::MachineWall => "machine-wall",
             Self::NothingFound => "nothing-found",
         }
@@ -167,6 +207,20 @@ impl Cause {
             Self::TooFewInFlight => "The publisher may not have enough batches on their way.",
             Self::DiskBound => "A disk is waited for.",
             Self::LogFull => "The log has no room, so brokers hold publishers back.",
+            Self::SlowNode => "One node answers later than the others.",
+            Self::HotKey => "One key takes most of the commands, and with it one node.",
+            Self::HotSlot => "One node gets more than its part of the commands.",
+            Self::BigValue => "Few large replies hold up all others of their connection.",
+            Self::BlockedServer => "Commands that take long keep a server from answering others.",
+            Self::FullPipe => "Callers wait for a place among the commands that may be in flight.",
+            Self::TlsCost => "Encryption takes the time of what works all the time.",
+            Self::CallerRuntimeBusy => {
+                "The application's own work keeps its threads from taking replies."
+            }
+            Self::ServerCpuBound => "A server's thread works all the time.",
+            Self::TooFewCallers => {
+                "Nobody works all the time: callers wait for the way there and back."
+            }
             Self::MachineWall => {
                 "All processors work for this pipeline: this is what the machine allows."
             }

@@ -168,6 +168,12 @@ pub enum Change {
     ThreadsPerBroker(u32),
     /// Network threads of each broker.
     NetworkThreads(u32),
+    /// Commands that a Redis connection may have in flight.
+    MaxInFlight(u64),
+    /// Tasks that call Redis.
+    Callers(u64),
+    /// Redis without encryption.
+    PlainConnections,
 }
 
 impl fmt::Display for Change {
@@ -182,6 +188,9 @@ impl fmt::Display for Change {
             Self::Publishers(threads) => write!(f, "--publishers {threads}"),
             Self::ThreadsPerBroker(threads) => write!(f, "--threads-per-broker {threads}"),
             Self::NetworkThreads(threads) => write!(f, "--network-threads {threads}"),
+            Self::MaxInFlight(commands) => write!(f, "--max-in-flight {commands}"),
+            Self::Callers(callers) => write!(f, "--callers {callers}"),
+            Self::PlainConnections => f.write_str("no --tls"),
         }
     }
 }

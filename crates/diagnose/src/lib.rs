@@ -11,6 +11,7 @@
 //! 3. [`cause`] and [`finding`]: what comes out.
 //! 4. `rules`: from one to the other, a file for each part of the pipeline.
 //! 5. [`picture`]: the pipeline in a terminal.
+//! 6. [`redis`]: the same for callers of Redis servers.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod finding;
 pub mod limits;
 pub mod observed;
 pub mod picture;
+pub mod redis;
 mod rules;
 
 use serde::{Deserialize, Serialize};
@@ -46,21 +48,10 @@ pub fn diagnose(observed: &Observed) -> Diagnosis {
         observed,
         limits: &limits,
     };
-    let mut findings = rules::all(&case);
-    findings.retain(|it| !it.cause.is_fault() || it.gain_at_most >= GAIN_MIN);
-    findings.sort_by(|a, b| {
-        let fault = b.cause.is_fault().cmp(&a.cause.is_fault());
-        fault.then(b.weight().total_cmp(&a.weight()))
-    });
-    if findings.is_empty() {
-        findings.push(rules::nothing(&case));
-    }
+    let findings = rules::ranked(rules::all(&case), &limits);
     Diagnosis {
         limits,
         findings,
         missing: observed.missing.clone(),
     }
 }
-
-/// What brings less is not worth doing.
-const GAIN_MIN: f64 = 0.03;

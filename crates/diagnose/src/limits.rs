@@ -40,6 +40,10 @@ pub enum Resource {
     Receivers,
     /// The threads that read messages.
     Reader,
+    /// The threads on which callers of Redis and its client's connections run.
+    ClientThreads,
+    /// The threads of Redis servers that execute commands.
+    Servers,
     /// All processors of the machine.
     Processors,
 }
@@ -59,6 +63,8 @@ impl Resource {
             Self::Log => "log",
             Self::Receivers => "receivers",
             Self::Reader => "reader",
+            Self::ClientThreads => "client threads",
+            Self::Servers => "servers",
             Self::Processors => "processors",
         }
     }
@@ -161,7 +167,7 @@ impl Limits {
     }
 
     /// Adds a part, or the more used one of two of a name.
-    fn add(&mut self, part: Resource, share: f64, without_processor: f64) {
+    pub(crate) fn add(&mut self, part: Resource, share: f64, without_processor: f64) {
         let share = share.clamp(0.0, 1.0);
         match self.uses.iter_mut().find(|it| it.part == part) {
             Some(used) if used.share >= share => {}
@@ -251,9 +257,9 @@ impl Limits {
 
 /// No bound on a gain claims more than the inverse of this: a part that works for less than a twentieth of the time costs
 /// something else long before.
-const MIN_SHARE: f64 = 0.05;
+pub(crate) const MIN_SHARE: f64 = 0.05;
 
-fn works(part: Resource) -> bool {
+pub(crate) fn works(part: Resource) -> bool {
     !matches!(
         part,
         Resource::InFlight

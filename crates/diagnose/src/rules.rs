@@ -5,7 +5,7 @@
 
 mod application;
 mod brokers;
-mod machine;
+pub(crate) mod machine;
 mod network;
 mod reading;
 mod waiting;
@@ -91,6 +91,22 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     found
 }
 
+/// What brings less is not worth doing.
+const GAIN_MIN: f64 = 0.03;
+
+/// Faults first, those that cost the most before others, and behind them what is no fault; that nothing was found, if so.
+pub(crate) fn ranked(mut findings: Vec<Finding>, limits: &Limits) -> Vec<Finding> {
+    findings.retain(|it| !it.cause.is_fault() || it.gain_at_most >= GAIN_MIN);
+    findings.sort_by(|a, b| {
+        let fault = b.cause.is_fault().cmp(&a.cause.is_fault());
+        fault.then(b.weight().total_cmp(&a.weight()))
+    });
+    if findings.is_empty() {
+        findings.push(nothing(limits));
+    }
+    findings
+}
+
 /// 0 at `from` and below, 1 at `to` and above, and in between what is in between.
 pub(crate) fn ramp(value: f64, from: f64, to: f64) -> f64 {
     ((value - from) / (to - from)).clamp(0.0, 1.0)
@@ -102,8 +118,8 @@ pub(crate) fn confidence(value: f64, from: f64, to: f64) -> f64 {
 }
 
 /// What is said when no rule holds.
-pub(crate) fn nothing(case: &Case<'_>) -> Finding {
-    let busiest = case.limits.busiest();
+pub(crate) fn nothing(limits: &Limits) -> Finding {
+    let busiest = limits.busiest();
     let evidence = busiest
         .iter()
         .map(|it| {

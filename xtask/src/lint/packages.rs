@@ -7,7 +7,7 @@ use crate::workspace::Workspace;
 use serde::Deserialize;
 
 /// Crates that no user takes. Nothing outside of `crates/` is published either.
-const UNPUBLISHED: [&str; 2] = ["embar-redis-servers", "embar-sim"];
+const UNPUBLISHED: [&str; 1] = ["embar-sim"];
 
 /// What a library without features never needs: formats and servers for figures.
 const NOT_IN_BARE_BUILDS: [&str; 3] = ["httparse", "prometheus-client", "serde_json"];

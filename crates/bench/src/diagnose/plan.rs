@@ -95,6 +95,7 @@ impl LoadPlan {
             Change::NetworkThreads(threads) => {
                 bench.network_threads = u16::try_from(threads).ok()?;
             }
+            Change::MaxInFlight(_) | Change::Callers(_) | Change::PlainConnections => return None,
         }
         plan.bench.validate(false).ok()?;
         Some(plan)

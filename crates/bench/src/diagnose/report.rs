@@ -43,7 +43,11 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-fn write_finding(f: &mut fmt::Formatter<'_>, number: usize, finding: &Finding) -> fmt::Result {
+pub(super) fn write_finding(
+    f: &mut fmt::Formatter<'_>,
+    number: usize,
+    finding: &Finding,
+) -> fmt::Result {
     let withdrawn = if finding.withdrawn() {
         " (withdrawn)"
     } else {

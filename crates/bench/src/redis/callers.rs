@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use embar_mux::block_on;
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::pipelined;
-use super::plan::{Operation, RedisPlan};
+use super::plan::{Habits, Operation, RedisPlan};
 use super::tally::{CallerTally, Counts, Done, Period, Shared};
 use super::work::{OperationStream, Value, ValueDigest};
 
@@ -99,29 +99,43 @@ fn call(
     shared: &Arc<Shared>,
 ) -> impl Future<Output = CallerTally> + Send + 'static {
     let numbers = caller * plan.pipeline..(caller + 1) * plan.pipeline;
-    let mix = plan.mix_of(operation);
+    let (mix, habits) = (plan.mix_of(operation), plan.habits);
     let streams: Vec<OperationStream> = numbers
-        .map(|number| OperationStream::new(&plan.shape, mix, number))
+        .map(|number| OperationStream::new(&plan.shape, mix, number).with_hot(habits.hot_percent))
         .collect();
     let (client, shared) = (client.clone(), Arc::clone(shared));
     let owned = plan.owned_values;
     async move {
         if owned {
-            calls::<Vec<u8>>(client, streams, &shared).await
+            calls::<Vec<u8>>(client, streams, habits, &shared).await
         } else {
-            calls::<ValueDigest>(client, streams, &shared).await
+            calls::<ValueDigest>(client, streams, habits, &shared).await
         }
+    }
+}
+
+/// What callers do after each operation, if anything.
+pub(super) async fn afterwards(habits: Habits) {
+    if !habits.computes.is_zero() {
+        let until = Instant::now() + habits.computes;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+    if !habits.sleeps.is_zero() {
+        tokio::time::sleep(habits.sleeps).await;
     }
 }
 
 async fn calls<V: Value>(
     client: Client,
     mut streams: Vec<OperationStream>,
+    habits: Habits,
     shared: &Shared,
 ) -> CallerTally {
     match streams.as_mut_slice() {
-        [stream] => one_by_one::<V>(&client, stream, shared).await,
-        _ => pipelined::call::<V>(client, streams, shared).await,
+        [stream] => one_by_one::<V>(&client, stream, habits, shared).await,
+        _ => pipelined::call::<V>(client, streams, habits, shared).await,
     }
 }
 
@@ -129,17 +143,26 @@ async fn calls<V: Value>(
 async fn one_by_one<V: Value>(
     client: &Client,
     stream: &mut OperationStream,
+    habits: Habits,
     shared: &Shared,
 ) -> CallerTally {
     let mut tally = CallerTally::new();
+    let mut ended: Option<Instant> = None;
     while !shared.is_at(Period::Over) {
         let is_read = stream.draw();
         let begin = Instant::now();
+        let elsewhere = ended.map_or(Duration::ZERO, |ended| begin - ended);
         let outcome = operate::<V>(client, stream, is_read).await;
         let took = begin.elapsed();
-        if shared.is_at(Period::Measured) && tally.counts.note(outcome) {
-            tally.took(1, took, shared);
+        if shared.is_at(Period::Measured) {
+            tally.was_elsewhere(elsewhere);
+            if tally.counts.note(outcome) {
+                tally.about(stream.number());
+                tally.took(1, took, shared);
+            }
         }
+        ended = Some(begin + took);
+        afterwards(habits).await;
     }
     tally.flush(shared);
     tally

@@ -248,6 +248,8 @@ pub fn micros(nanos: Option<f64>) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::measure::Traffic;
     use super::*;
 
@@ -266,6 +268,8 @@ pub(crate) mod tests {
             callers,
             counts,
             latency,
+            between: Duration::ZERO,
+            keys: BTreeMap::new(),
         }
     }
 

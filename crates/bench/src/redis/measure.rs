@@ -1,6 +1,8 @@
 //! One run of `bench redis`: lets the callers work through the warm-up and the measured time. Collects what they saw in
 //! the measured time, and the processor time that this process used in it.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,13 +11,16 @@ use embar_console::context::Context;
 use embar_redis::{Client, Config};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::callers::Callers;
 use super::load::load;
 use super::plan::{Driver, Operation, RedisPlan};
 use super::profile;
 use super::tally::{Counts, Period};
+
+/// Names of the threads on which tasks run begin so.
+pub const CALLS: &str = "calls-";
 
 /// How soon an interrupt is noticed.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -54,6 +59,10 @@ pub struct CallerResults {
     pub counts: Counts,
     /// How long operations took, nanoseconds.
     pub latency: Histogram<u64>,
+    /// Time that all of them spent between two operations.
+    pub between: Duration,
+    /// How often sampled operations were about a key, by its number.
+    pub keys: BTreeMap<u64, u64>,
 }
 
 /// What a run gave.
@@ -112,8 +121,11 @@ struct Reading {
 impl<'a> RedisBench<'a> {
     /// Connects, and loads the keys.
     pub fn new(plan: &'a RedisPlan, config: Config, context: &'a Context) -> Result<Self> {
+        let started = AtomicUsize::new(0);
+        let name = move || format!("{CALLS}{}", started.fetch_add(1, Ordering::Relaxed));
         let runtime = Builder::new_multi_thread()
             .worker_threads(plan.threads)
+            .thread_name_fn(name)
             .enable_all()
             .build()
             .context("cannot start the threads of the runtime: use fewer")?;
@@ -135,8 +147,28 @@ impl<'a> RedisBench<'a> {
         })
     }
 
+    /// The client that all callers share.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The runtime on which tasks run.
+    pub fn runtime(&self) -> &Handle {
+        self.runtime.runtime().handle()
+    }
+
     /// Runs one operation once.
     pub fn run(&self, operation: Operation) -> Result<RunOutcome> {
+        let measured = || self.wait(self.plan.duration);
+        Ok(self.run_while(operation, measured)?.0)
+    }
+
+    /// Runs one operation for as long as `during` takes, and says what that gave, too.
+    pub fn run_while<T>(
+        &self,
+        operation: Operation,
+        during: impl FnOnce() -> Result<T>,
+    ) -> Result<(RunOutcome, T)> {
         let (plan, runtime) = (self.plan, self.runtime.runtime());
         let tasks = Callers::tasks(plan, operation, &self.client, runtime);
         let threads = Callers::threads(plan, operation, &self.client);
@@ -148,21 +180,22 @@ impl<'a> RedisBench<'a> {
         let measured = self.wait(plan.warmup).and_then(|()| {
             let before = self.read()?;
             enter(Period::Measured);
-            self.wait(plan.duration)?;
+            let during = during()?;
             enter(Period::Over);
-            Ok((before, self.read()?))
+            Ok((before, self.read()?, during))
         });
         enter(Period::Over);
-        let (before, after) = measured?;
+        let (before, after, during) = measured?;
         let profile = after.profile.zip(before.profile);
-        Ok(RunOutcome {
+        let outcome = RunOutcome {
             took: after.at - before.at,
             cpu: after.cpu.saturating_sub(before.cpu),
             traffic: after.traffic.since(before.traffic),
             profile: profile.map(|(after, before)| after.since(&before)),
             tasks: self.seen(tasks, plan.callers)?,
             threads: self.seen(threads, plan.blocking_threads)?,
-        })
+        };
+        Ok((outcome, during))
     }
 
     fn seen(&self, callers: Callers, count: u64) -> Result<Option<CallerResults>> {
@@ -175,6 +208,8 @@ impl<'a> RedisBench<'a> {
             callers: count,
             counts,
             latency: shared.latency(),
+            between: shared.between(),
+            keys: shared.keys(),
         }))
     }
 

@@ -1,12 +1,14 @@
 //! A caller with many operations in flight: it fills a pipeline of the client with one operation of each of its
 //! streams, runs the pipeline, and begins again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::pipeline::Pipeline;
 use embar_redis::{Client, Error};
 
+use super::callers::afterwards;
+use super::plan::Habits;
 use super::tally::{CallerTally, Done, Period, Shared};
 use super::work::{OperationStream, Value};
 
@@ -14,13 +16,16 @@ use super::work::{OperationStream, Value};
 pub async fn call<V: Value>(
     client: Client,
     mut streams: Vec<OperationStream>,
+    habits: Habits,
     shared: &Shared,
 ) -> CallerTally {
     let mut tally = CallerTally::new();
     let mut pipeline = client.pipeline();
     let mut reads = vec![false; streams.len()];
+    let mut ended: Option<Instant> = None;
     while !shared.is_at(Period::Over) {
         let begin = Instant::now();
+        let elsewhere = ended.map_or(Duration::ZERO, |ended| begin - ended);
         pipeline.clear();
         for (stream, read) in streams.iter_mut().zip(&mut reads) {
             *read = stream.draw();
@@ -41,8 +46,12 @@ pub async fn call<V: Value>(
         if shared.is_at(Period::Measured) {
             let done = (0..streams.len()).filter(|index| tally.counts.note(outcome(*index)));
             let done = done.count() as u64;
+            tally.was_elsewhere(elsewhere);
+            streams.iter().for_each(|it| tally.about(it.number()));
             tally.took(done, begin.elapsed(), shared);
         }
+        ended = Some(Instant::now());
+        afterwards(habits).await;
     }
     tally.flush(shared);
     tally

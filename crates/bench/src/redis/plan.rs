@@ -67,6 +67,17 @@ pub enum Driver {
     Thread,
 }
 
+/// What callers do besides, so that a diagnosis has something to find.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// Percent of the operations that are about one key.
+    pub hot_percent: u64,
+    /// How long a caller computes after each operation or pipeline.
+    pub computes: Duration,
+    /// How long it sleeps then. Tasks only.
+    pub sleeps: Duration,
+}
+
 /// Parameters of a bench of the Redis client; `plan` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct RedisPlan {
@@ -105,6 +116,9 @@ pub struct RedisPlan {
     pub profile: bool,
     /// The server, without secrets.
     pub server: String,
+    /// What callers do besides; nothing in a bench.
+    #[serde(skip)]
+    pub habits: Habits,
 }
 
 impl RedisPlan {
@@ -209,6 +223,7 @@ pub(crate) mod tests {
             load: true,
             profile: false,
             server: "cluster 127.0.0.1:7000".into(),
+            habits: Habits::default(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Counts how the operations of a run ended, and gathers their latencies. Also tells the callers which period the run
 //! is in.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,12 @@ const LATENCY_MAX: u64 = 60_000_000_000;
 /// How many latencies a caller gathers before they go to the histogram that all share: one of its own for each of many
 /// callers would be more memory than caches hold, and slow down what is measured.
 const GATHERED: usize = 64;
+
+/// One operation of so many says which key it is about.
+const KEYS_EVERY: u64 = 61;
+
+/// Different keys that are counted, at most: a key that matters comes early.
+const KEYS_MAX: usize = 1 << 16;
 
 /// A histogram of latencies in nanoseconds, to three digits.
 pub fn histogram() -> Histogram<u64> {
@@ -117,6 +124,8 @@ pub enum Period {
 pub struct Shared {
     period: AtomicU8,
     latency: Mutex<Histogram<u64>>,
+    between_ns: AtomicU64,
+    keys: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Shared {
@@ -125,6 +134,8 @@ impl Shared {
         Self {
             period: AtomicU8::new(Period::WarmUp as u8),
             latency: Mutex::new(histogram()),
+            between_ns: AtomicU64::new(0),
+            keys: Mutex::default(),
         }
     }
 
@@ -144,6 +155,17 @@ impl Shared {
         self.lock().clone()
     }
 
+    /// Time that all callers have spent between two operations.
+    pub fn between(&self) -> Duration {
+        Duration::from_nanos(self.between_ns.load(Ordering::Relaxed))
+    }
+
+    /// How often sampled operations were about a key, by its number.
+    pub fn keys(&self) -> BTreeMap<u64, u64> {
+        let keys = self.keys.lock();
+        keys.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Histogram<u64>> {
         self.latency.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,6 +177,11 @@ pub struct CallerTally {
     pub counts: Counts,
     /// Latencies in nanoseconds, each of so many operations.
     gathered: Vec<(u64, u64)>,
+    /// Between two operations, since it was last handed over.
+    between: Duration,
+    /// Operations until one says its key.
+    key_in: u64,
+    sampled: Vec<u64>,
 }
 
 impl CallerTally {
@@ -163,6 +190,23 @@ impl CallerTally {
         Self {
             counts: Counts::default(),
             gathered: Vec::with_capacity(GATHERED),
+            between: Duration::ZERO,
+            key_in: KEYS_EVERY,
+            sampled: Vec::new(),
+        }
+    }
+
+    /// A caller did something else for so long.
+    pub fn was_elsewhere(&mut self, time: Duration) {
+        self.between += time;
+    }
+
+    /// An operation is about the key with this number.
+    pub fn about(&mut self, number: u64) {
+        self.key_in -= 1;
+        if self.key_in == 0 {
+            self.key_in = KEYS_EVERY;
+            self.sampled.push(number);
         }
     }
 
@@ -183,6 +227,22 @@ impl CallerTally {
         let mut latency = shared.lock();
         for (nanos, operations) in self.gathered.drain(..) {
             latency.saturating_record_n(nanos, operations);
+        }
+        drop(latency);
+        let between = std::mem::take(&mut self.between).as_nanos();
+        let between = u64::try_from(between).unwrap_or(u64::MAX);
+        shared.between_ns.fetch_add(between, Ordering::Relaxed);
+        if self.sampled.is_empty() {
+            return;
+        }
+        let mut keys = shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in self.sampled.drain(..) {
+            let is_room = keys.len() < KEYS_MAX;
+            match keys.get_mut(&number) {
+                Some(count) => *count += 1,
+                None if is_room => drop(keys.insert(number, 1)),
+                None => {}
+            }
         }
     }
 }

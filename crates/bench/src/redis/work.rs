@@ -6,6 +6,7 @@
 //! - Each stream (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded
 //!   with its number, first stream 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that
 //!   is below `reads`), then the number of the key (`below(keyspace)`).
+//! - Only for a diagnosis, a part of the operations may be about key 0 ([`OperationStream::with_hot`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -156,6 +157,8 @@ pub struct OperationStream {
     shape: Shape,
     mix: Mix,
     random: SplitMix64,
+    /// Percent of the operations that are about key 0.
+    hot: u64,
     number: u64,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -168,10 +171,24 @@ impl OperationStream {
             shape: *shape,
             mix,
             random: SplitMix64::new(number),
+            hot: 0,
             number: 0,
             key: vec![b'0'; shape.key_size],
             value: vec![b'x'; shape.value_size],
         }
+    }
+
+    /// The same, with so many percent of the operations about key 0.
+    pub fn with_hot(self, percent: u64) -> Self {
+        Self {
+            hot: percent,
+            ..self
+        }
+    }
+
+    /// The number of the key of the operation.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Goes to the next operation; whether it reads.
@@ -181,7 +198,11 @@ impl OperationStream {
             Mix { reads: 0, .. } => false,
             Mix { reads, writes } => self.random.below(reads + writes) < reads,
         };
-        let number = self.random.below(self.shape.keyspace);
+        let is_hot = self.hot > 0 && self.random.below(100) < self.hot;
+        let number = match is_hot {
+            true => 0,
+            false => self.random.below(self.shape.keyspace),
+        };
         self.take(number);
         is_read
     }

@@ -7,7 +7,7 @@ mod latency;
 mod metering;
 mod publish;
 mod read;
-mod redis;
+pub(super) mod redis;
 mod scale;
 mod session;
 mod session_serve;

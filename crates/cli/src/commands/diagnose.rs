@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use embar_bench::diagnose::attach::look;
 use embar_bench::diagnose::inject::Fault;
 use embar_bench::diagnose::matrix::{MatrixPlan, measure};
@@ -22,18 +22,24 @@ use embar_console::size::parse_duration;
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
 use embar_meter::experiment::too_few;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::bench::LoadArgs;
 use crate::connect::DEFAULT_BOOTSTRAP;
 use crate::context::Context;
 use crate::exit;
 
+mod redis;
+
 /// Bytes of a trial mean nothing here: a load runs as long as it is looked at.
 const ANY_SIZE: u64 = 1 << 30;
 
 /// Name what limits a pipeline, with the numbers that say so, and try the remedy
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   embar diagnose                                         a load of our own, as fast as it goes
   embar diagnose --flow read
@@ -43,6 +49,7 @@ Examples:
   embar diagnose --attach 10.0.0.7:9400 --for 10s
   embar diagnose --save seen.json; embar diagnose --from seen.json
   embar diagnose --matrix 40                             how often it names what was injected
+  embar diagnose redis                                   callers of Redis, and its servers
 
 It starts a cluster of its own, as the benches do, and looks at it with the kernel's readings, the
 stages that brokers and clients time, and what a page fault and a system call cost here. With
@@ -59,8 +66,11 @@ is 20 % more), remedy (text, change), verified (null, or ratio with its interval
 as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
 that was looked at). With --matrix: runs, rows[] with injected, options, expected[], first (how
 often each cause came first), right, among_three, bytes_per_s
-")]
+"
+)]
 pub struct DiagnoseArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Which way messages go
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Way::Publish)]
     flow: Way,
@@ -98,6 +108,12 @@ pub struct DiagnoseArgs {
     load: LoadArgs,
 }
 
+/// What else can be diagnosed.
+#[derive(Subcommand, Debug)]
+enum What {
+    Redis(Box<redis::RedisArgs>),
+}
+
 /// The options that say what one run is like, but for some, and these others: whoever runs none, or many, cannot heed them.
 fn of_one_run(others: &[&'static str], but: &[&'static str]) -> Vec<&'static str> {
     let own = ["flow", "inject", "verify", "pairs", "remedies", "save"];
@@ -128,15 +144,11 @@ impl From<Way> for Flow {
 
 /// Measures, and says what limits.
 pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
+    if let Some(What::Redis(args)) = &args.what {
+        return redis::run(args, context);
+    }
     if let Some(path) = &args.from {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let observed: Observed = serde_json::from_str(&text).map_err(|error| {
-            exit::data(format!(
-                "{} is not what --save writes: {error}",
-                path.display()
-            ))
-        })?;
+        let observed: Observed = saved(path)?;
         let diagnosis = diagnose(&observed);
         return show(
             &path.display().to_string(),
@@ -209,7 +221,19 @@ fn default_bootstrap() -> String {
     env::var("EMBAR_BOOTSTRAP").unwrap_or_else(|_| DEFAULT_BOOTSTRAP.into())
 }
 
-fn save(path: Option<&Path>, observed: &Observed) -> Result<()> {
+/// Reads what [`save`] wrote.
+fn saved<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| {
+        exit::data(format!(
+            "{} is not what --save writes: {error}",
+            path.display()
+        ))
+    })
+}
+
+fn save(path: Option<&Path>, observed: &impl Serialize) -> Result<()> {
     let Some(path) = path else {
         return Ok(());
     };

@@ -3,8 +3,8 @@
 use super::{Case, confidence};
 use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
-use crate::limits::{Resource, SATURATED};
-use crate::observed::Thread;
+use crate::limits::{Limits, Resource, SATURATED};
+use crate::observed::{Machine, Thread};
 
 /// Others may take this share of the processors without being worth a word.
 const OTHERS_MIN: f64 = 0.08;
@@ -14,22 +14,26 @@ const THROTTLED_MIN: f64 = 0.05;
 const IOWAIT_MIN: f64 = 0.2;
 
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
-    taken(case, found);
-    throttled(case, found);
+    let (machine, limits) = (&case.observed.machine, case.limits);
+    found.extend(taken(machine, limits, longest_wait(case)));
+    found.extend(throttled(machine, limits));
     too_many_threads(case, found);
     disk(case, found);
-    wall(case, found);
+    found.extend(wall(
+        machine,
+        &parts_of_processors(case),
+        "More processors, or clients on other machines. On one machine shared memory takes the least processor time: --transport shm.",
+    ));
 }
 
-fn taken(case: &Case<'_>, found: &mut Vec<Finding>) {
-    let machine = &case.observed.machine;
+/// Others have the processors. A thread of the pipeline waited a share `waited` of the time for one.
+pub(crate) fn taken(machine: &Machine, limits: &Limits, waited: f64) -> Option<Finding> {
     let taken = machine.others + machine.steal;
     // Who has processors to spare loses nothing to others.
     if taken < OTHERS_MIN || machine.busy + machine.steal < SATURATED {
-        return;
+        return None;
     }
-    let waited = longest_wait(case);
-    found.push(Finding {
+    Some(Finding {
         cause: Cause::ProcessorsTakenByOthers,
         part: Resource::Processors,
         evidence: vec![
@@ -39,35 +43,31 @@ fn taken(case: &Case<'_>, found: &mut Vec<Finding>) {
             Evidence::share("a thread of the pipeline waited for a processor", waited),
         ],
         confidence: confidence(taken, OTHERS_MIN, 0.25),
-        gain_at_most: case.limits.gain(Resource::Processors, taken, taken),
+        gain_at_most: limits.gain(Resource::Processors, taken, taken),
         remedy: Remedy::advice(
             "Stop the other processes, or move them or the pipeline to other processors; on a virtual machine with steal, ask for more of the host.",
         ),
         verified: None,
-    });
+    })
 }
 
-fn throttled(case: &Case<'_>, found: &mut Vec<Finding>) {
-    let Some(throttled) = case.observed.machine.throttled else {
-        return;
-    };
-    if throttled < THROTTLED_MIN {
-        return;
-    }
-    found.push(Finding {
+/// A quota stops the threads.
+pub(crate) fn throttled(machine: &Machine, limits: &Limits) -> Option<Finding> {
+    let throttled = machine.throttled.filter(|it| *it >= THROTTLED_MIN)?;
+    Some(Finding {
         cause: Cause::ProcessorQuota,
         part: Resource::Processors,
         evidence: vec![
             Evidence::share("time in which a quota stopped threads", throttled),
-            Evidence::share("processors, busy with the pipeline", case.observed.machine.ours),
+            Evidence::share("processors, busy with the pipeline", machine.ours),
         ],
         confidence: confidence(throttled, THROTTLED_MIN, 0.2),
-        gain_at_most: case.limits.gain_of_waiting(throttled, None),
+        gain_at_most: limits.gain_of_waiting(throttled, None),
         remedy: Remedy::advice(
             "Raise the quota of the control group (cpu.max, or cpu.cfs_quota_us), or the container's processor limit.",
         ),
         verified: None,
-    });
+    })
 }
 
 /// Threads that somebody asked for, and that no processor is there for.
@@ -129,33 +129,35 @@ fn disk(case: &Case<'_>, found: &mut Vec<Finding>) {
 }
 
 /// No fault: the machine does what it can.
-fn wall(case: &Case<'_>, found: &mut Vec<Finding>) {
-    let machine = &case.observed.machine;
+/// `parts` are how many processors each part keeps busy.
+pub(crate) fn wall(
+    machine: &Machine,
+    parts: &[(&'static str, f64)],
+    advice: &str,
+) -> Option<Finding> {
     if machine.busy + machine.steal < SATURATED || machine.ours < machine.others {
-        return;
+        return None;
     }
     let mut evidence = vec![
         Evidence::share("processors, busy with the pipeline", machine.ours),
         Evidence::share("processors, busy with anything", machine.busy),
     ];
     let cores = f64::from(machine.cores.max(1));
-    for (name, share) in parts_of_processors(case) {
+    for (name, share) in parts {
         evidence.push(Evidence::share(
             format!("of all processors, {name}"),
             share / cores,
         ));
     }
-    found.push(Finding {
+    Some(Finding {
         cause: Cause::MachineWall,
         part: Resource::Processors,
         evidence,
         confidence: confidence(machine.busy + machine.steal, SATURATED, 0.97),
         gain_at_most: 0.0,
-        remedy: Remedy::advice(
-            "More processors, or clients on other machines. On one machine shared memory takes the least processor time: --transport shm.",
-        ),
+        remedy: Remedy::advice(advice),
         verified: None,
-    });
+    })
 }
 
 /// Processors that each part keeps busy.

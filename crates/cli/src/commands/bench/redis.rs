@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use embar_bench::redis::figures::RedisRun;
 use embar_bench::redis::measure::RedisBench;
-use embar_bench::redis::plan::{Driver, Operations, RedisPlan};
+use embar_bench::redis::plan::{Driver, Habits, Operations, RedisPlan};
 use embar_bench::redis::report::RedisReport;
 use embar_bench::redis::work::{Mix, Shape};
 use embar_console::size::{Size, parse_duration};
@@ -135,13 +135,28 @@ struct Server {
 impl Server {
     fn config(&self) -> Result<Config> {
         let url = match (&self.cluster, &self.standalone, &self.url) {
-            (Some(nodes), ..) => format!("redis-cluster://{nodes}"),
-            (_, Some(server), _) => format!("redis://{server}"),
+            (Some(nodes), ..) => cluster(nodes),
+            (_, Some(server), _) => standalone(server),
             (.., Some(url)) => url.clone(),
             (None, None, None) => return Err(exit::usage("give --cluster, --standalone or --url")),
         };
-        Config::from_url(&url).map_err(|error| exit::usage(error.to_string()))
+        config(&url)
     }
+}
+
+/// The URL of a cluster with these nodes.
+pub(in crate::commands) fn cluster(nodes: &str) -> String {
+    format!("redis-cluster://{nodes}")
+}
+
+/// The URL of a server.
+pub(in crate::commands) fn standalone(server: &str) -> String {
+    format!("redis://{server}")
+}
+
+/// What a URL says.
+pub(in crate::commands) fn config(url: &str) -> Result<Config> {
+    Config::from_url(url).map_err(|error| exit::usage(error.to_string()))
 }
 
 impl RedisArgs {
@@ -185,6 +200,7 @@ impl RedisArgs {
             load: !self.no_load,
             profile: self.profile,
             server: format!("{mode} {}", seeds.join(",")),
+            habits: Habits::default(),
         })
     }
 }

@@ -1,0 +1,70 @@
+//! What callers, client, servers and processors do with their time.
+
+use super::observed::{Client, Observed};
+use crate::limits::{Limits, MIN_SHARE, Resource, works};
+use crate::observed::Thread;
+
+/// From what was observed.
+pub(super) fn of(observed: &Observed) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(client) = &observed.client {
+        let on_threads = on_threads(client, observed.seconds);
+        let application = between(client, observed.seconds).max(on_threads);
+        limits.add(Resource::Application, application, 0.0);
+        for thread in client.threads.iter().chain(&client.connection_threads) {
+            limits.add(Resource::ClientThreads, thread.occupied(), thread.waiting);
+        }
+        let most = observed
+            .nodes
+            .iter()
+            .filter_map(|node| node.traffic.as_ref());
+        let most = most.map(|it| it.full).fold(0.0, f64::max);
+        limits.add(Resource::InFlight, most, 0.0);
+    }
+    for node in &observed.nodes {
+        if let Some(on_cpu) = node.on_cpu(observed.seconds) {
+            let waiting = node.waiting();
+            limits.add(Resource::Servers, on_cpu + waiting, waiting);
+        }
+    }
+    let machine = &observed.machine;
+    limits.add(Resource::Processors, machine.busy + machine.steal, 0.0);
+    limits
+}
+
+/// Share of their time that callers spend between operations.
+pub(super) fn between(client: &Client, seconds: f64) -> f64 {
+    let time = seconds * client.callers as f64;
+    if time > 0.0 {
+        (client.between_s / time).min(1.0)
+    } else {
+        0.0
+    }
+}
+
+/// Share of the time of the callers' threads that the application's own code takes, at most. A caller that waits for
+/// something else between operations takes none, so what threads do bounds it.
+pub(super) fn on_threads(client: &Client, seconds: f64) -> f64 {
+    let occupied: f64 = client.threads.iter().map(Thread::occupied).sum();
+    let time = seconds * client.threads.len() as f64;
+    if time > 0.0 {
+        let mean = occupied / client.threads.len() as f64;
+        (client.between_s / time).min(mean)
+    } else {
+        0.0
+    }
+}
+
+/// By how much the rate could grow, as a part of itself, if these parts worked so much less of the time: until another
+/// part limits. What a thread waits for processors does not count.
+pub(super) fn gain_without(limits: &Limits, less: &[(Resource, f64)]) -> f64 {
+    let (mut now, mut then) = (MIN_SHARE, MIN_SHARE);
+    for used in limits.uses.iter().filter(|it| works(it.part)) {
+        let share = used.share - used.without_processor;
+        let gone = less.iter().filter(|(part, _)| *part == used.part);
+        let gone: f64 = gone.map(|(_, gone)| gone).sum();
+        now = now.max(share);
+        then = then.max(share - gone);
+    }
+    (now / then - 1.0).max(0.0)
+}

@@ -1,0 +1,103 @@
+//! The rules of Redis, by what they look at: what one node does differently, what all servers do, what the client and its
+//! callers do, and the machine.
+
+mod client;
+mod nodes;
+mod servers;
+
+use super::limits::gain_without;
+use super::observed::{Node, Observed};
+use crate::finding::Finding;
+use crate::limits::{Limits, Resource, works};
+use crate::observed::Thread;
+use crate::rules::machine;
+
+/// What rules look at.
+pub(super) struct Case<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) limits: &'a Limits,
+}
+
+/// All that is found, in no order.
+pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    nodes::look(case, &mut found);
+    servers::look(case, &mut found);
+    client::look(case, &mut found);
+    let (observed, limits) = (case.observed, case.limits);
+    let waited = case.threads().map(|it| it.waiting).fold(0.0, f64::max);
+    found.extend(machine::taken(&observed.machine, limits, waited));
+    found.extend(machine::throttled(&observed.machine, limits));
+    let advice = "More processors, or servers and callers on machines of their own. Larger pipelines take less time for each operation.";
+    found.extend(machine::wall(&observed.machine, &case.parts(), advice));
+    found
+}
+
+impl<'a> Case<'a> {
+    /// Threads of client and servers.
+    fn threads(&self) -> impl Iterator<Item = &'a Thread> {
+        let client = self.observed.client.iter();
+        let client = client.flat_map(|it| it.threads.iter().chain(&it.connection_threads));
+        let servers = self.observed.nodes.iter().filter_map(Node::main_thread);
+        client.chain(servers)
+    }
+
+    /// Processors that each part keeps busy.
+    fn parts(&self) -> Vec<(&'static str, f64)> {
+        let mut parts = Vec::new();
+        if let Some(client) = &self.observed.client {
+            let sum = |threads: &[Thread]| threads.iter().map(|it| it.on_cpu).sum::<f64>();
+            parts.push(("threads of callers", sum(&client.threads)));
+            parts.push(("threads of connections", sum(&client.connection_threads)));
+        }
+        let servers = self.observed.nodes.iter().flat_map(|it| &it.threads);
+        parts.push(("servers", servers.map(|it| it.on_cpu).sum()));
+        parts.retain(|(_, share)| *share >= 0.01);
+        parts
+    }
+
+    /// Processors with nothing to do.
+    fn spare(&self) -> f64 {
+        let machine = &self.observed.machine;
+        f64::from(machine.cores) * (1.0 - machine.busy - machine.steal).max(0.0)
+    }
+
+    /// A part of all processors, from a number of them.
+    fn of_machine(&self, processors: f64) -> f64 {
+        processors / f64::from(self.observed.machine.cores.max(1))
+    }
+
+    /// By how much the rate could grow if callers waited for nodes a share `gone` less of their time: they take turns at
+    /// all nodes, so each wait holds up all of it. Only until another part limits.
+    fn gain_of_answers(&self, gone: f64) -> f64 {
+        let others = self
+            .limits
+            .uses
+            .iter()
+            .filter(|it| works(it.part) && it.part != Resource::Servers);
+        let next = others
+            .map(|it| it.share - it.without_processor)
+            .fold(0.05, f64::max);
+        let waits = 1.0 / (1.0 - gone.min(0.95));
+        (waits.min(1.0 / next) - 1.0).max(0.0)
+    }
+
+    /// See [`gain_without`].
+    fn gain_without(&self, less: &[(Resource, f64)]) -> f64 {
+        gain_without(self.limits, less)
+    }
+}
+
+/// The one in the middle, the lower of two; `None` of none.
+fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|it| it.is_finite());
+    values.sort_by(f64::total_cmp);
+    let at = values.len().checked_sub(1)? / 2;
+    values.get(at).copied()
+}
+
+/// The middle of what all nodes but this one have.
+fn middle_of_others(nodes: &[Node], but: &Node, of: impl Fn(&Node) -> Option<f64>) -> Option<f64> {
+    let others = nodes.iter().filter(|it| !std::ptr::eq(*it, but));
+    middle(others.filter_map(of).collect())
+}
