@@ -8,7 +8,7 @@ mod servers;
 use super::limits::gain_without;
 use super::observed::{Node, Observed};
 use crate::finding::Finding;
-use crate::limits::{Limits, Resource, works};
+use crate::limits::{Limits, MIN_SHARE, Resource, works};
 use crate::observed::Thread;
 use crate::rules::machine;
 
@@ -26,7 +26,12 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
     client::look(case, &mut found);
     let (observed, limits) = (case.observed, case.limits);
     let waited = case.threads().map(|it| it.waiting).fold(0.0, f64::max);
-    found.extend(machine::taken(&observed.machine, limits, waited));
+    let taken = machine::taken(&observed.machine, limits, waited);
+    found.extend(taken.map(|it| Finding {
+        // Who seldom waits for a processor gains little from more of them, however much others take.
+        gain_at_most: it.gain_at_most.min(case.gain_of_processors()),
+        ..it
+    }));
     found.extend(machine::throttled(&observed.machine, limits));
     let advice = "More processors, or servers and callers on machines of their own. Larger pipelines take less time for each operation.";
     found.extend(machine::wall(&observed.machine, &case.parts(), advice));
@@ -67,19 +72,51 @@ impl<'a> Case<'a> {
         processors / f64::from(self.observed.machine.cores.max(1))
     }
 
+    /// What works the most, but for these parts. Of what others use of the processors, a pipeline that wants more gets half:
+    /// the scheduler is fair.
+    fn next(&self, but: &[Resource]) -> f64 {
+        let contested = self.observed.machine.others / 2.0;
+        let others = self.limits.uses.iter();
+        let others = others.filter(|it| works(it.part) && !but.contains(&it.part));
+        let work = others.map(|it| match it.part {
+            Resource::Processors => it.share - contested,
+            _ => it.share - it.without_processor,
+        });
+        work.fold(MIN_SHARE, f64::max)
+    }
+
+    /// What has the most to do: of the processors, what others do not use.
+    fn busiest(&self) -> f64 {
+        let others = self.observed.machine.others;
+        let working = self.limits.uses.iter().filter(|it| works(it.part));
+        let occupied = working.map(|it| match it.part {
+            Resource::Processors => it.share - others,
+            _ => it.share,
+        });
+        occupied.fold(0.0, f64::max)
+    }
+
+    /// By how much the rate could grow if a share `gone` of the time were not waited any more: until another part than
+    /// these limits.
+    fn gain_of_waiting(&self, gone: f64, but: &[Resource]) -> f64 {
+        let waits = 1.0 / (1.0 - gone).max(MIN_SHARE);
+        (waits.min(1.0 / self.next(but)) - 1.0).max(0.0)
+    }
+
+    /// By how much the rate could grow if no thread had to wait for a processor: an operation passes the client and a server
+    /// one after the other.
+    fn gain_of_processors(&self) -> f64 {
+        let waits = [Resource::ClientThreads, Resource::Servers].map(|part| {
+            let used = self.limits.uses.iter().find(|it| it.part == part);
+            used.map_or(0.0, |it| it.without_processor)
+        });
+        1.0 / (1.0 - waits[0] - waits[1]).max(MIN_SHARE) - 1.0
+    }
+
     /// By how much the rate could grow if callers waited for nodes a share `gone` less of their time: they take turns at
     /// all nodes, so each wait holds up all of it. Only until another part limits.
     fn gain_of_answers(&self, gone: f64) -> f64 {
-        let others = self
-            .limits
-            .uses
-            .iter()
-            .filter(|it| works(it.part) && it.part != Resource::Servers);
-        let next = others
-            .map(|it| it.share - it.without_processor)
-            .fold(0.05, f64::max);
-        let waits = 1.0 / (1.0 - gone.min(0.95));
-        (waits.min(1.0 / next) - 1.0).max(0.0)
+        self.gain_of_waiting(gone, &[Resource::Servers])
     }
 
     /// See [`gain_without`].

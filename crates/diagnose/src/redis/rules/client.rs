@@ -16,8 +16,8 @@ const FULL_MIN: f64 = 0.5;
 const NO_PLACE_MIN: f64 = 0.2;
 /// Places that are always enough.
 const PLACES: u64 = 4096;
-/// What callers wake and sleep for each place that they take costs, seconds.
-const PLACE_S: f64 = 4e-6;
+/// What it costs that a caller wakes, finds no place, and sleeps again, seconds.
+const WAKE_S: f64 = 2e-6;
 /// Part of the threads' time that the application's own work may take.
 const OWN_WORK_MIN: f64 = 0.3;
 /// Part of their time in which callers may do something else.
@@ -69,9 +69,8 @@ fn full(case: &Case<'_>, client: &Client) -> Option<Finding> {
     if full < FULL_MIN || waits < NO_PLACE_MIN {
         return None;
     }
-    let more = client.callers.max(2 * client.in_flight_max);
-    let rate = case.observed.operations_per_s();
-    let woken = rate * PLACE_S;
+    let more = client.callers.max(client.in_flight_max.saturating_mul(2));
+    let woken = woken_per_s(case, client) * WAKE_S;
     let of_threads = per(woken, client.threads.len() as f64);
     let costs = case.gain_without(&[
         (Resource::ClientThreads, of_threads),
@@ -94,10 +93,19 @@ fn full(case: &Case<'_>, client: &Client) -> Option<Finding> {
         gain_at_most: costs.max(case.gain_of_answers(waits)),
         remedy: Remedy::change(
             "Allow more commands in flight (max_in_flight), or more connections to each node (mux_per_node).",
-            Change::MaxInFlight(more.next_power_of_two().min(PLACES)),
+            Change::MaxInFlight(more.min(PLACES).next_power_of_two()),
         ),
         verified: None,
     })
+}
+
+/// Callers that are woken for nothing, a second: all that wait for a node's places, with each read that frees some of them.
+fn woken_per_s(case: &Case<'_>, client: &Client) -> f64 {
+    let nodes = case.observed.nodes.len().max(1) as f64;
+    let places = client.in_flight_max as f64 * client.connections_per_node as f64;
+    let waiting = (client.callers as f64 / nodes - places).max(0.0);
+    let reads: f64 = traffic(case).map(|it| it.reads as f64).sum();
+    per(reads * waiting, case.observed.seconds)
 }
 
 /// What TLS takes of the parts that work all the time.
@@ -107,8 +115,8 @@ fn encrypted(case: &Case<'_>, client: &Client) -> Option<Finding> {
     }
     let seconds = case.observed.seconds;
     let records = |it: &Traffic| {
-        let bytes = (it.sent_bytes + it.received_bytes) as f64;
-        let records = (it.writes + it.reads) as f64 + bytes / RECORD;
+        let bytes = it.sent_bytes as f64 + it.received_bytes as f64;
+        let records = it.writes as f64 + it.reads as f64 + bytes / RECORD;
         (per(records, seconds), per(bytes, seconds))
     };
     let server = |it: &Traffic| {
@@ -212,9 +220,7 @@ fn elsewhere(case: &Case<'_>, client: &Client) -> Option<Finding> {
             Evidence::seconds("a caller has its reply after", client.latency_s),
         ],
         confidence: confidence(between, ELSEWHERE_MIN, 0.7),
-        gain_at_most: case
-            .limits
-            .gain_of_waiting(between, Some(Resource::Application)),
+        gain_at_most: case.gain_of_waiting(between, &[Resource::Application]),
         remedy: Remedy::advice(
             "Redis waits for the application: look what callers do between operations, or use more of them.",
         ),
@@ -225,7 +231,7 @@ fn elsewhere(case: &Case<'_>, client: &Client) -> Option<Finding> {
 /// Nobody works all the time, and callers wait.
 fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
     let waiting = 1.0 - between(client, case.observed.seconds);
-    let busiest = case.limits.busiest().map_or(0.0, |it| it.share);
+    let busiest = case.busiest();
     let nodes = &case.observed.nodes;
     let silent = traffic(case).any(|it| it.silent > SILENT_MAX);
     let full = traffic(case).any(|it| it.full >= FULL_MIN);
@@ -250,7 +256,7 @@ fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
             Evidence::share("the busiest part worked", busiest),
         ],
         confidence: confidence(SATURATED - busiest, 0.0, 0.4),
-        gain_at_most: case.limits.gain_of_waiting(waiting, None),
+        gain_at_most: case.gain_of_waiting(waiting, &[]),
         remedy: Remedy::change(
             "Have more operations on their way: more callers, or pipelines; and servers nearer to the callers.",
             Change::Callers(client.callers.saturating_mul(4)),

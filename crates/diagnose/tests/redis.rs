@@ -1,0 +1,542 @@
+//! Each cause of Redis, as numbers of the kind that real runs give, must come first, and what is just not it must not be
+//! named.
+
+use embar_diagnose::observed::{Machine, Missing, Thread};
+use embar_diagnose::picture::Picture;
+use embar_diagnose::redis::diagnose;
+use embar_diagnose::redis::observed::{
+    Client, CommandUse, KeyShare, Node, Observed, Probe, Server, SlowCommand, Traffic,
+};
+use embar_diagnose::{Cause, Change, Diagnosis, Finding};
+use serde_json::Value;
+
+const SECONDS: f64 = 4.0;
+
+fn thread(name: &str, on_cpu: f64, waiting: f64) -> Thread {
+    Thread {
+        name: name.into(),
+        on_cpu,
+        system: 0.6,
+        waiting,
+        ..Thread::default()
+    }
+}
+
+fn command(name: &str, calls: u64, seconds: f64) -> CommandUse {
+    CommandUse {
+        name: name.into(),
+        calls,
+        seconds,
+    }
+}
+
+/// One of three nodes of a cluster, with `commands` commands.
+fn node(port: u16, commands: u64) -> Node {
+    Node {
+        name: format!("127.0.0.1:{port}"),
+        slots: Some(5461),
+        threads: vec![thread("redis-server", 0.35, 0.02)],
+        server: Some(Server {
+            commands: Some(commands),
+            sent_bytes: Some(commands * 200),
+            received_bytes: Some(commands * 60),
+            main_thread_s: Some(0.35 * SECONDS),
+            clients: Some(4),
+            by_command: Some(vec![
+                command("get", commands * 4 / 5, 0.1),
+                command("set", commands / 5, 0.05),
+            ]),
+            slow: Some(Vec::new()),
+        }),
+        traffic: Some(Traffic {
+            replies: commands,
+            sent_bytes: commands * 60,
+            received_bytes: commands * 200,
+            writes: commands / 8,
+            reads: commands / 8,
+            latency_s: 300e-6,
+            in_flight: 20.0,
+            full: 0.0,
+            silent: 0.0,
+            silent_longest_s: 0.0,
+        }),
+        probe: Some(Probe {
+            answered: 150,
+            unanswered: 0,
+            mean_s: 200e-6,
+            longest_s: 1e-3,
+        }),
+    }
+}
+
+/// Callers on two threads, three nodes, and a machine that has processors to spare.
+fn calling(cores: u32) -> Observed {
+    let nodes: Vec<Node> = (7000..7003).map(|port| node(port, 200_000)).collect();
+    Observed {
+        seconds: SECONDS,
+        operations: 600_000,
+        errors: 0,
+        machine: Machine {
+            cores,
+            busy: 2.9 / f64::from(cores.max(3)),
+            ours: 2.8 / f64::from(cores.max(3)),
+            others: 0.02,
+            ..Machine::default()
+        },
+        client: Some(Client {
+            callers: 64,
+            pipeline: 1,
+            threads: vec![thread("calls-0", 0.9, 0.02), thread("calls-1", 0.88, 0.02)],
+            connection_threads: Vec::new(),
+            latency_s: 420e-6,
+            between_s: 0.3,
+            in_flight_max: 4096,
+            connections_per_node: 1,
+            by_tls: false,
+            keys: Vec::new(),
+        }),
+        nodes,
+        missing: Vec::new(),
+    }
+}
+
+/// Servers that others use, on other machines.
+fn servers() -> Observed {
+    let mut observed = calling(2);
+    observed.client = None;
+    observed.machine = Machine::default();
+    for node in &mut observed.nodes {
+        node.threads.clear();
+        node.traffic = None;
+    }
+    observed
+}
+
+fn client(observed: &mut Observed) -> &mut Client {
+    observed.client.as_mut().expect("callers")
+}
+
+fn traffic(node: &mut Node) -> &mut Traffic {
+    node.traffic.as_mut().expect("counted")
+}
+
+fn server(node: &mut Node) -> &mut Server {
+    node.server.as_mut().expect("it says")
+}
+
+fn first(observed: &Observed) -> Finding {
+    let diagnosis = diagnose(observed);
+    assert!(!diagnosis.findings.is_empty());
+    check(&diagnosis);
+    diagnosis.findings[0].clone()
+}
+
+fn names(observed: &Observed, cause: Cause) -> bool {
+    let diagnosis = diagnose(observed);
+    check(&diagnosis);
+    diagnosis.findings.iter().any(|it| it.cause == cause)
+}
+
+/// What holds for each diagnosis.
+fn check(diagnosis: &Diagnosis) {
+    for finding in &diagnosis.findings {
+        assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
+        assert!(finding.gain_at_most >= 0.0 && finding.gain_at_most.is_finite());
+        assert!(!finding.evidence.is_empty() && !finding.remedy.text.is_empty());
+        assert!(
+            finding.evidence.iter().all(|it| it.value.is_finite()),
+            "{finding:?}"
+        );
+    }
+    for used in &diagnosis.limits.uses {
+        assert!((0.0..=1.0).contains(&used.share), "{used:?}");
+    }
+    assert!(!Picture(diagnosis).to_string().is_empty());
+}
+
+#[test]
+fn an_ordinary_run_has_no_fault() {
+    let mut observed = calling(8);
+    assert_eq!(first(&observed).cause, Cause::NothingFound);
+    observed.machine.busy = 0.99;
+    observed.machine.ours = 0.95;
+    assert_eq!(first(&observed).cause, Cause::MachineWall);
+    assert_eq!(first(&servers()).cause, Cause::NothingFound);
+}
+
+#[test]
+fn a_node_that_answers_late_is_slow() {
+    let mut observed = calling(8);
+    client(&mut observed).threads = vec![thread("calls-0", 0.4, 0.0)];
+    let slow = &mut observed.nodes[2];
+    slow.threads = vec![thread("redis-server", 0.1, 0.0)];
+    let seen = traffic(slow);
+    (seen.latency_s, seen.silent, seen.silent_longest_s) = (2.1e-3, 0.5, 0.012);
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::SlowNode);
+    assert!(finding.evidence[0].what.contains("127.0.0.1:7002"));
+    assert!(finding.gain_at_most > 0.5, "{}", finding.gain_at_most);
+    // Twice as late is a matter of chance.
+    traffic(&mut observed.nodes[2]).latency_s = 600e-6;
+    assert!(!names(&observed, Cause::SlowNode));
+    // So is a little time, however many times that of others it is.
+    for node in &mut observed.nodes {
+        traffic(node).latency_s = 20e-6;
+    }
+    traffic(&mut observed.nodes[2]).latency_s = 100e-6;
+    assert!(!names(&observed, Cause::SlowNode));
+}
+
+#[test]
+fn pings_tell_a_slow_node_where_nobody_else_does() {
+    let mut observed = servers();
+    let probe = observed.nodes[0].probe.as_mut().expect("asked");
+    (probe.mean_s, probe.longest_s) = (4e-3, 13e-3);
+    assert_eq!(first(&observed).cause, Cause::SlowNode);
+    // One that answers nothing has no latency, and is named as missing.
+    observed.nodes[0].probe = Some(Probe {
+        unanswered: 3,
+        ..Probe::default()
+    });
+    assert_eq!(first(&observed).cause, Cause::NothingFound);
+}
+
+#[test]
+fn one_server_alone_is_slow_if_it_says_nothing_and_does_not_work() {
+    let mut observed = calling(8);
+    observed.nodes.truncate(1);
+    observed.nodes[0].slots = None;
+    client(&mut observed).threads = vec![thread("calls-0", 0.4, 0.0)];
+    let seen = traffic(&mut observed.nodes[0]);
+    (seen.silent, seen.silent_longest_s) = (0.5, 0.012);
+    assert_eq!(first(&observed).cause, Cause::SlowNode);
+    // It works meanwhile: with something of its own.
+    observed.nodes[0].threads = vec![thread("redis-server", 0.99, 0.0)];
+    assert!(!names(&observed, Cause::SlowNode));
+}
+
+/// The third node gets so many of a million commands.
+fn skewed(commands: u64) -> Observed {
+    let mut observed = calling(8);
+    for (index, node) in observed.nodes.iter_mut().enumerate() {
+        let own = if index == 2 {
+            commands
+        } else {
+            (1_000_000 - commands) / 2
+        };
+        server(node).commands = Some(own);
+        traffic(node).replies = own;
+    }
+    observed.nodes[2].threads = vec![thread("redis-server", 0.7, 0.0)];
+    observed
+}
+
+#[test]
+fn a_node_with_more_than_its_part_of_the_commands_is_hot() {
+    let mut observed = skewed(800_000);
+    assert_eq!(first(&observed).cause, Cause::HotSlot);
+    client(&mut observed).keys = vec![KeyShare {
+        key: "0000000000000000".into(),
+        slot: 11_000,
+        share: 0.7,
+    }];
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::HotKey);
+    let named = |it: &embar_diagnose::Evidence| it.what.contains("0000000000000000");
+    assert!(finding.evidence.iter().any(named));
+    // A key that explains little of it is not to blame.
+    client(&mut observed).keys[0].share = 0.1;
+    assert_eq!(first(&observed).cause, Cause::HotSlot);
+}
+
+#[test]
+fn a_node_with_the_commands_of_its_slots_is_not_hot() {
+    let mut observed = skewed(800_000);
+    observed.nodes[0].slots = Some(1638);
+    observed.nodes[1].slots = Some(1638);
+    observed.nodes[2].slots = Some(13_108);
+    assert!(!names(&observed, Cause::HotSlot));
+    assert!(!names(&skewed(420_000), Cause::HotSlot));
+    // Of one server nobody can say.
+    let mut one = skewed(800_000);
+    one.nodes.truncate(1);
+    assert!(!names(&one, Cause::HotSlot) && !names(&one, Cause::HotKey));
+}
+
+#[test]
+fn a_node_whose_replies_are_large_has_a_big_value() {
+    let mut observed = calling(8);
+    let seen = traffic(&mut observed.nodes[1]);
+    seen.received_bytes = seen.replies * 34_000;
+    seen.latency_s = 900e-6;
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::BigValue);
+    assert!(finding.evidence[0].what.contains("127.0.0.1:7001"));
+    assert!(!names(&observed, Cause::SlowNode), "it is explained");
+    // Four times as long as others is usual.
+    let seen = traffic(&mut observed.nodes[1]);
+    seen.received_bytes = seen.replies * 800;
+    assert!(!names(&observed, Cause::BigValue));
+    // And so is what is short.
+    for node in &mut observed.nodes {
+        let seen = traffic(node);
+        seen.received_bytes = seen.replies * 8;
+    }
+    let seen = traffic(&mut observed.nodes[1]);
+    seen.received_bytes = seen.replies * 1000;
+    assert!(!names(&observed, Cause::BigValue));
+}
+
+#[test]
+fn long_commands_block_a_server() {
+    let mut observed = calling(8);
+    client(&mut observed).threads = vec![thread("calls-0", 0.4, 0.0)];
+    let kinds = &mut server(&mut observed.nodes[2]).by_command;
+    kinds.get_or_insert_default().push(command("keys", 20, 2.0));
+    traffic(&mut observed.nodes[2]).latency_s = 3e-3;
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::BlockedServer);
+    assert!(finding.remedy.text.contains("keys"));
+    assert!(!names(&observed, Cause::SlowNode), "it is explained");
+    assert!(!names(&observed, Cause::TooFewCallers));
+    // Much of a command that is short is no block.
+    let kinds = &mut server(&mut observed.nodes[2]).by_command;
+    kinds.get_or_insert_default().pop();
+    kinds
+        .get_or_insert_default()
+        .push(command("hgetall", 20_000, 2.0));
+    assert!(!names(&observed, Cause::BlockedServer));
+}
+
+#[test]
+fn the_slow_log_names_what_commands_of_a_name_hide() {
+    let mut observed = servers();
+    let slow = |name: &str| SlowCommand {
+        name: name.into(),
+        count: 20,
+        seconds: 2.0,
+        longest_s: 0.2,
+    };
+    // Most scripts are short.
+    server(&mut observed.nodes[0]).slow = Some(vec![slow("eval")]);
+    assert_eq!(first(&observed).cause, Cause::BlockedServer);
+    // A GET does not take long by itself: somebody stopped the server.
+    server(&mut observed.nodes[0]).slow = Some(vec![slow("get")]);
+    assert!(!names(&observed, Cause::BlockedServer));
+    let server = server(&mut observed.nodes[0]);
+    (server.slow, server.by_command) = (None, None);
+    assert!(!names(&observed, Cause::BlockedServer), "nobody knows");
+}
+
+#[test]
+fn a_server_that_works_all_the_time_is_the_limit() {
+    let mut observed = calling(8);
+    client(&mut observed).threads = vec![thread("calls-0", 0.3, 0.0)];
+    observed.nodes[0].threads = vec![thread("redis-server", 0.98, 0.0)];
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::ServerCpuBound);
+    // On a full machine there is no processor for another one.
+    observed.machine.busy = 0.97;
+    observed.machine.ours = 0.95;
+    assert_eq!(first(&observed).cause, Cause::MachineWall);
+    // Of another machine it says so itself.
+    let mut remote = servers();
+    server(&mut remote.nodes[0]).main_thread_s = Some(0.95 * SECONDS);
+    assert_eq!(first(&remote).cause, Cause::ServerCpuBound);
+    server(&mut remote.nodes[0]).main_thread_s = Some(0.7 * SECONDS);
+    assert!(!names(&remote, Cause::ServerCpuBound));
+}
+
+#[test]
+fn callers_that_wait_for_a_place_have_too_few() {
+    let mut observed = calling(8);
+    let own = client(&mut observed);
+    own.threads = vec![thread("calls-0", 0.4, 0.0)];
+    (own.in_flight_max, own.latency_s) = (4, 1.8e-3);
+    for node in &mut observed.nodes {
+        let seen = traffic(node);
+        (seen.full, seen.in_flight) = (0.8, 3.8);
+    }
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::FullPipe);
+    assert_eq!(finding.remedy.change, Some(Change::MaxInFlight(64)));
+    assert!(!names(&observed, Cause::TooFewCallers));
+    // Places are taken, and nobody waits for one.
+    client(&mut observed).latency_s = 310e-6;
+    assert!(!names(&observed, Cause::FullPipe));
+}
+
+#[test]
+fn encryption_costs_where_something_works_all_the_time() {
+    let mut observed = calling(8);
+    observed.machine.busy = 0.99;
+    observed.machine.ours = 0.97;
+    client(&mut observed).by_tls = true;
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::TlsCost);
+    assert_eq!(finding.remedy.change, Some(Change::PlainConnections));
+    client(&mut observed).by_tls = false;
+    assert!(!names(&observed, Cause::TlsCost));
+    // Who has time to spare has it for that, too.
+    observed.machine.busy = 0.3;
+    let own = client(&mut observed);
+    own.by_tls = true;
+    own.threads = vec![thread("calls-0", 0.4, 0.0)];
+    assert!(!names(&observed, Cause::TlsCost));
+}
+
+#[test]
+fn an_application_that_computes_keeps_its_threads() {
+    let mut observed = calling(8);
+    let own = client(&mut observed);
+    own.threads = vec![thread("calls-0", 0.98, 0.0), thread("calls-1", 0.97, 0.0)];
+    (own.between_s, own.latency_s) = (7.0, 3.5e-3);
+    assert_eq!(first(&observed).cause, Cause::CallerRuntimeBusy);
+    // What it does between operations is little.
+    client(&mut observed).between_s = 0.8;
+    assert!(!names(&observed, Cause::CallerRuntimeBusy));
+}
+
+#[test]
+fn callers_that_do_something_else_make_the_application_slow() {
+    let mut observed = calling(8);
+    observed.machine.busy = 0.1;
+    let own = client(&mut observed);
+    own.threads = vec![thread("calls-0", 0.2, 0.0), thread("calls-1", 0.2, 0.0)];
+    own.between_s = 240.0;
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::ApplicationTooSlow);
+    assert!(!names(&observed, Cause::CallerRuntimeBusy));
+    assert!(!names(&observed, Cause::TooFewCallers));
+    client(&mut observed).between_s = 20.0;
+    assert!(!names(&observed, Cause::ApplicationTooSlow));
+}
+
+#[test]
+fn one_caller_is_too_few_where_nobody_works() {
+    let mut observed = calling(8);
+    observed.machine.busy = 0.15;
+    let own = client(&mut observed);
+    (own.callers, own.between_s, own.latency_s) = (1, 0.05, 70e-6);
+    own.threads = vec![thread("calls-0", 0.3, 0.0), thread("calls-1", 0.2, 0.0)];
+    for node in &mut observed.nodes {
+        node.threads = vec![thread("redis-server", 0.15, 0.0)];
+        let seen = traffic(node);
+        (seen.in_flight, seen.latency_s) = (0.3, 60e-6);
+    }
+    let finding = first(&observed);
+    assert_eq!(finding.cause, Cause::TooFewCallers);
+    assert_eq!(finding.remedy.change, Some(Change::Callers(4)));
+    assert!(finding.gain_at_most > 1.0);
+    // A thread that works all the time is what they wait for.
+    client(&mut observed).threads[0] = thread("calls-0", 0.95, 0.0);
+    assert!(!names(&observed, Cause::TooFewCallers));
+}
+
+#[test]
+fn others_that_take_processors_matter_to_those_that_wait_for_one() {
+    let mut observed = calling(2);
+    observed.machine = Machine {
+        cores: 2,
+        busy: 1.0,
+        ours: 0.45,
+        others: 0.5,
+        ..Machine::default()
+    };
+    client(&mut observed).threads = vec![thread("calls-0", 0.3, 0.6), thread("calls-1", 0.3, 0.6)];
+    assert_eq!(first(&observed).cause, Cause::ProcessorsTakenByOthers);
+    // A node that is stopped half of the time is what callers wait for, whatever others do.
+    client(&mut observed).threads = vec![thread("calls-0", 0.3, 0.02)];
+    let seen = traffic(&mut observed.nodes[2]);
+    (seen.latency_s, seen.silent) = (4e-3, 0.5);
+    observed.nodes[2].threads = vec![thread("redis-server", 0.1, 0.02)];
+    assert_eq!(first(&observed).cause, Cause::SlowNode);
+    observed.machine.busy = 0.5;
+    observed.machine.throttled = Some(0.4);
+    assert!(names(&observed, Cause::ProcessorQuota));
+}
+
+#[test]
+fn a_look_that_saw_nothing_says_so() {
+    let empty = Observed::default();
+    assert_eq!(first(&empty).cause, Cause::NothingFound);
+    let mut silent = servers();
+    for node in &mut silent.nodes {
+        (node.server, node.probe) = (None, None);
+    }
+    silent.missing.push(Missing {
+        what: "INFO of 127.0.0.1:7000".into(),
+        why: "NOPERM".into(),
+    });
+    let diagnosis = diagnose(&silent);
+    check(&diagnosis);
+    assert_eq!(diagnosis.findings[0].cause, Cause::NothingFound);
+    assert_eq!(diagnosis.missing, silent.missing);
+    // A client without threads, callers or replies: a run that failed.
+    let mut failed = calling(8);
+    failed.client = Some(Client::default());
+    for node in &mut failed.nodes {
+        node.traffic = Some(Traffic::default());
+    }
+    check(&diagnose(&failed));
+}
+
+/// All numbers of a document, in its order.
+fn numbers(of: &mut Value) -> Vec<&mut Value> {
+    match of {
+        Value::Number(_) => vec![of],
+        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
+        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn no_number_of_a_file_breaks_a_diagnosis() {
+    let mut full = calling(8);
+    client(&mut full).by_tls = true;
+    client(&mut full).in_flight_max = 4;
+    let mut blocked = servers();
+    let kinds = &mut server(&mut blocked.nodes[2]).by_command;
+    kinds.get_or_insert_default().push(command("keys", 20, 2.0));
+    for observed in [calling(2), skewed(900_000), full, blocked] {
+        let mut document = serde_json::to_value(&observed).expect("JSON");
+        let count = numbers(&mut document).len();
+        for extreme in ["0", "1", "18446744073709551615", "1e300", "-1.5"] {
+            let extreme: Value = serde_json::from_str(extreme).expect("a number");
+            for place in 0..count {
+                let mut changed = document.clone();
+                *numbers(&mut changed)[place] = extreme.clone();
+                // A count cannot be negative, nor a fraction: such a file is refused.
+                if let Ok(observed) = serde_json::from_value::<Observed>(changed) {
+                    sound(&diagnose(&observed));
+                }
+            }
+            let mut changed = document.clone();
+            for number in numbers(&mut changed) {
+                *number = extreme.clone();
+            }
+            if let Ok(observed) = serde_json::from_value::<Observed>(changed) {
+                sound(&diagnose(&observed));
+            }
+        }
+    }
+}
+
+/// What holds whatever a file says.
+fn sound(diagnosis: &Diagnosis) {
+    assert!(!Picture(diagnosis).to_string().is_empty());
+    for finding in &diagnosis.findings {
+        assert!(finding.gain_at_most.is_finite(), "{finding:?}");
+        assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
+        finding.evidence.iter().for_each(|it| drop(it.to_string()));
+    }
+}
+
+#[test]
+fn what_was_seen_can_be_written_down() {
+    let observed = skewed(800_000);
+    let text = serde_json::to_string(&observed).expect("JSON");
+    let again: Observed = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(again, observed);
+}
