@@ -71,6 +71,7 @@ impl Kind {
             Some(_) => return None,
             None if has("findings") && has("limits") => Self::Diagnosis,
             None if has("machine") && has("brokers") && has("connections") => Self::Observed,
+            None if has("machine") && has("nodes") => Self::Observed,
             None if in_first("rows", "injected") => Self::Matrix,
             None if in_first("rows", "wall") || in_first("times", "wall") => Self::Walls,
             None if in_first("alone", "latency_us") => Self::Latency,
@@ -95,6 +96,7 @@ mod tests {
     fn kinds_are_told_by_their_fields() {
         let kinds = [
             (json!({"findings": [], "limits": {}}), Some(Kind::Diagnosis)),
+            (json!({"machine": {}, "nodes": []}), Some(Kind::Observed)),
             (json!({"rows": [{"injected": ""}]}), Some(Kind::Matrix)),
             (json!({"bench": "walls"}), Some(Kind::Walls)),
             (json!({"times": [{"wall": ""}]}), Some(Kind::Walls)),

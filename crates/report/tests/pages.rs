@@ -4,7 +4,7 @@ mod common;
 
 use common::{check, has_cell, page_of, texts};
 use embar_diagnose::observed::{Broker, Machine, Missing, Observed, Publisher, Thread};
-use embar_diagnose::{Diagnosis, diagnose};
+use embar_diagnose::{Diagnosis, diagnose, redis};
 use embar_report::{Report, read};
 use serde_json::{Value, json};
 
@@ -225,6 +225,32 @@ fn a_diagnosis_marks_the_part_that_limits_and_shows_each_finding() {
     // What was saved is diagnosed again, and says the same.
     let again = page(&serde_json::to_value(&observed).expect("JSON"));
     assert!(again.contains(findings[0].cause.sentence()));
+}
+
+#[test]
+fn a_diagnosis_of_redis_has_its_operations_and_servers() {
+    let observed = redis::Observed {
+        seconds: 2.0,
+        operations: 246_912,
+        client: Some(redis::observed::Client {
+            callers: 64,
+            latency_s: 420e-6,
+            ..redis::observed::Client::default()
+        }),
+        nodes: vec![redis::observed::Node::default(); 3],
+        ..redis::Observed::default()
+    };
+    let mut value = serde_json::to_value(redis::diagnose(&observed)).expect("JSON");
+    value["operations_per_s"] = json!(observed.operations_per_s());
+    value["observed"] = serde_json::to_value(&observed).expect("JSON");
+    for value in [value, serde_json::to_value(&observed).expect("JSON")] {
+        let page = page(&value);
+        assert!(page.contains("Nothing was found that limits."), "{page}");
+        assert!(
+            texts(&page, "dd").iter().any(|it| it == "123,456"),
+            "{page}"
+        );
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use embar_diagnose::finding::Outcome;
 use embar_diagnose::limits::{Resource, Use};
 use embar_diagnose::observed::{Flow, Missing};
-use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose};
+use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose, redis};
 
 use embar_meter::Better;
 
@@ -33,7 +33,15 @@ pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
     }
     let rate = root.number("bytes_per_s")?;
     facts.extend(rate.map(|it| Fact::new("rate", words::bytes_per_s(it))));
+    let of_redis = root.number("operations_per_s")?;
+    facts.extend(of_redis.map(operations));
     if let Some(observed) = root.object("observed")? {
+        if of_redis.is_some() {
+            let observed: redis::Observed = serde_json::from_value(observed.value().clone())
+                .map_err(|error| root.invalid("embar diagnose redis --json", error))?;
+            facts.extend(seen_of_redis(&observed));
+            return Ok(section(&diagnosis, facts));
+        }
         let observed: Observed = serde_json::from_value(observed.value().clone())
             .map_err(|error| root.invalid("embar diagnose --json", error))?;
         facts.extend(seen(&observed));
@@ -43,6 +51,13 @@ pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
 
 /// The section of what was saved: it is diagnosed here.
 pub(super) fn observed(root: &Node<'_>) -> Result<Section, Error> {
+    if root.value().get("nodes").is_some() {
+        let observed: redis::Observed = serde_json::from_value(root.value().clone())
+            .map_err(|error| root.invalid("embar diagnose redis --save", error))?;
+        let mut facts = vec![operations(observed.operations_per_s())];
+        facts.extend(seen_of_redis(&observed));
+        return Ok(section(&redis::diagnose(&observed), facts));
+    }
     let observed: Observed = serde_json::from_value(root.value().clone())
         .map_err(|error| root.invalid("embar diagnose --save", error))?;
     let rate = words::bytes_per_s(observed.bytes_per_s());
@@ -70,6 +85,39 @@ fn seen(observed: &Observed) -> Vec<Fact> {
         Fact::new("taken by the host", words::percent(machine.steal)),
         Fact::new("connections", observed.connections.len().to_string()),
     ]
+}
+
+fn operations(per_s: f64) -> Fact {
+    Fact::new("operations a second", words::whole(per_s))
+}
+
+/// What was looked at, of Redis.
+fn seen_of_redis(observed: &redis::Observed) -> Vec<Fact> {
+    let machine = &observed.machine;
+    let mut facts = vec![
+        Fact::new("servers", observed.nodes.len().to_string()),
+        Fact::new("looked for", words::micros(observed.seconds * 1e6)),
+    ];
+    if let Some(client) = &observed.client {
+        facts.push(Fact::new("callers", client.callers.to_string()));
+        facts.push(Fact::new(
+            "an operation takes",
+            words::micros(client.latency_s * 1e6),
+        ));
+    }
+    // Servers on other machines do not say how busy these are.
+    if machine.cores > 0 {
+        facts.push(Fact::new("processors", machine.cores.to_string()));
+        facts.push(Fact::new(
+            "busy with callers and servers",
+            words::percent(machine.ours),
+        ));
+        facts.push(Fact::new(
+            "busy with others",
+            words::percent(machine.others),
+        ));
+    }
+    facts
 }
 
 fn section(diagnosis: &Diagnosis, facts: Vec<Fact>) -> Section {
