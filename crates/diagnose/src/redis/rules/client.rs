@@ -236,7 +236,9 @@ fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
     let silent = traffic(case).any(|it| it.silent > SILENT_MAX);
     let full = traffic(case).any(|it| it.full >= FULL_MIN);
     let is_blocked = |node: &Node| blocked(case, node);
-    if waiting < WAITING_MIN
+    // Of callers that never had an answer nobody knows what they wait for.
+    if in_flight_s(case) <= 0.0
+        || waiting < WAITING_MIN
         || busiest >= SATURATED
         || silent
         || full
