@@ -179,6 +179,11 @@ fn a_node_that_answers_late_is_slow() {
     // Twice as late is a matter of chance.
     traffic(&mut observed.nodes[2]).latency_s = 600e-6;
     assert!(!names(&observed, Cause::SlowNode));
+    // But not that PINGs wait ten times as long.
+    observed.nodes[2].probe.as_mut().expect("asked").mean_s = 2e-3;
+    assert!(names(&observed, Cause::SlowNode));
+    observed.nodes[2].probe.as_mut().expect("asked").mean_s = 400e-6;
+    assert!(!names(&observed, Cause::SlowNode));
     // So is a little time, however many times that of others it is.
     for node in &mut observed.nodes {
         traffic(node).latency_s = 20e-6;
@@ -428,7 +433,16 @@ fn one_caller_is_too_few_where_nobody_works() {
     assert_eq!(finding.cause, Cause::TooFewCallers);
     assert_eq!(finding.remedy.change, Some(Change::Callers(4)));
     assert!(finding.gain_at_most > 1.0);
-    // A thread that works all the time is what they wait for.
+    // Calls that carry one command each may fill the machine, and more callers cost no more of them.
+    (observed.machine.cores, observed.machine.busy) = (2, 0.9);
+    observed.machine.ours = 0.9;
+    assert_eq!(first(&observed).cause, Cause::TooFewCallers);
+    // A machine that many callers fill is full.
+    client(&mut observed).callers = 64;
+    assert!(!names(&observed, Cause::TooFewCallers));
+    // And a thread that works all the time is what many callers wait for.
+    (observed.machine.cores, observed.machine.busy) = (8, 0.3);
+    assert!(names(&observed, Cause::TooFewCallers));
     client(&mut observed).threads[0] = thread("calls-0", 0.95, 0.0);
     assert!(!names(&observed, Cause::TooFewCallers));
 }

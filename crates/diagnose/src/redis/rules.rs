@@ -103,14 +103,18 @@ impl<'a> Case<'a> {
         (waits.min(1.0 / self.next(but)) - 1.0).max(0.0)
     }
 
-    /// By how much the rate could grow if no thread had to wait for a processor: an operation passes the client and a server
-    /// one after the other.
-    fn gain_of_processors(&self) -> f64 {
+    /// Share of the time in which an operation waits for a processor: it passes the client and a server, one after the other.
+    fn without_processor(&self) -> f64 {
         let waits = [Resource::ClientThreads, Resource::Servers].map(|part| {
             let used = self.limits.uses.iter().find(|it| it.part == part);
             used.map_or(0.0, |it| it.without_processor)
         });
-        1.0 / (1.0 - waits[0] - waits[1]).max(MIN_SHARE) - 1.0
+        waits[0] + waits[1]
+    }
+
+    /// By how much the rate could grow if no thread had to wait for a processor.
+    fn gain_of_processors(&self) -> f64 {
+        1.0 / (1.0 - self.without_processor()).max(MIN_SHARE) - 1.0
     }
 
     /// By how much the rate could grow if callers waited for nodes a share `gone` less of their time: they take turns at

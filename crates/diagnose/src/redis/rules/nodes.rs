@@ -12,7 +12,12 @@ use crate::rules::confidence;
 /// A node answers so many times later than those in the middle do.
 const LATER_MIN: f64 = 2.5;
 /// And by so much, seconds: less is a matter of when the kernel lets whom run.
-const LATER_BY_MIN_S: f64 = 300e-6;
+const LATER_BY_MIN_S: f64 = 150e-6;
+/// PINGs come at any time and wait for whatever keeps a server; commands come where callers are, who wait elsewhere, too. So PINGs
+/// are so many times later.
+const PING_LATER: f64 = 1.6;
+/// And later by so much, seconds.
+const PING_LATER_BY_MIN_S: f64 = 500e-6;
 /// Part of the time in which one server alone says nothing to those that wait.
 const SILENT_MIN: f64 = 0.15;
 /// A node gets so many times its part of the commands.
@@ -29,9 +34,9 @@ const LARGE_MIN: f64 = 2048.0;
 const LARGE_ALONE: f64 = 32_768.0;
 /// What a byte of a large reply takes of a server's and of a client's time, seconds: copies into and out of the kernel, on two
 /// virtual processors.
-const SERVER_BYTE_S: f64 = 0.13e-9;
+const SERVER_BYTE_S: f64 = 0.25e-9;
 /// See [`SERVER_BYTE_S`].
-const CLIENT_BYTE_S: f64 = 0.2e-9;
+const CLIENT_BYTE_S: f64 = 0.4e-9;
 
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let nodes = &case.observed.nodes;
@@ -46,7 +51,8 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     };
     found.extend(by(&|node| hot_by(case, node)).and_then(|node| hot(case, node)));
     found.extend(by(&Node::bytes_per_reply).and_then(|node| big(case, node)));
-    found.extend(by(&Node::latency_s).and_then(|node| slow(case, node)));
+    let late = |node: &Node| lateness(case, node).or(node.latency_s().map(|_| 0.0));
+    found.extend(by(&late).and_then(|node| slow(case, node)));
 }
 
 /// How many times its part of the commands a node gets: its slots say how large that is.
@@ -101,6 +107,27 @@ fn waited_for(case: &Case<'_>, node: &Node) -> f64 {
     per(time(node, (latency - usual).max(0.0)), now)
 }
 
+/// How many times later than the one in the middle a node answers, commands or PINGs, if that is more than chance. `None` if
+/// nobody is there to compare it with.
+fn lateness(case: &Case<'_>, node: &Node) -> Option<f64> {
+    let nodes = &case.observed.nodes;
+    let times = |of: &dyn Fn(&Node) -> Option<f64>, by: f64| {
+        let (own, usual) = (of(node)?, middle_of_others(nodes, node, of)?);
+        Some(if own - usual >= by {
+            per(own, usual)
+        } else {
+            0.0
+        })
+    };
+    let ping = |node: &Node| {
+        let probe = node.probe.as_ref().filter(|it| it.answered > 0);
+        probe.map(|it| it.mean_s)
+    };
+    let commands = times(&Node::latency_s, LATER_BY_MIN_S)?;
+    let pings = times(&ping, PING_LATER_BY_MIN_S).unwrap_or(0.0);
+    Some(commands.max(pings / PING_LATER))
+}
+
 fn slow(case: &Case<'_>, node: &Node) -> Option<Finding> {
     let observed = case.observed;
     if is_hot(case, node) || is_big(case, node).is_some() || blocked(case, node) {
@@ -111,13 +138,9 @@ fn slow(case: &Case<'_>, node: &Node) -> Option<Finding> {
         Some(traffic) => (traffic.silent, traffic.silent_longest_s),
         None => (0.0, 0.0),
     };
-    let sure = match middle_of_others(&observed.nodes, node, Node::latency_s) {
-        Some(usual) => {
-            if latency < LATER_MIN * usual || latency - usual < LATER_BY_MIN_S {
-                return None;
-            }
-            confidence(per(latency, usual), LATER_MIN, 6.0)
-        }
+    let sure = match lateness(case, node) {
+        Some(times) if times < LATER_MIN => return None,
+        Some(times) => confidence(times, LATER_MIN, 6.0),
         None => {
             // Nobody is there to compare it with. A server that says nothing works, or somebody keeps it from working.
             let works = node.on_cpu(observed.seconds)?;
@@ -140,6 +163,9 @@ fn slow(case: &Case<'_>, node: &Node) -> Option<Finding> {
             "its thread waited for a processor",
             node.waiting(),
         ));
+    }
+    if let Some(probe) = &node.probe {
+        evidence.push(Evidence::seconds("it answers PING after", probe.mean_s));
     }
     if silent > 0.0 {
         evidence.push(Evidence::share(

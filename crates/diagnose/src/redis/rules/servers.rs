@@ -6,12 +6,15 @@ use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
 use crate::limits::{Resource, SATURATED};
 use crate::observed::per;
-use crate::rules::{SPARE_MIN, confidence};
+use crate::rules::confidence;
 
 /// A command takes long if it takes so much, seconds: hundreds of others wait meanwhile.
 const LONG_S: f64 = 3e-3;
 /// Long commands take this part of a server's time before they are worth a word.
 const BLOCKED_MIN: f64 = 0.05;
+
+/// This much of a processor must be idle for another server to take a part of the work.
+const SPARE_MIN: f64 = 0.3;
 
 /// Commands whose work does not grow with the data. If one of them takes long, somebody kept the server from running.
 const CONSTANT: [&str; 24] = [
