@@ -226,7 +226,7 @@ fn elsewhere(case: &Case<'_>, client: &Client) -> Option<Finding> {
 /// Nobody works all the time, and callers wait.
 fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
     let waiting = 1.0 - between(client, case.observed.seconds);
-    let busiest = case.busiest();
+    let (busiest, without) = (case.busiest(), case.without_processor());
     let nodes = &case.observed.nodes;
     // Operations on their way to each node.
     let all = client.callers as f64 * client.pipeline as f64 * waiting;
@@ -237,10 +237,9 @@ fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
     // Of callers that never had an answer nobody knows what they wait for.
     if in_flight_s(case) <= 0.0
         || waiting < WAITING_MIN
-        || (busiest >= BUSIEST_MAX && each >= SINGLE_MAX)
+        || (each >= SINGLE_MAX && (busiest >= BUSIEST_MAX || without > WITHOUT_PROCESSOR_MAX))
         || silent
         || full
-        || case.without_processor() > WITHOUT_PROCESSOR_MAX
         || nodes.iter().any(is_blocked)
     {
         return None;
@@ -264,7 +263,7 @@ fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
         )),
         gain_at_most: case
             .gain_of_waiting(waiting, &[])
-            .max(per(TOGETHER, each.max(0.1)) - 1.0),
+            .max(per(TOGETHER, each.max(1.0)) - 1.0),
         remedy: Remedy::change(
             "Have more operations on their way: more callers, or pipelines; and servers nearer to the callers.",
             Change::Callers(client.callers.saturating_mul(4)),
