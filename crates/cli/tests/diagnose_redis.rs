@@ -167,7 +167,12 @@ fn a_seed_that_is_dead_is_missing_and_the_next_one_is_asked() {
     );
     assert!(is_missing(&report, "the other nodes of"), "{report}");
     assert_eq!(list(&report["observed"], "nodes").len(), 1);
-    drop(alive);
+}
+
+#[test]
+fn servers_of_which_none_answers_are_an_error() {
+    let mut dead = Server::start(&Options::default()).expect("a server");
+    dead.kill();
     let output = tried(&["--server", &dead.address().to_string()]);
     assert!(!output.status.success());
     assert!(

@@ -120,15 +120,13 @@ pub(crate) fn confidence(value: f64, from: f64, to: f64) -> f64 {
 /// What is said when no rule holds.
 pub(crate) fn nothing(limits: &Limits) -> Finding {
     let busiest = limits.busiest();
-    let evidence = busiest
-        .iter()
-        .map(|it| {
-            Evidence::share(
-                format!("the busiest part, {}, worked", it.part.name()),
-                it.share,
-            )
-        })
-        .collect();
+    let evidence = vec![match busiest {
+        Some(it) => Evidence::share(
+            format!("the busiest part, {}, worked", it.part.name()),
+            it.share,
+        ),
+        None => Evidence::count("parts that could be looked at", 0.0),
+    }];
     Finding {
         cause: Cause::NothingFound,
         part: busiest.map_or(Resource::Processors, |it| it.part),

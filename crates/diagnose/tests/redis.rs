@@ -373,9 +373,13 @@ fn callers_that_wait_for_a_place_have_too_few() {
 
 #[test]
 fn encryption_costs_where_something_works_all_the_time() {
-    let mut observed = calling(8);
+    let mut observed = calling(2);
     observed.machine.busy = 0.99;
     observed.machine.ours = 0.97;
+    for node in &mut observed.nodes {
+        let seen = traffic(node);
+        (seen.writes, seen.reads) = (100_000, 50_000);
+    }
     client(&mut observed).by_tls = true;
     let finding = first(&observed);
     assert_eq!(finding.cause, Cause::TlsCost);

@@ -101,7 +101,7 @@ fn call(
     let numbers = caller * plan.pipeline..(caller + 1) * plan.pipeline;
     let (mix, habits) = (plan.mix_of(operation), plan.habits);
     let streams: Vec<OperationStream> = numbers
-        .map(|number| OperationStream::new(&plan.shape, mix, number).with_hot(habits.hot_percent))
+        .map(|number| OperationStream::new(&plan.shape, mix, number).with_hot(habits.hot))
         .collect();
     let (client, shared) = (client.clone(), Arc::clone(shared));
     let owned = plan.owned_values;

@@ -7,7 +7,7 @@ use embar_console::size::as_seconds;
 use embar_meter::table::grouped;
 use serde::Serialize;
 
-use super::work::{Mix, Shape};
+use super::work::{Hot, Mix, Shape};
 
 /// What callers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -70,8 +70,8 @@ pub enum Driver {
 /// What callers do besides, so that a diagnosis has something to find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
-    /// Percent of the operations that are about one key.
-    pub hot_percent: u64,
+    /// What more of their operations are about.
+    pub hot: Hot,
     /// How long a caller computes after each operation or pipeline.
     pub computes: Duration,
     /// How long it sleeps then. Tasks only.

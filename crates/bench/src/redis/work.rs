@@ -6,7 +6,7 @@
 //! - Each stream (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded
 //!   with its number, first stream 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that
 //!   is below `reads`), then the number of the key (`below(keyspace)`).
-//! - Only for a diagnosis, a part of the operations may be about key 0 ([`OperationStream::with_hot`]).
+//! - Only for a diagnosis, a part of the operations may be about few keys ([`Hot`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +14,7 @@ use std::str::FromStr;
 use embar_console::setting::BadSetting;
 use embar_meter::random::SplitMix64;
 use embar_redis::resp::{FromReply, View, WrongType};
+use embar_redis::slot::{SLOTS, slot};
 use serde::{Serialize, Serializer};
 
 /// Parts of the operations that read and that write.
@@ -96,6 +97,23 @@ impl Shape {
     }
 }
 
+/// What more of the operations are about than chance would have, so that a diagnosis has something to find.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hot {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// So many percent are about key 0.
+    Key(u64),
+    /// So many percent are about keys of the first third of the slots.
+    Slots(u64),
+}
+
+/// The slots of [`Hot::Slots`]: those of the first of three nodes.
+const HOT_SLOTS: u16 = SLOTS / 3;
+/// How often a key of these is looked for. One of three has such a slot.
+const HOT_TRIES: usize = 32;
+
 /// What identifies a value in a reply, without a copy of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueDigest {
@@ -157,8 +175,7 @@ pub struct OperationStream {
     shape: Shape,
     mix: Mix,
     random: SplitMix64,
-    /// Percent of the operations that are about key 0.
-    hot: u64,
+    hot: Hot,
     number: u64,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -171,19 +188,16 @@ impl OperationStream {
             shape: *shape,
             mix,
             random: SplitMix64::new(number),
-            hot: 0,
+            hot: Hot::Nothing,
             number: 0,
             key: vec![b'0'; shape.key_size],
             value: vec![b'x'; shape.value_size],
         }
     }
 
-    /// The same, with so many percent of the operations about key 0.
-    pub fn with_hot(self, percent: u64) -> Self {
-        Self {
-            hot: percent,
-            ..self
-        }
+    /// The same, with more operations about this.
+    pub fn with_hot(self, hot: Hot) -> Self {
+        Self { hot, ..self }
     }
 
     /// The number of the key of the operation.
@@ -198,13 +212,28 @@ impl OperationStream {
             Mix { reads: 0, .. } => false,
             Mix { reads, writes } => self.random.below(reads + writes) < reads,
         };
-        let is_hot = self.hot > 0 && self.random.below(100) < self.hot;
-        let number = match is_hot {
-            true => 0,
-            false => self.random.below(self.shape.keyspace),
+        let (Hot::Key(percent) | Hot::Slots(percent)) = self.hot else {
+            self.take_any();
+            return is_read;
         };
-        self.take(number);
+        match self.hot {
+            _ if self.random.below(100) >= percent => self.take_any(),
+            Hot::Slots(_) => {
+                for _ in 0..HOT_TRIES {
+                    self.take_any();
+                    if slot(&self.key) < HOT_SLOTS {
+                        break;
+                    }
+                }
+            }
+            _ => self.take(0),
+        }
         is_read
+    }
+
+    fn take_any(&mut self) {
+        let number = self.random.below(self.shape.keyspace);
+        self.take(number);
     }
 
     /// Goes to the key with this number.
@@ -315,6 +344,25 @@ mod tests {
         assert!((7_800..8_200).contains(&reads), "{reads}");
         assert!(OperationStream::new(&shape(6, 8), Mix::READS, 7).draw());
         assert!(!OperationStream::new(&shape(6, 8), Mix::WRITES, 7).draw());
+    }
+
+    #[test]
+    fn what_is_hot_gets_its_part() {
+        let drawn = |hot, is_it: fn(&OperationStream) -> bool| {
+            let stream = OperationStream::new(&shape(6, 8), Mix::READS, 7);
+            let mut stream = stream.with_hot(hot);
+            let count = (0..10_000).filter(|_| {
+                stream.draw();
+                is_it(&stream)
+            });
+            count.count()
+        };
+        let is_first = |it: &OperationStream| it.number() == 0;
+        assert!((8_800..9_200).contains(&drawn(Hot::Key(90), is_first)));
+        assert!(drawn(Hot::Nothing, is_first) < 50);
+        let is_low = |it: &OperationStream| slot(it.key()) < HOT_SLOTS;
+        assert!((9_000..9_700).contains(&drawn(Hot::Slots(90), is_low)));
+        assert!((2_800..3_900).contains(&drawn(Hot::Nothing, is_low)));
     }
 
     #[test]

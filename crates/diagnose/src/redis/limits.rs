@@ -27,8 +27,13 @@ pub(super) fn of(observed: &Observed) -> Limits {
             limits.add(Resource::Servers, on_cpu + waiting, waiting);
         }
     }
+    // Servers on other machines do not say what these do.
     let machine = &observed.machine;
-    limits.add(Resource::Processors, machine.busy + machine.steal, 0.0);
+    if machine.cores > 0 {
+        limits.add(Resource::Processors, machine.busy + machine.steal, 0.0);
+    }
+    // The scheduler is fair.
+    limits.contested = machine.others / 2.0;
     limits
 }
 

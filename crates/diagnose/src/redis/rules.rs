@@ -33,7 +33,7 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
         ..it
     }));
     found.extend(machine::throttled(&observed.machine, limits));
-    let advice = "More processors, or servers and callers on machines of their own. Larger pipelines take less time for each operation.";
+    let advice = "More processors, or servers and callers on machines of their own. Larger pipelines, and more callers, take less time for each operation.";
     found.extend(machine::wall(&observed.machine, &case.parts(), advice));
     found
 }
@@ -72,14 +72,12 @@ impl<'a> Case<'a> {
         processors / f64::from(self.observed.machine.cores.max(1))
     }
 
-    /// What works the most, but for these parts. Of what others use of the processors, a pipeline that wants more gets half:
-    /// the scheduler is fair.
+    /// What works the most, but for these parts. Of what others use of the processors, callers that want more get a part.
     fn next(&self, but: &[Resource]) -> f64 {
-        let contested = self.observed.machine.others / 2.0;
         let others = self.limits.uses.iter();
         let others = others.filter(|it| works(it.part) && !but.contains(&it.part));
         let work = others.map(|it| match it.part {
-            Resource::Processors => it.share - contested,
+            Resource::Processors => it.share - self.limits.contested,
             _ => it.share - it.without_processor,
         });
         work.fold(MIN_SHARE, f64::max)

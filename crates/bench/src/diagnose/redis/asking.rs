@@ -88,9 +88,18 @@ impl Asker {
             .build()
             .context("cannot start a thread that asks servers")?;
         let found = runtime.block_on(find(config, missing))?;
+        let connecting = found.into_iter().map(|(endpoint, slots)| {
+            let (config, to) = (config.clone(), endpoint.clone());
+            let task = runtime.spawn(async move { connect(&config, &to).await });
+            (endpoint, slots, task)
+        });
+        // All at once: one that is dead takes its time.
+        let connecting: Vec<_> = connecting.collect();
         let mut nodes = Vec::new();
-        for (endpoint, slots) in found {
-            let client = runtime.block_on(connect(config, &endpoint));
+        for (endpoint, slots, task) in connecting {
+            let client = runtime
+                .block_on(task)
+                .context("a task that connects panicked")?;
             let client = client.map_err(|error| absent(missing, &endpoint, "anything", &error));
             nodes.push(Asked {
                 endpoint,

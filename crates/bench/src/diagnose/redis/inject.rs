@@ -14,6 +14,8 @@ pub enum Fault {
     SlowNode(u32),
     /// So many percent of the operations are about one key.
     HotKey(u32),
+    /// So many percent of the operations are about keys of a third of the slots.
+    HotSlots(u32),
     /// A value of this size is read again and again beside the callers.
     BigValue(Size),
     /// One server sleeps in a command for so long, and then as long again serves others.
@@ -35,13 +37,18 @@ pub enum Fault {
 }
 
 /// The names, with a value as an example, and what they do.
-const KNOWN: [(&str, &str, &str); 11] = [
+const KNOWN: [(&str, &str, &str); 12] = [
     (
         "slow-node",
         "60",
         "percent of the time in which one server stands still",
     ),
     ("hot-key", "90", "percent of the operations on one key"),
+    (
+        "hot-slots",
+        "90",
+        "percent of the operations on keys of a third of the slots",
+    ),
     (
         "big-value",
         "1MiB",
@@ -73,7 +80,7 @@ const KNOWN: [(&str, &str, &str); 11] = [
         "200us",
         "scripts of about this length beside the callers, on one server",
     ),
-    ("few-callers", "1", "callers"),
+    ("few-callers", "1", "how many callers there are"),
     (
         "cpu-hog",
         "2",
@@ -87,6 +94,7 @@ impl Fault {
         match self {
             Self::SlowNode(_) => Cause::SlowNode,
             Self::HotKey(_) => Cause::HotKey,
+            Self::HotSlots(_) => Cause::HotSlot,
             Self::BigValue(_) => Cause::BigValue,
             Self::BlockedServer(_) => Cause::BlockedServer,
             Self::FullPipe(_) => Cause::FullPipe,
@@ -120,6 +128,7 @@ impl Fault {
         match self {
             Self::SlowNode(_) => "slow-node",
             Self::HotKey(_) => "hot-key",
+            Self::HotSlots(_) => "hot-slots",
             Self::BigValue(_) => "big-value",
             Self::BlockedServer(_) => "blocked-server",
             Self::FullPipe(_) => "full-pipe",
@@ -146,6 +155,7 @@ impl fmt::Display for Fault {
         let value = match self {
             Self::SlowNode(number)
             | Self::HotKey(number)
+            | Self::HotSlots(number)
             | Self::FullPipe(number)
             | Self::FewCallers(number)
             | Self::CpuHog(number) => number.to_string(),
@@ -214,6 +224,7 @@ impl FromStr for Fault {
         Ok(match name {
             "slow-node" => Self::SlowNode(number(1..=95)?),
             "hot-key" => Self::HotKey(number(1..=100)?),
+            "hot-slots" => Self::HotSlots(number(1..=100)?),
             "big-value" => {
                 let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
                 if !(1..=256 << 20).contains(&size.0) {

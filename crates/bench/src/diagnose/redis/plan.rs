@@ -8,6 +8,7 @@ use embar_redis::Config;
 
 use super::inject::Fault;
 use crate::redis::plan::{Operation, RedisPlan};
+use crate::redis::work::Hot;
 
 /// Who is called.
 #[derive(Clone, Debug)]
@@ -47,7 +48,8 @@ impl RedisLoad {
             }
             let habits = &mut self.bench.habits;
             match *fault {
-                Fault::HotKey(percent) => habits.hot_percent = percent.into(),
+                Fault::HotKey(percent) => habits.hot = Hot::Key(percent.into()),
+                Fault::HotSlots(percent) => habits.hot = Hot::Slots(percent.into()),
                 Fault::BusyCallers(time) => habits.computes = time,
                 Fault::SlowCallers(time) => habits.sleeps = time,
                 Fault::FewCallers(callers) => self.bench.callers = callers.into(),

@@ -43,11 +43,10 @@ pub(super) struct Look {
 
 /// Runs it, and says what was seen.
 pub fn examine(plan: &RedisLoad, context: &Context) -> Result<Observed> {
-    let mut missing = Vec::new();
     let (asker, outcome, look) = with_load(plan, context, |bench, own, config| {
+        let mut missing = Vec::new();
         let asker = Asker::open(config, &mut missing)?;
         let processes = own.map(OwnServers::processes).unwrap_or_default();
-        let mut missing = std::mem::take(&mut missing);
         let (outcome, look) = bench.run_while(plan.operation, || {
             watch(
                 &asker,

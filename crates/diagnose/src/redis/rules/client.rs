@@ -34,7 +34,7 @@ const WITHOUT_PROCESSOR_MAX: f64 = 0.5;
 const SILENT_MAX: f64 = 0.1;
 /// What a record of TLS takes of a server's time, and as much of a client's, beside what is sent without it, seconds: ciphers, a
 /// copy more, and that fewer commands leave together. As it was seen on two virtual processors.
-const TLS_RECORD_S: f64 = 6e-6;
+const TLS_RECORD_S: f64 = 2e-6;
 /// What each byte takes of either.
 const TLS_BYTE_S: f64 = 0.5e-9;
 /// Bytes of the longest record.

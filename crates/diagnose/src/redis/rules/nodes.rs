@@ -34,9 +34,9 @@ const LARGE_MIN: f64 = 2048.0;
 const LARGE_ALONE: f64 = 32_768.0;
 /// What a byte of a large reply takes of a server's and of a client's time, seconds: copies into and out of the kernel, on two
 /// virtual processors.
-const SERVER_BYTE_S: f64 = 0.25e-9;
+const SERVER_BYTE_S: f64 = 0.12e-9;
 /// See [`SERVER_BYTE_S`].
-const CLIENT_BYTE_S: f64 = 0.4e-9;
+const CLIENT_BYTE_S: f64 = 0.2e-9;
 
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let nodes = &case.observed.nodes;
