@@ -196,7 +196,7 @@ fn odd_server() -> SocketAddr {
 
 fn answer(mut stream: TcpStream) -> Option<()> {
     let mut requests = BufReader::new(stream.try_clone().ok()?);
-    let mut line = |requests: &mut BufReader<TcpStream>| {
+    let line = |requests: &mut BufReader<TcpStream>| {
         let mut line = String::new();
         requests.read_line(&mut line).ok().filter(|it| *it > 0)?;
         line.trim_end().get(1..)?.parse::<usize>().ok()

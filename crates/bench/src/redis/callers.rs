@@ -114,19 +114,6 @@ fn call(
     }
 }
 
-/// What callers do after each operation, if anything.
-pub(super) async fn afterwards(habits: Habits) {
-    if !habits.computes.is_zero() {
-        let until = Instant::now() + habits.computes;
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
-    }
-    if !habits.sleeps.is_zero() {
-        tokio::time::sleep(habits.sleeps).await;
-    }
-}
-
 async fn calls<V: Value>(
     client: Client,
     mut streams: Vec<OperationStream>,
@@ -162,7 +149,7 @@ async fn one_by_one<V: Value>(
             }
         }
         ended = Some(begin + took);
-        afterwards(habits).await;
+        habits.follow().await;
     }
     tally.flush(shared);
     tally

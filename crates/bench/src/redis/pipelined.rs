@@ -7,7 +7,6 @@ use embar_redis::commands::strings::StringCommands;
 use embar_redis::pipeline::Pipeline;
 use embar_redis::{Client, Error};
 
-use super::callers::afterwards;
 use super::plan::Habits;
 use super::tally::{CallerTally, Done, Period, Shared};
 use super::work::{OperationStream, Value};
@@ -51,7 +50,7 @@ pub async fn call<V: Value>(
             tally.took(done, begin.elapsed(), shared);
         }
         ended = Some(Instant::now());
-        afterwards(habits).await;
+        habits.follow().await;
     }
     tally.flush(shared);
     tally

@@ -1,6 +1,6 @@
 //! The parameters of `bench redis`: which operations, how many callers, which server, which sizes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_console::setting::BadSetting;
 use embar_console::size::as_seconds;
@@ -76,6 +76,21 @@ pub struct Habits {
     pub computes: Duration,
     /// How long it sleeps then. Tasks only.
     pub sleeps: Duration,
+}
+
+impl Habits {
+    /// What a caller does after an operation, if anything.
+    pub(super) async fn follow(self) {
+        if !self.computes.is_zero() {
+            let until = Instant::now() + self.computes;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+        if !self.sleeps.is_zero() {
+            tokio::time::sleep(self.sleeps).await;
+        }
+    }
 }
 
 /// Parameters of a bench of the Redis client; `plan` in JSON.

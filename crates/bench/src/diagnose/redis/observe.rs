@@ -9,8 +9,9 @@ use embar_redis::slot::slot;
 
 use super::asking::{Asked, Said};
 use super::info::slow_since;
+use super::looking::Look;
 use super::plan::{RedisLoad, Servers};
-use super::run::{Look, operations};
+
 use crate::diagnose::observe::{machine, missing, named};
 use crate::redis::measure::{CALLS, RunOutcome};
 use crate::redis::plan::Driver;
@@ -121,6 +122,12 @@ impl Seen<'_> {
             name,
         }
     }
+}
+
+/// Operations that succeeded.
+pub(super) fn operations(outcome: &RunOutcome) -> u64 {
+    let callers = outcome.tasks.iter().chain(&outcome.threads);
+    callers.map(|it| it.counts.operations()).sum()
 }
 
 /// A server has threads that wait for a rare job; they say nothing.
