@@ -435,7 +435,7 @@ fn one_caller_is_too_few_where_nobody_works() {
     }
     let finding = first(&observed);
     assert_eq!(finding.cause, Cause::TooFewCallers);
-    assert_eq!(finding.remedy.change, Some(Change::Callers(4)));
+    assert_eq!(finding.remedy.change, Some(Change::Callers(48)));
     assert!(finding.gain_at_most > 1.0);
     // Calls that carry one command each may fill the machine, and more callers cost no more of them.
     (observed.machine.cores, observed.machine.busy) = (2, 0.9);

@@ -245,6 +245,8 @@ fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
         return None;
     }
     let in_flight: f64 = traffic(case).map(|it| it.in_flight).sum();
+    let enough = TOGETHER * nodes.len() as f64 / client.pipeline.max(1) as f64;
+    let more = client.callers.saturating_mul(4).max(enough as u64);
     Some(Finding {
         cause: Cause::TooFewCallers,
         part: Resource::InFlight,
@@ -266,7 +268,7 @@ fn too_few(case: &Case<'_>, client: &Client) -> Option<Finding> {
             .max(per(TOGETHER, each.max(1.0)) - 1.0),
         remedy: Remedy::change(
             "Have more operations on their way: more callers, or pipelines; and servers nearer to the callers.",
-            Change::Callers(client.callers.saturating_mul(4)),
+            Change::Callers(more),
         ),
         verified: None,
     })

@@ -164,7 +164,7 @@ fn slow(case: &Case<'_>, node: &Node) -> Option<Finding> {
             node.waiting(),
         ));
     }
-    if let Some(probe) = &node.probe {
+    if let Some(probe) = node.probe.as_ref().filter(|_| node.traffic.is_some()) {
         evidence.push(Evidence::seconds("it answers PING after", probe.mean_s));
     }
     if silent > 0.0 {
@@ -174,8 +174,9 @@ fn slow(case: &Case<'_>, node: &Node) -> Option<Finding> {
         ));
         evidence.push(Evidence::seconds("at most for", longest));
     }
-    let long = long_commands(node).map_or(0.0, |it| it.0);
-    evidence.push(Evidence::seconds("its own slow commands took", long));
+    if let Some((long, Some(_))) = long_commands(node) {
+        evidence.push(Evidence::seconds("its own slow commands took", long));
+    }
     Some(Finding {
         cause: Cause::SlowNode,
         part: Resource::Servers,
