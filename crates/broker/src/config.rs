@@ -64,6 +64,9 @@ pub struct BrokerConfig {
     /// [`ReceivePath::Staging`]. Zero, the default: it sleeps at once. What comes within this time costs no wake-up, at the
     /// price of a busy core.
     pub spin: Duration,
+    /// Touch all of the broker's memory before it serves. Otherwise it serves at once, and the first batch in each 4 KiB waits for a page
+    /// fault: the first pass over a log is then many times slower.
+    pub prefault: bool,
     /// Time the stages of the publish pipeline.
     pub metering: bool,
     /// How often the profile goes to the log while there is traffic.
@@ -110,6 +113,7 @@ impl Default for BrokerConfig {
             send_buffer_bytes: None,
             receive: ReceivePath::default(),
             spin: Duration::ZERO,
+            prefault: true,
             metering: true,
             profile_interval: Duration::from_secs(10),
             sequencer_lease: Duration::from_secs(1),

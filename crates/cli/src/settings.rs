@@ -68,6 +68,9 @@ pub struct BrokerSettings {
     /// `--receive` direct and staging
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub spin: Option<Duration>,
+    /// Do not touch the log's memory before it is needed: start at once, and wait for each page when it is first written
+    #[arg(long)]
+    pub no_prefault: bool,
     /// Do not time the stages of the pipeline
     #[arg(long)]
     pub no_metering: bool,
@@ -99,6 +102,7 @@ impl BrokerSettings {
             insecure_listen: self.insecure_listen,
             unix_socket: !self.no_unix_socket,
             shared_memory: !self.no_shared_memory,
+            prefault: !self.no_prefault,
             metering: !self.no_metering,
             ..BrokerConfig::default()
         };
@@ -179,6 +183,7 @@ mod tests {
             recv_buffer: Some(Size(1 << 16)),
             send_buffer: Some(Size(1 << 17)),
             receive: Some(ReceivePath::Uring),
+            no_prefault: true,
             no_metering: true,
             profile_interval: Some(Duration::from_secs(60)),
             sequencer_lease: Some(Duration::from_millis(300)),
@@ -231,6 +236,7 @@ mod tests {
                 recv_buffer_bytes: Some(1 << 16),
                 send_buffer_bytes: Some(1 << 17),
                 receive: ReceivePath::Uring,
+                prefault: false,
                 metering: false,
                 profile_interval: Duration::from_secs(60),
                 sequencer_lease: Duration::from_millis(300),

@@ -233,6 +233,53 @@ fn a_slow_network_carries_no_more_than_it_is_told() {
 }
 
 #[test]
+fn a_long_way_takes_time_and_a_bad_one_loses_packets() {
+    let ends = |fault: &str, name: &str| -> Vec<f64> {
+        let report = diagnose(&["--inject", fault]);
+        let connections = list(&report["observed"], "connections").iter();
+        let ends = connections.map(|it| number(&it["sender"][name])).collect();
+        assert_ne!(ends, [0.0; 0], "{fault}: {report}");
+        ends
+    };
+    let round_trips = ends("net-delay=4ms", "round_trip_min_s");
+    // The kernel rounds down to its ticks.
+    assert!(round_trips.iter().all(|it| *it > 7e-3), "{round_trips:?}");
+    let resent: f64 = ends("net-loss=5", "resent_bytes").iter().sum();
+    assert!(resent > 0.0);
+}
+
+#[test]
+fn cold_memory_is_touched_by_whoever_receives() {
+    let faults = |options: &[&str]| -> f64 {
+        let report = diagnose(options);
+        let of = |broker| number(&list(broker, "network")[0]["faults"]);
+        data_brokers(&report).map(of).sum()
+    };
+    // So slow that the log is not full before the look ends.
+    let slow = ["--inject", "slow-sender=40MiB"];
+    let cold = faults(&[&slow[..], &["--inject", "cold-memory"]].concat());
+    let warm = faults(&slow);
+    // How many pages the kernel maps at once is its own business.
+    assert!(cold > 4.0 * warm + 20.0, "{cold}, {warm}");
+}
+
+#[test]
+fn a_network_is_made_in_no_namespace_but_its_own() {
+    let mut command = embar(&["diagnose", "--inject", "net-rate=8MiB"]);
+    for from in ["net:[1]", "x"] {
+        let output = run(command.env("EMBAR_NETWORK_FROM", from));
+        // A test may itself run where there is nothing but loopback: then there is nobody to disturb.
+        let is_refused = text(&output.stderr).contains("EMBAR_NETWORK_FROM is set");
+        assert!(is_refused || is_alone(), "{}", text(&output.stderr));
+    }
+}
+
+fn is_alone() -> bool {
+    let devices = std::fs::read_to_string("/proc/self/net/dev").expect("interfaces");
+    devices.matches(':').count() == 1
+}
+
+#[test]
 fn a_remedy_is_tried_beside_what_is_and_found_to_help() {
     let report = diagnose(&[
         "--inject",

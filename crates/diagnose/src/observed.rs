@@ -110,6 +110,9 @@ pub struct Machine {
     pub fault_s: Option<f64>,
     /// What a small system call costs here, seconds.
     pub syscall_s: Option<f64>,
+    /// What a byte costs that a socket receives into memory which was used before, seconds.
+    #[serde(default)]
+    pub receive_byte_s: Option<f64>,
     /// The most that `SO_RCVBUF` may ask for (`net.core.rmem_max`), bytes.
     pub rmem_max: Option<u64>,
     /// The most that `SO_SNDBUF` may ask for (`net.core.wmem_max`), bytes.

@@ -522,6 +522,26 @@ fn first_touches_are_named_by_their_cost() {
 }
 
 #[test]
+fn what_the_host_takes_for_a_page_is_seen_by_the_time_in_the_kernel() {
+    let mut observed = publishing(2);
+    saturate(&mut observed);
+    observed.bytes = 2 * GIB;
+    observed.machine.receive_byte_s = Some(1e-10);
+    for broker in &mut observed.brokers {
+        let thread = &mut broker.network[0];
+        (thread.on_cpu, thread.system, thread.faults) = (0.6, 0.9, 100_000);
+    }
+    let gain = |observed: &Observed| first(observed, Cause::ColdMemory).findings[0].gain_at_most;
+    assert!(gain(&observed) > 1.0, "{}", gain(&observed));
+    // Without pages that are new the kernel may do what it wants.
+    for broker in &mut observed.brokers {
+        broker.network[0].faults = 100;
+    }
+    let causes = diagnose(&observed).findings;
+    assert!(causes.iter().all(|it| it.cause != Cause::ColdMemory));
+}
+
+#[test]
 fn a_slow_reader_is_named_and_the_full_window_to_it_is_not() {
     let mut observed = reading(4);
     observed.machine.busy = 0.2;

@@ -15,6 +15,7 @@ pub fn of_broker(config: &BrokerConfig) -> Vec<String> {
     arguments.flag("insecure-listen", config.insecure_listen);
     arguments.flag("no-unix-socket", !config.unix_socket);
     arguments.flag("no-shared-memory", !config.shared_memory);
+    arguments.flag("no-prefault", !config.prefault);
     arguments.flag("no-metering", !config.metering);
     let mut number = |name, value, plain| arguments.value(name, value, plain, u64::to_string);
     number(

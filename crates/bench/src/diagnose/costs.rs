@@ -1,8 +1,9 @@
-//! What a page fault and a system call cost on this machine: measured, because virtual machines differ tenfold.
+//! What a page fault, a system call and a received byte cost on this machine: measured, because virtual machines differ tenfold.
 
 use std::fs::File;
 use std::hint::black_box;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -10,6 +11,8 @@ use std::time::Instant;
 const TOUCHED: usize = 8 << 20;
 /// The kernel maps this much at a time.
 const PAGE: usize = 4096;
+/// Bytes that a socket's buffers hold, so that nobody waits.
+const RECEIVED: usize = 48 << 10;
 /// Calls that are timed.
 const CALLS: u32 = 2000;
 /// The least of several tries is what nobody disturbed.
@@ -25,6 +28,23 @@ pub fn fault_s() -> Option<f64> {
 pub fn syscall_s() -> Option<f64> {
     static COST: OnceLock<Option<f64>> = OnceLock::new();
     *COST.get_or_init(measure_syscall)
+}
+
+/// Seconds for a byte that a socket receives, many at a time. Measured once, by a Unix socket: loopback may be slow on purpose.
+pub fn receive_byte_s() -> Option<f64> {
+    static COST: OnceLock<Option<f64>> = OnceLock::new();
+    *COST.get_or_init(measure_receive)
+}
+
+fn measure_receive() -> Option<f64> {
+    let (mut sender, mut receiver) = UnixStream::pair().ok()?;
+    let mut bytes = vec![1; RECEIVED];
+    least(|| {
+        sender.write_all(&bytes).ok()?;
+        let started = Instant::now();
+        receiver.read_exact(&mut bytes).ok()?;
+        Some(started.elapsed().as_secs_f64() / RECEIVED as f64)
+    })
 }
 
 fn measure_fault() -> Option<f64> {
@@ -67,7 +87,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_and_a_fault_cost_something() {
+    fn a_call_a_byte_and_a_fault_cost_something() {
+        let byte = receive_byte_s().expect("a pair of sockets");
+        assert!(byte > 0.0 && byte < 1e-6, "{byte}");
         let call = syscall_s().expect("/dev/zero");
         assert!(call > 0.0 && call < 0.01, "{call}");
         if let Some(fault) = fault_s() {

@@ -9,6 +9,7 @@ use embar_console::setting::BadSetting;
 use embar_console::size::{Size, parse_duration, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::observed::Flow;
+use embar_meter::random::SplitMix64;
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,10 +38,59 @@ pub enum Fault {
     ManyThreads(u32),
     /// The network carries these bytes a second.
     NetRate(Size),
+    /// Each packet is so long on its way.
+    NetDelay(Duration),
+    /// The network loses this part of the packets.
+    NetLoss(Share),
+    /// Brokers have not touched their memory before, and neither has the load.
+    ColdMemory,
 }
 
+/// A part of a whole, in hundred-thousandths: a percentage with three digits after the point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    const WHOLE: u32 = 100_000;
+
+    /// Whether it is nothing.
+    pub fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether chance takes one that belongs to this part.
+    pub fn takes(self, random: &mut SplitMix64) -> bool {
+        random.below(Self::WHOLE.into()) < self.0.into()
+    }
+}
+
+impl FromStr for Share {
+    type Err = std::num::ParseFloatError;
+
+    /// From a percentage; what is no part of a whole is all of it, or nothing.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let percent: f64 = text.parse()?;
+        let parts = (percent / 100.0 * f64::from(Self::WHOLE)).round();
+        // A cast takes what is out of range to its end, and what is no number to zero.
+        Ok(Self((parts as u32).min(Self::WHOLE)))
+    }
+}
+
+impl fmt::Display for Share {
+    /// As a percentage.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f64::from(self.0) * 100.0 / f64::from(Self::WHOLE))
+    }
+}
+
+/// Delays that threads can keep, and that connections survive.
+const NET_DELAY: std::ops::RangeInclusive<Duration> =
+    Duration::from_micros(100)..=Duration::from_secs(1);
+/// Where connections still live.
+const NET_LOSS: std::ops::RangeInclusive<u32> = 1..=Share::WHOLE / 2;
+
 /// The names, with a value as an example, and what they do.
-const KNOWN: [(&str, &str, &str); 12] = [
+const KNOWN: [(&str, &str, &str); 15] = [
     (
         "slow-sender",
         "200MiB",
@@ -85,6 +135,21 @@ const KNOWN: [(&str, &str, &str); 12] = [
         "100MiB",
         "what the network carries in a second (root)",
     ),
+    (
+        "net-delay",
+        "2ms",
+        "how long each packet is on its way, in each direction (root)",
+    ),
+    (
+        "net-loss",
+        "1",
+        "percent of the packets that the network loses (root)",
+    ),
+    (
+        "cold-memory",
+        "",
+        "brokers that have not touched their memory, and no warm-up: --region-size 4GiB and more",
+    ),
 ];
 
 impl Fault {
@@ -103,6 +168,9 @@ impl Fault {
             Self::FewInFlight(_) => Cause::TooFewInFlight,
             Self::ManyThreads(_) => Cause::MoreThreadsThanCores,
             Self::NetRate(_) => Cause::NetworkRateLimit,
+            Self::NetDelay(_) => Cause::NetworkDelay,
+            Self::NetLoss(_) => Cause::NetworkLoss,
+            Self::ColdMemory => Cause::ColdMemory,
         }
     }
 
@@ -117,9 +185,11 @@ impl Fault {
                 (true, false, false)
             }
             Self::SmallRcvbuf(_) => (true, false, true),
+            // What is read was published before, so it was touched.
+            Self::ColdMemory => (true, false, false),
             Self::SlowReader(_) => (false, true, false),
             Self::SmallSndbuf(_) => (false, true, true),
-            Self::NetRate(_) => (false, false, true),
+            Self::NetRate(_) | Self::NetDelay(_) | Self::NetLoss(_) => (false, false, true),
             _ => (false, false, false),
         };
         if publishes && !flow.publishes() {
@@ -137,7 +207,7 @@ impl Fault {
     /// The names that there are, for help and errors.
     pub fn help() -> String {
         let line = |(name, example, does): &(&str, &str, &str)| {
-            format!("  {:<22} {does}", format!("{name}={example}"))
+            format!("  {:<22} {does}", written(name, example))
         };
         KNOWN.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -156,6 +226,9 @@ impl Fault {
             Self::FewInFlight(_) => "few-in-flight",
             Self::ManyThreads(_) => "many-threads",
             Self::NetRate(_) => "net-rate",
+            Self::NetDelay(_) => "net-delay",
+            Self::NetLoss(_) => "net-loss",
+            Self::ColdMemory => "cold-memory",
         }
     }
 }
@@ -176,8 +249,20 @@ impl fmt::Display for Fault {
             | Self::HotBroker(number)
             | Self::FewInFlight(number)
             | Self::ManyThreads(number) => write!(f, "{name}={number}"),
-            Self::LongLinger(time) => write!(f, "{name}={}", show_duration(*time)),
+            Self::LongLinger(time) | Self::NetDelay(time) => {
+                write!(f, "{name}={}", show_duration(*time))
+            }
+            Self::NetLoss(share) => write!(f, "{name}={share}"),
+            Self::ColdMemory => f.write_str(name),
         }
+    }
+}
+
+/// A fault as it is written on the command line; some have no value.
+fn written(name: &str, value: &str) -> String {
+    match value {
+        "" => name.to_owned(),
+        value => format!("{name}={value}"),
     }
 }
 
@@ -201,14 +286,14 @@ pub enum ParseFaultError {
         name: String,
     },
     /// It has no value, or one that makes no sense.
-    #[error("{name} needs a value: {why}, for instance {name}={example}")]
+    #[error("{name}: {why}; write for instance {example}")]
     Value {
         /// The fault.
         name: &'static str,
         /// What is wrong.
         why: String,
         /// One that works.
-        example: &'static str,
+        example: String,
     },
 }
 
@@ -221,7 +306,11 @@ impl FromStr for Fault {
         let Some(&(name, example, _)) = known else {
             return Err(ParseFaultError::Unknown { name: name.into() });
         };
-        let wrong = |why: String| ParseFaultError::Value { name, why, example };
+        let wrong = |why: String| ParseFaultError::Value {
+            name,
+            why,
+            example: written(name, example),
+        };
         let size = |least: u64| {
             let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
             if size.0 < least {
@@ -255,6 +344,21 @@ impl FromStr for Fault {
             "few-in-flight" => Self::FewInFlight(number(1..=64)?),
             "many-threads" => Self::ManyThreads(number(2..=8)?),
             "net-rate" => Self::NetRate(size(1 << 20)?),
+            "cold-memory" if value.is_empty() => Self::ColdMemory,
+            "cold-memory" => return Err(wrong("it has no value".into())),
+            "net-delay" => {
+                let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
+                if !NET_DELAY.contains(&time) {
+                    return Err(wrong(format!("{value:?} is not from 100us to 1s")));
+                }
+                Self::NetDelay(time)
+            }
+            "net-loss" => {
+                let share = value.parse().ok();
+                let share = share.filter(|it: &Share| NET_LOSS.contains(&it.0));
+                let no_share = || wrong(format!("{value:?} is no percentage from 0.001 to 50"));
+                Self::NetLoss(share.ok_or_else(no_share)?)
+            }
             _ => return Err(ParseFaultError::Unknown { name: name.into() }),
         })
     }
@@ -267,7 +371,7 @@ mod tests {
     #[test]
     fn each_example_is_a_fault_and_is_written_as_it_is_read() {
         for (name, example, _) in KNOWN {
-            let text = format!("{name}={example}");
+            let text = written(name, example);
             let fault: Fault = text.parse().expect(&text);
             assert_eq!(fault.name(), name);
             let again: Fault = fault.to_string().parse().expect(&text);
@@ -289,6 +393,11 @@ mod tests {
             "cpu-hog=0",
             "cpu-hog=x",
             "small-batches=1",
+            "cold-memory=1",
+            "net-delay=1us",
+            "net-loss=0",
+            "net-loss=nan",
+            "net-loss=51",
         ] {
             let error = text.parse::<Fault>().expect_err(text).to_string();
             assert!(error.contains("for instance"), "{error}");

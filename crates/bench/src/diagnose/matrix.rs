@@ -13,7 +13,7 @@ use embar_meter::table::Table;
 use serde::{Deserialize, Serialize};
 
 /// What is injected, with options that the fault needs to act, and the causes that are right: of two faults both.
-const CASES: [(&str, &[&str], &[Cause]); 33] = [
+const CASES: [(&str, &[&str], &[Cause]); 38] = [
     ("nothing", &[], &NO_FAULT),
     (
         "nothing, batches of 64 KiB",
@@ -69,6 +69,15 @@ const CASES: [(&str, &[&str], &[Cause]); 33] = [
     ("many-threads=4", &[], &[Cause::MoreThreadsThanCores]),
     ("many-threads=2", &[], &[Cause::MoreThreadsThanCores]),
     ("net-rate=100MiB", &[], &[Cause::NetworkRateLimit]),
+    ("net-delay=2ms", &[], &[Cause::NetworkDelay]),
+    ("net-delay=500us", &[], &[Cause::NetworkDelay]),
+    ("net-loss=1", &[], &[Cause::NetworkLoss]),
+    ("net-loss=0.3", &[], &[Cause::NetworkLoss]),
+    (
+        "cold-memory",
+        &["--region-size", "8GiB"],
+        &[Cause::ColdMemory],
+    ),
     (
         "small-rcvbuf=43690 + cpu-hog=1",
         &[],

@@ -1,51 +1,136 @@
-//! A network that carries no more than it is told to: a namespace of its own, with the kernel's token bucket on its loopback
-//! interface (tc-tbf(8)). The program runs itself again in there.
+//! A network that is worse than loopback: a namespace of its own, whose loopback interface carries no more than it is told
+//! (tc-tbf(8)), or leads through a [`wire`] that delays and loses. The program runs itself again in there.
 
-use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
+use std::{env, fs};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::inject::Fault;
+use super::inject::{Fault, Share};
 
-/// Set for the program that runs in the namespace.
-const INSIDE: &str = "EMBAR_INSIDE_NETWORK";
-/// Packets of loopback are this large; a bucket must hold one, and a few milliseconds of the rate.
+mod wire;
+
+/// Set for the program that runs in the namespace, to the one that it comes from.
+const FROM: &str = "EMBAR_NETWORK_FROM";
+/// A bucket must hold the largest packet of loopback, and a few milliseconds of the rate.
 const BURST_MIN: u64 = 256 << 10;
+/// Where packets get lost they are of this size, as on Ethernet. On loopback they have 64 KiB, so few would matter.
+const MTU_WITH_LOSS: &str = "1500";
 
-/// Bytes a second that these faults let through, if the program is to run itself in a namespace for them: nothing if there is
-/// no such fault, or it does run there.
-pub fn rate_to_set(faults: &[Fault]) -> Option<u64> {
-    let rate = faults.iter().find_map(|fault| match fault {
-        Fault::NetRate(rate) => Some(rate.0),
-        _ => None,
-    });
-    rate.filter(|_| env::var_os(INSIDE).is_none())
+/// How a network is worse than loopback.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Network {
+    /// Bytes a second that it carries, if that is bounded.
+    rate: Option<u64>,
+    /// How long each packet is on its way.
+    delay: Duration,
+    /// Part of the packets that get lost.
+    loss: Share,
 }
 
-/// Runs `program` with these arguments in a namespace whose loopback interface carries `rate` bytes a second.
-pub fn run_inside(
-    program: &Path,
-    arguments: impl Iterator<Item = std::ffi::OsString>,
-    rate: u64,
-) -> Result<ExitStatus> {
-    let burst = BURST_MIN.max(rate / 200);
-    // `latency` bounds the queue: what is longer is dropped, as by any link.
-    let script = format!(
-        "ip link set lo up && tc qdisc add dev lo root tbf rate {}bit burst {burst} latency 50ms && exec \"$@\"",
-        rate.saturating_mul(8)
-    );
+impl Network {
+    /// The one that these faults ask for, if they ask for any.
+    pub fn of(faults: &[Fault]) -> Option<Self> {
+        let mut network = Self::default();
+        for fault in faults {
+            match *fault {
+                Fault::NetRate(rate) => network.rate = Some(rate.0),
+                Fault::NetDelay(delay) => network.delay = delay,
+                Fault::NetLoss(loss) => network.loss = loss,
+                _ => {}
+            }
+        }
+        (network != Self::default()).then_some(network)
+    }
+
+    /// Makes it, if this is the program that [`run_inside`] started, and says whether it is. The network lasts as long as the process.
+    ///
+    /// # Errors
+    /// The namespace is not one that was made for this.
+    pub fn make_if_inside(&self) -> Result<bool> {
+        let Some(from) = env::var_os(FROM) else {
+            return Ok(false);
+        };
+        // Nothing is changed in a network that somebody else uses.
+        ensure!(
+            from != namespace()?,
+            "{FROM} is set, and this is no namespace of its own; unset it"
+        );
+        ensure!(
+            interfaces()? == ["lo"],
+            "{FROM} is set, and this namespace has more than a loopback interface; unset it"
+        );
+        self.make()?;
+        Ok(true)
+    }
+
+    fn make(&self) -> Result<()> {
+        let limited = if self.has_wire() {
+            if !self.loss.is_zero() {
+                run("ip", &["link", "set", "lo", "mtu", MTU_WITH_LOSS])?;
+            }
+            wire::lay(self.delay, self.loss)?;
+            wire::NAME
+        } else {
+            "lo"
+        };
+        if let Some(rate) = self.rate {
+            let burst = BURST_MIN.max(rate / 200).to_string();
+            let rate = format!("{}bit", rate.saturating_mul(8));
+            // `latency` bounds the queue: what is longer is dropped, as by any link.
+            let bucket = ["tbf", "rate", &rate, "burst", &burst, "latency", "50ms"];
+            let add = ["qdisc", "replace", "dev", limited, "root"];
+            run("tc", &[&add[..], &bucket].concat())?;
+        }
+        run("ip", &["link", "set", "lo", "up"])
+    }
+
+    fn has_wire(&self) -> bool {
+        !self.delay.is_zero() || !self.loss.is_zero()
+    }
+}
+
+/// Runs `program` with these arguments in a network namespace of its own.
+pub fn run_inside(program: &Path, arguments: impl Iterator<Item = OsString>) -> Result<ExitStatus> {
     let mut command = Command::new("unshare");
     command.arg("--net");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
     command
-        .args(["--", "sh", "-c", &script, "sh"])
+        .arg("--")
         .arg(program)
         .args(arguments)
-        .env(INSIDE, "1")
+        .env(FROM, namespace()?)
         .status()
-        .context("cannot run `unshare` (of util-linux; `ip` and `tc` are of iproute2), which a slow network needs")
+        .context("cannot run `unshare` (of util-linux), which a worse network needs")
+}
+
+/// Which network namespace this is.
+fn namespace() -> Result<OsString> {
+    let link = fs::read_link("/proc/self/ns/net").context("cannot tell the network namespace")?;
+    Ok(link.into_os_string())
+}
+
+/// Its interfaces. `/sys` may be another namespace's.
+fn interfaces() -> Result<Vec<String>> {
+    let text = fs::read_to_string("/proc/self/net/dev").context("cannot list interfaces")?;
+    let names = text.lines().filter_map(|line| line.split_once(':'));
+    Ok(names.map(|(name, _)| name.trim().to_owned()).collect())
+}
+
+/// Runs a program of iproute2.
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| {
+        format!("cannot run `{program}` (of iproute2), which a worse network needs")
+    })?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        bail!("`{program} {}`: {}", arguments.join(" "), why.trim());
+    }
+    Ok(())
 }

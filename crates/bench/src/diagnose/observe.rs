@@ -135,6 +135,7 @@ pub(super) fn machine(span: &Span) -> Machine {
         throttled: span.throttled,
         fault_s: costs::fault_s(),
         syscall_s: costs::syscall_s(),
+        receive_byte_s: costs::receive_byte_s(),
         rmem_max: maxima.rmem_max,
         wmem_max: maxima.wmem_max,
         tcp_rmem_max: maxima.tcp_rmem_max,

@@ -39,6 +39,8 @@ pub struct LoadSettings {
     pub recv_buffer: Option<u32>,
     /// `SO_SNDBUF` of brokers.
     pub send_buffer: Option<u32>,
+    /// Whether brokers leave their memory alone until it is needed.
+    pub is_cold: bool,
 }
 
 impl LoadPlan {
@@ -63,12 +65,18 @@ impl LoadPlan {
                     self.bench.threads_per_broker = threads;
                     self.bench.network_threads = threads as u16;
                 }
+                Fault::ColdMemory => {
+                    settings.is_cold = true;
+                    self.warm_up = Duration::ZERO;
+                }
                 Fault::SlowSender(_)
                 | Fault::SlowReader(_)
                 | Fault::CpuHog(_)
                 | Fault::CpuQuota(_)
                 | Fault::HotBroker(_)
-                | Fault::NetRate(_) => {}
+                | Fault::NetRate(_)
+                | Fault::NetDelay(_)
+                | Fault::NetLoss(_) => {}
             }
         }
         self.faults = faults;

@@ -67,6 +67,7 @@ fn with_load<T: Send + 'static>(
         cluster.config = BrokerConfig {
             recv_buffer_bytes: settings.recv_buffer,
             send_buffer_bytes: settings.send_buffer,
+            prefault: !settings.is_cold,
             ..cluster.config.clone()
         };
     })?;

@@ -80,10 +80,12 @@ pub(super) fn join(
     let mut described = describe(&config, address, clock);
     described.socket_machine = local.machine.map_or(0, NonZeroU64::get);
     let (row, heartbeat) = announce(&region, &claim, described, clock);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    region.prefault(claim.row(), threads, &|done, total| {
-        progress(Progress::Prefault { done, total })
-    })?;
+    if config.prefault {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        region.prefault(claim.row(), threads, &|done, total| {
+            progress(Progress::Prefault { done, total })
+        })?;
+    }
     // Before the log: a head that is alone is its own log's sequencer.
     let sequencer = match region.geometry().area_of(claim.row()) {
         Some(_) => Some(sequencer_thread::start(

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use embar_bench::diagnose::attach::look;
 use embar_bench::diagnose::inject::Fault;
 use embar_bench::diagnose::matrix::{MatrixPlan, measure};
-use embar_bench::diagnose::network::{rate_to_set, run_inside};
+use embar_bench::diagnose::network::{Network, run_inside};
 use embar_bench::diagnose::plan::{LoadPlan, LoadSettings};
 use embar_bench::diagnose::report::Report;
 use embar_bench::diagnose::run::examine;
@@ -58,7 +58,8 @@ clients that are this user's (of root: anybody's) and on this machine; they noti
 finding has the numbers that say so, a confidence, the most that could be gained without its
 cause, and a remedy. With --verify the remedy is applied in trials that alternate with trials
 without it; a finding whose remedy does not help is withdrawn. machine-wall and nothing-found are
-no faults. cpu-quota and net-rate need root, or a user who may make namespaces.
+no faults. cpu-quota needs root; net-rate, net-delay and net-loss need root, or a user who may make
+namespaces.
 
 JSON, one object: of, injected[], bytes_per_s, limits (uses[] with part, share, without_processor),
 findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1), gain_at_most (0.2
@@ -191,9 +192,10 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         faults: Vec::new(),
     }
     .with_faults(args.inject.clone())?;
-    if let Some(rate) = rate_to_set(&args.inject) {
-        let arguments = env::args_os().skip(1);
-        let status = run_inside(&context.work.program, arguments, rate)?;
+    if let Some(network) = Network::of(&args.inject)
+        && !network.make_if_inside()?
+    {
+        let status = run_inside(&context.work.program, env::args_os().skip(1))?;
         // It has printed what there is to print.
         process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
     }

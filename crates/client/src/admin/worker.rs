@@ -22,8 +22,9 @@ use crate::error::{AdminError, ClientError};
 use crate::transport::{Routes, Transport, Way, Ways};
 use crate::wait::WaitReason;
 
-/// One broker of several that does not let itself be connected must not hide the others.
-const CONNECT_SHARE: Duration = Duration::from_secs(1);
+/// One broker of several that does not let itself be connected must not hide the others. The kernel sends a lost packet of a new connection
+/// again after a second (RFC 6298), so this bears one or two of them.
+const CONNECT_SHARE: Duration = Duration::from_millis(2500);
 /// How long a socket file may refuse connections because its backlog is full, where there is another way.
 const ONE_OF_SEVERAL: Duration = Duration::from_millis(100);
 /// How often is asked whether a broker has left.

@@ -179,13 +179,25 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
 
 /// Pages that are touched for the first time.
 fn cold(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
-    let threads_of = data.iter().flat_map(|it| &it.network);
-    let faults: f64 = threads_of.map(|it| it.faults as f64).sum();
-    let cost = case.observed.machine.fault_s.unwrap_or(DEFAULT_FAULT_S);
-    let time = faults * cost;
-    let share = per(time, case.observed.seconds * threads(data) as f64).min(on_cpu(data));
+    let machine = &case.observed.machine;
+    let network = || data.iter().flat_map(|it| &it.network);
+    let faults: f64 = network().map(|it| it.faults as f64).sum();
     let gib = case.observed.bytes as f64 / f64::from(1 << 30);
-    if share < SHARE_MIN / 2.0 || per(faults, gib) < 10_000.0 {
+    if per(faults, gib) < 10_000.0 {
+        return;
+    }
+    let cost = machine.fault_s.unwrap_or(DEFAULT_FAULT_S);
+    let in_kernel: f64 = network().map(|it| it.on_cpu * it.system).sum();
+    let in_kernel = in_kernel * case.observed.seconds;
+    let receiving = machine
+        .receive_byte_s
+        .map(|it| it * case.observed.bytes as f64);
+    // Pages that were never used cost more than those that were measured: the host supplies them, too. What receiving does
+    // not explain of the kernel's time is theirs.
+    let unexplained = receiving.map_or(0.0, |it| in_kernel - it);
+    let time = (faults * cost).max(unexplained);
+    let share = per(time, case.observed.seconds * threads(data) as f64).min(on_cpu(data));
+    if share < SHARE_MIN / 2.0 {
         return;
     }
     found.push(Finding {
@@ -193,7 +205,9 @@ fn cold(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
         part: Resource::Log,
         evidence: vec![
             Evidence::count("pages touched for the first time, for each GiB", per(faults, gib)),
-            Evidence::seconds("each costs here", cost),
+            Evidence::seconds("each costs here, at least", cost),
+            Evidence::seconds("brokers were in the kernel, together", in_kernel),
+            Evidence::seconds("of that, to receive, at most", receiving.unwrap_or(0.0)),
             Evidence::share("of the brokers' time", share),
         ],
         confidence: confidence(share, SHARE_MIN / 2.0, 0.25),

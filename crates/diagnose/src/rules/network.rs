@@ -10,6 +10,8 @@ use crate::observed::{Connection, per};
 const LOSS_MIN: f64 = 0.001;
 /// A way within a machine or a rack is shorter.
 const DELAY_MIN_S: f64 = 0.5e-3;
+/// One this long is no matter of threads that come late.
+const DELAY_SURE_S: f64 = 1e-3;
 /// A queue in front of a slow link makes the round trip this many times the shortest one.
 const QUEUE_MIN: f64 = 4.0;
 
@@ -66,8 +68,8 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
             cause: Cause::NetworkDelay,
             part: Resource::Network,
             evidence: way(vec![Evidence::share("buffers were full", full)]),
-            confidence: confidence(least, DELAY_MIN_S, 4.0 * DELAY_MIN_S),
-            gain_at_most: case.limits.gain_of_waiting(waited, None),
+            confidence: confidence(least, DELAY_MIN_S, DELAY_SURE_S),
+            gain_at_most: case.limits.gain_of_waiting(waited.max(full), None),
             remedy: Remedy::advice(
                 "The way is long: let more be on it, by more batches in flight, more connections, and larger maxima of socket buffers.",
             ),
@@ -89,6 +91,12 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
             verified: None,
         });
     }
+}
+
+/// How much a buffer that is full says of the buffer: less where the way is long, which it may have been large enough for otherwise.
+pub(super) fn confidence_in_buffers<'a>(connections: impl Iterator<Item = &'a Connection>) -> f64 {
+    let least = weighted(connections, |end| end.round_trip_min_s);
+    1.0 - 0.3 * confidence(least.unwrap_or(0.0), DELAY_MIN_S, DELAY_SURE_S)
 }
 
 /// Connections that carry a handful of bytes say nothing.

@@ -1,6 +1,7 @@
 //! Buffers between parts that wait for each other. That a buffer is full is a cause only if nobody behind it works all the
 //! time.
 
+use super::network::confidence_in_buffers;
 use super::{Case, confidence};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
@@ -118,6 +119,7 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
         part: Resource::ReceiveBuffers,
         evidence,
         confidence: confidence(full, FULL_MIN, 0.6)
+            * confidence_in_buffers(observed.connections_with(to_subscribers))
             * confidence(SATURATED - busy, 0.0, 0.25)
             * confidence(LARGE_WINDOW - window, 0.0, LARGE_WINDOW / 2.0),
         // On a machine with processors to spare it is the waiting that costs, on one without it is the work.
@@ -193,7 +195,8 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
                 weighted(these, |end| end.round_trip_s).unwrap_or(0.0),
             ),
         ],
-        confidence: confidence(full, FULL_MIN, 0.6),
+        confidence: confidence(full, FULL_MIN, 0.6)
+            * confidence_in_buffers(observed.connections_with(to_subscribers)),
         gain_at_most: case.limits.gain_of_waiting(full, None),
         remedy: Remedy {
             text: text.to_owned(),
@@ -262,7 +265,9 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
             Evidence::seconds("until it was acknowledged", ack),
             Evidence::share("application threads waited for a buffer", blocked),
         ],
-        confidence: confidence(used, 0.6, 0.9) * confidence(blocked, 0.1, 0.5),
+        confidence: confidence(used, 0.6, 0.9)
+            * confidence(blocked, 0.1, 0.5)
+            * confidence_in_buffers(observed.connections_with(false)),
         gain_at_most: case
             .limits
             .gain_of_waiting(blocked.max(0.1), None)
