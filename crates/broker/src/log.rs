@@ -66,7 +66,7 @@ use ranks::Ranks;
 pub use recover::Recovered;
 use remote_windows::RemoteWindows;
 use sizes::Sizes;
-pub use usage::{LogSpace, LogUsage};
+pub use usage::{LaneSpace, LogSpace, LogUsage};
 
 /// How much batches that are not readable yet may hold together, in the log and in staging memory.
 #[derive(Clone, Copy, Debug)]

@@ -122,6 +122,24 @@ fn what_cannot_be_is_refused_with_what_can() {
 }
 
 #[test]
+fn brokers_tell_of_their_lanes_and_the_kernel_of_who_stood_still() {
+    let report = diagnose(&["--order", "5", "--inject", "cpu-hog=2"]);
+    for broker in data_brokers(&report) {
+        assert!(number(&broker["lane_capacity"]) > 0.0, "{broker}");
+        assert!(number(&broker["lane_batches"]) <= number(&broker["lane_capacity"]));
+        assert!(number(&broker["held_batches"]) <= number(&broker["lane_batches"]));
+    }
+    let stood = &report["observed"]["machine"]["cpu_pressure"];
+    if std::path::Path::new("/proc/pressure/cpu").exists() {
+        assert!(number(stood) > 0.0, "{stood}");
+    } else {
+        let missing = list(&report, "missing").iter();
+        let said = { missing }.any(|it| it["what"] == "who stood still (/proc/pressure)");
+        assert!(said && stood.is_null(), "{report}");
+    }
+}
+
+#[test]
 fn small_buffers_are_granted_as_small() {
     // The kernel grants twice what is asked for (socket(7)).
     let report = diagnose(&["--inject", "small-rcvbuf=43690"]);

@@ -26,8 +26,10 @@ pub enum Cause {
     SendBufferTooSmall,
     /// The kernel's maxima keep buffers small.
     KernelBufferMaxima,
-    /// System calls that move little take the time.
+    /// System calls that receive little take the time.
     SmallReads,
+    /// System calls that send little take the time.
+    SmallWrites,
     /// What each batch costs, however large, takes the time.
     BatchesTooSmall,
     /// Batches wait to be filled, and the application waits for them.
@@ -38,6 +40,8 @@ pub enum Cause {
     SequencerBound,
     /// One broker limits the others.
     HotBroker,
+    /// One of a broker's network threads limits the others: connections are not spread evenly.
+    HotLane,
     /// Memory is touched for the first time.
     ColdMemory,
     /// Other processes, or the host, take the processors.
@@ -84,7 +88,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::ApplicationTooSlow,
         Self::BenchmarkItself,
         Self::CopyBoundSender,
@@ -95,11 +99,13 @@ impl Cause {
         Self::SendBufferTooSmall,
         Self::KernelBufferMaxima,
         Self::SmallReads,
+        Self::SmallWrites,
         Self::BatchesTooSmall,
         Self::LingerTooLong,
         Self::SlowSubscriber,
         Self::SequencerBound,
         Self::HotBroker,
+        Self::HotLane,
         Self::ColdMemory,
         Self::ProcessorsTakenByOthers,
         Self::ProcessorQuota,
@@ -136,11 +142,13 @@ impl Cause {
             Self::SendBufferTooSmall => "send-buffer-too-small",
             Self::KernelBufferMaxima => "kernel-buffer-maxima",
             Self::SmallReads => "small-reads",
+            Self::SmallWrites => "small-writes",
             Self::BatchesTooSmall => "batches-too-small",
             Self::LingerTooLong => "linger-too-long",
             Self::SlowSubscriber => "slow-subscriber",
             Self::SequencerBound => "sequencer-bound",
             Self::HotBroker => "hot-broker",
+            Self::HotLane => "hot-lane",
             Self::ColdMemory => "cold-memory",
             Self::ProcessorsTakenByOthers => "processors-taken-by-others",
             Self::ProcessorQuota => "processor-quota",
@@ -192,12 +200,14 @@ impl Cause {
                 "Too little fits into the send buffers: the connections run dry."
             }
             Self::KernelBufferMaxima => "The kernel's maxima keep the buffers small.",
-            Self::SmallReads => "System calls that move little take the time.",
+            Self::SmallReads => "System calls that receive little take the time.",
+            Self::SmallWrites => "System calls that send little take the time.",
             Self::BatchesTooSmall => "What a batch costs, however large it is, takes the time.",
             Self::LingerTooLong => "Batches wait to be filled, and the application waits for them.",
             Self::SlowSubscriber => "Subscribers take less than the brokers could send.",
             Self::SequencerBound => "The thread that orders is busy all the time.",
             Self::HotBroker => "One broker limits, while the others wait.",
+            Self::HotLane => "One of a broker's threads limits, while its others wait.",
             Self::ColdMemory => "Memory is touched for the first time, page by page.",
             Self::ProcessorsTakenByOthers => "Others take the processors.",
             Self::ProcessorQuota => "A processor quota stops the threads.",

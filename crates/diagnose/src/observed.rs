@@ -104,6 +104,18 @@ pub struct Machine {
     pub softirq: f64,
     /// Idle, while a disk was waited for.
     pub iowait: f64,
+    /// Part of the span in which some thread of the machine stood still for want of a processor, 0 to 1.
+    #[serde(default)]
+    pub cpu_pressure: Option<f64>,
+    /// The same for want of memory.
+    #[serde(default)]
+    pub memory_pressure: Option<f64>,
+    /// The same for want of a disk.
+    #[serde(default)]
+    pub io_pressure: Option<f64>,
+    /// Its disks, if any did something.
+    #[serde(default)]
+    pub disks: Vec<Disk>,
     /// Part of all processors' time in which a quota of a control group kept our threads from running, 0 to 1.
     pub throttled: Option<f64>,
     /// What a page fault of first touch costs here, seconds.
@@ -121,6 +133,27 @@ pub struct Machine {
     pub tcp_rmem_max: Option<u64>,
     /// The same of send buffers.
     pub tcp_wmem_max: Option<u64>,
+}
+
+/// A disk. Means are 0 where there was nothing to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Its name.
+    pub name: String,
+    /// Part of the span in which it had something to do, 0 to 1.
+    pub busy: f64,
+    /// Reads.
+    pub reads: u64,
+    /// How long one took: the mean, seconds.
+    pub read_s: f64,
+    /// Writes.
+    pub writes: u64,
+    /// How long one took: the mean, seconds.
+    pub write_s: f64,
+    /// Flushes of its cache.
+    pub flushes: u64,
+    /// How long one took: the mean, seconds.
+    pub flush_s: f64,
 }
 
 /// A thread. Shares are of the span, 0 to 1.
@@ -189,6 +222,15 @@ pub struct Broker {
     pub log_free_bytes: Option<u64>,
     /// Connections that it does not read from for want of room.
     pub paused_connections: Option<u64>,
+    /// Batches of its lanes that waited for their place in an order, at the end of the span.
+    #[serde(default)]
+    pub lane_batches: Option<u64>,
+    /// Of these, batches that waited for an earlier one of their publisher.
+    #[serde(default)]
+    pub held_batches: Option<u64>,
+    /// Batches that all its lanes hold at most.
+    #[serde(default)]
+    pub lane_capacity: Option<u64>,
     /// What `--recv-buffer` asks for, bytes; `None` where the kernel tunes.
     pub recv_buffer: Option<u64>,
     /// What `--send-buffer` asks for, bytes; `None` where the kernel tunes.

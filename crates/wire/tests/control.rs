@@ -131,6 +131,9 @@ fn one_of_each() -> Vec<Control> {
                 refused_users: 19,
                 lent_bytes: 21,
                 held_bytes: 22,
+                lane_batches: 23,
+                held_batches: 24,
+                lane_capacity: 25,
             }],
         }),
         Control::ProfileReply(ProfileReply {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process;
+use std::time::Duration;
 
 use embar_client::BrokerStatus;
 use embar_diagnose::Observed;
@@ -11,6 +12,7 @@ use embar_diagnose::observed::{
 };
 use embar_meter::Snapshot;
 use embar_readings::machine::BufferMaxima;
+use embar_readings::pressure::Pressure;
 
 use super::costs;
 use super::load::{Moved, PUBLISHES, READS};
@@ -119,6 +121,10 @@ pub(super) fn machine(span: &Span) -> Machine {
         0.0
     };
     let maxima = BufferMaxima::read();
+    let pressure = |of: fn(&Pressure) -> Duration| {
+        let stood = span.pressure.as_ref().map(of);
+        stood.map(|it| (it.as_secs_f64() / span.seconds).min(1.0))
+    };
     Machine {
         cores: span.cores,
         busy: span.machine.busy,
@@ -132,6 +138,10 @@ pub(super) fn machine(span: &Span) -> Machine {
         steal: span.machine.steal,
         softirq: span.machine.softirq,
         iowait: span.machine.iowait,
+        cpu_pressure: pressure(|it| it.cpu),
+        memory_pressure: pressure(|it| it.memory),
+        io_pressure: pressure(|it| it.io),
+        disks: span.disks.clone(),
         throttled: span.throttled,
         fault_s: costs::fault_s(),
         syscall_s: costs::syscall_s(),
@@ -160,6 +170,9 @@ pub(super) fn broker(
         log_bytes: status.map(|it| it.payload_total_bytes),
         log_free_bytes: status.map(|it| it.payload_free_bytes),
         paused_connections: status.map(|it| it.backpressured_connections),
+        lane_batches: status.map(|it| it.lane_batches),
+        held_batches: status.map(|it| it.held_batches),
+        lane_capacity: status.map(|it| it.lane_capacity),
         recv_buffer: None,
         send_buffer: None,
         takes_data: known.takes_data,

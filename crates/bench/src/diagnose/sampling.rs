@@ -6,9 +6,11 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use embar_diagnose::observed::{Missing, ReceivingEnd, SendingEnd, Thread};
+use embar_diagnose::observed::{Disk as DiskUse, Missing, ReceivingEnd, SendingEnd, Thread};
 use embar_readings::census::Census;
+use embar_readings::disks::{Disk, disks};
 use embar_readings::machine::{Processors, Shares};
+use embar_readings::pressure::Pressure;
 use embar_readings::process::{
     self as process_readings, KernelError, ProcessReading, ThreadReading,
 };
@@ -26,6 +28,8 @@ pub struct Sampling {
     /// Threads of this process that came after the beginning: a subscriber that is opened anew has new ones.
     newcomers: BTreeMap<u32, ThreadReading>,
     throttled: Option<Duration>,
+    pressure: Option<Pressure>,
+    disks: Vec<Disk>,
     tcp: Option<TcpReader>,
     connections: BTreeMap<Key, Ends>,
     missing: Vec<Missing>,
@@ -72,6 +76,10 @@ pub struct Span {
     pub ours_s: f64,
     /// Those of all other processes; `None` where they could not be read.
     pub others_s: Option<f64>,
+    /// How long some thread of the machine stood still in the span.
+    pub pressure: Option<Pressure>,
+    /// Disks that did something in the span.
+    pub disks: Vec<DiskUse>,
     /// Part of all processors' time in which quotas stopped them.
     pub throttled: Option<f64>,
     /// The threads of each process.
@@ -103,6 +111,12 @@ impl Sampling {
             processes: processes(&pids)?,
             newcomers: BTreeMap::new(),
             throttled: quota(&pids),
+            pressure: Pressure::read()
+                .map_err(|error| missing.push(absent("who stood still (/proc/pressure)", &error)))
+                .ok(),
+            disks: disks()
+                .map_err(|error| missing.push(absent("disks", &error)))
+                .unwrap_or_default(),
             census: Census::take().ok(),
             processors: Processors::read()?,
             started: Instant::now(),
@@ -190,6 +204,7 @@ impl Sampling {
         }
         let stopped = quota(&self.pids).zip(self.throttled);
         let stopped = stopped.map(|(after, before)| after.saturating_sub(before).as_secs_f64());
+        let pressure = Pressure::read().ok().zip(self.pressure);
         let connections = std::mem::take(&mut self.connections);
         Ok(Span {
             seconds,
@@ -200,6 +215,8 @@ impl Sampling {
                 let ours = self.pids.iter().copied().collect();
                 Some(Census::take().ok()?.others_s(before, &ours))
             }),
+            pressure: pressure.map(|(after, before)| after.since(&before)),
+            disks: used(&self.disks, &disks().unwrap_or_default(), seconds),
             // The kernel adds up what it takes on each processor.
             throttled: stopped.map(|it| (it / seconds / f64::from(after.count.max(1))).min(1.0)),
             threads,
@@ -214,6 +231,29 @@ impl Sampling {
             missing: self.missing,
         })
     }
+}
+
+/// What disks did between two looks `seconds` apart. Those that did nothing, or came meanwhile, are left out.
+fn used(before: &[Disk], after: &[Disk], seconds: f64) -> Vec<DiskUse> {
+    let mean = |time: Duration, count: u64| match count {
+        0 => 0.0,
+        count => time.as_secs_f64() / count as f64,
+    };
+    let used = after.iter().filter_map(|after| {
+        let before = before.iter().find(|it| it.name == after.name)?;
+        let did = after.since(before);
+        (did.reads + did.writes + did.flushes > 0).then(|| DiskUse {
+            busy: (did.busy.as_secs_f64() / seconds).min(1.0),
+            read_s: mean(did.read_time, did.reads),
+            write_s: mean(did.write_time, did.writes),
+            flush_s: mean(did.flush_time, did.flushes),
+            reads: did.reads,
+            writes: did.writes,
+            flushes: did.flushes,
+            name: did.name,
+        })
+    });
+    used.collect()
 }
 
 fn absent(what: &str, error: &dyn std::fmt::Display) -> Missing {

@@ -27,7 +27,7 @@ use embar_wire::topic::Order;
 
 use super::expected::ExpectedBatches;
 use super::ordered_topic::OrderedTopic;
-use super::{AdmitError, BatchSpace, Location, Log};
+use super::{AdmitError, BatchSpace, LaneSpace, Location, Log};
 use crate::profile::Stage;
 use crate::topics::Topic;
 
@@ -207,6 +207,18 @@ impl<M: Memory> Log<M> {
     /// The term of the sequencer that submissions go to; none before the first one was found.
     pub fn term(&self) -> Option<Term> {
         self.order.participant.term()
+    }
+
+    /// How full all lanes are together.
+    pub fn lanes(&self) -> LaneSpace {
+        let participant = &self.order.participant;
+        let lanes = 0..self.region.geometry().lanes;
+        let sum = |of: &dyn Fn(u16) -> usize| lanes.clone().map(|lane| of(lane) as u64).sum();
+        LaneSpace {
+            used: sum(&|lane| participant.in_use(lane)),
+            held: sum(&|lane| participant.held(lane)),
+            capacity: sum(&|_| participant.capacity()),
+        }
     }
 
     /// Whether submissions of a lane wait for their answer.

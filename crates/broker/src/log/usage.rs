@@ -43,6 +43,17 @@ pub struct LogSpace {
     pub held_bytes: u64,
 }
 
+/// How full the lanes are in which batches wait for their place in an order, all together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaneSpace {
+    /// Batches that wait.
+    pub used: u64,
+    /// Of these, batches that wait for an earlier one of their publisher.
+    pub held: u64,
+    /// Batches that may wait.
+    pub capacity: u64,
+}
+
 impl<M: Memory> Log<M> {
     /// What is held for readers of whom nobody hears any more: it needs no lock of the log.
     pub fn held(&self) -> Held<M> {

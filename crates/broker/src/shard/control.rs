@@ -17,7 +17,6 @@ use super::refusals::{Reply, already_streaming, topic_replaced, unknown_topic};
 use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Cursor, NotSent, Peer};
-use crate::log::LogSpace;
 use crate::node::Node;
 use crate::profile::Counter;
 use crate::topics::Topic;
@@ -233,10 +232,11 @@ impl<M: Memory> ShardState<M> {
         let node = &*self.node;
         let profile = node.profile.snapshot();
         let counter = |c: Counter| profile.counters[c as usize].1;
-        let space = if node.takes_data() {
-            node.log().space()
+        let (space, lanes) = if node.takes_data() {
+            let log = node.log();
+            (log.space(), log.lanes())
         } else {
-            LogSpace::default()
+            Default::default()
         };
         let process = ProcessReading::of_self().ok();
         let process = process.as_ref();
@@ -271,6 +271,9 @@ impl<M: Memory> ShardState<M> {
                 refused_users: counter(Counter::RefusedUsers),
                 lent_bytes: space.lent_bytes,
                 held_bytes: space.held_bytes,
+                lane_batches: lanes.used,
+                held_batches: lanes.held,
+                lane_capacity: lanes.capacity,
             }],
         })
     }

@@ -25,8 +25,8 @@ JSON, one object: head, sequencer (null while no process sequences), brokers[] w
 address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has left or
 does not answer, uptime_s, connections, unix_connections and shm_connections (those of them by its Unix socket, and by shared memory), log_total_bytes, log_free_bytes, lent_bytes (in blocks
 of which readers on its machine have something where it lies), held_bytes (those of them that it keeps for readers whose connection
-has ended), batches, messages, bytes_in,
-bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
+has ended), lane_batches (batches that wait for their place in an order), held_batches (those of them that wait for an earlier one of
+their publisher), lane_capacity (how many may wait), batches, messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
 heartbeat_age_s, repaired_records (places of shared memory where the broker found one wrong bit),
 damaged_records (places with more of them), refused_users (connections by its Unix socket that it refused,
 because they were another user's). Exit code 1 if a broker does not answer.")]
@@ -65,6 +65,9 @@ struct Counters {
     log_free_bytes: u64,
     lent_bytes: u64,
     held_bytes: u64,
+    lane_batches: u64,
+    held_batches: u64,
+    lane_capacity: u64,
     batches: u64,
     messages: u64,
     bytes_in: u64,
@@ -92,6 +95,9 @@ impl From<&BrokerStatus> for Counters {
             log_free_bytes: status.payload_free_bytes,
             lent_bytes: status.lent_bytes,
             held_bytes: status.held_bytes,
+            lane_batches: status.lane_batches,
+            held_batches: status.held_batches,
+            lane_capacity: status.lane_capacity,
             batches: status.batches,
             messages: status.messages,
             bytes_in: status.bytes_in,

@@ -1,6 +1,6 @@
 //! What the publishing process does itself: its application, copying into batches, sending, lingering.
 
-use super::{Case, SPARE_MIN, confidence};
+use super::{Case, DEFAULT_SYSCALL_S, SPARE_MIN, confidence};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, blocked, stage_share, weighted};
@@ -28,6 +28,7 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
         copies(case, publisher, blocked, found);
     }
     sends(case, publisher, found);
+    writes_little(case, publisher, found);
 }
 
 /// What an application thread does on average.
@@ -163,6 +164,51 @@ fn sends(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
     );
     let limited = (Cause::TooFewClientThreads, Resource::Senders);
     found.push(case.one_more(busiest, limited, remedy));
+}
+
+/// Sends that move less are small.
+const SMALL_SEND: f64 = (32 << 10) as f64;
+/// What takes less of the senders' time is not worth a word.
+const CALLS_MIN: f64 = 0.1;
+
+/// The threads that send spend their time in calls that move little.
+fn writes_little(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
+    let Some(profile) = &publisher.profile else {
+        return;
+    };
+    let counted = |name| profile.counter(name).unwrap_or(0) as f64;
+    let (calls, bytes) = (counted("send_calls"), counted("send_bytes"));
+    let cost = case.observed.machine.syscall_s;
+    // An application sends itself what is urgent.
+    let threads = publisher.senders.len() + publisher.application.len();
+    let on_cpu: f64 = publisher.senders.iter().map(|it| it.on_cpu).sum();
+    let time = calls * cost.unwrap_or(DEFAULT_SYSCALL_S);
+    let share = per(time, case.observed.seconds * threads as f64);
+    let share = share.min(per(on_cpu, publisher.senders.len() as f64));
+    let each = per(bytes, calls);
+    if share < CALLS_MIN || each > SMALL_SEND {
+        return;
+    }
+    let cores = f64::from(case.observed.machine.cores.max(1));
+    let of_machine = per(share * threads as f64, cores).min(0.9);
+    let batches = counted("batches");
+    found.push(Finding {
+        cause: Cause::SmallWrites,
+        part: Resource::Senders,
+        evidence: vec![
+            Evidence::bytes("a send took", each),
+            Evidence::per_second("sends", per(calls, case.observed.seconds)),
+            Evidence::bytes("a batch", per(bytes, batches)),
+            Evidence::share("of the time of the threads that send, at least", share),
+        ],
+        confidence: confidence(share, CALLS_MIN, 0.3),
+        gain_at_most: case.limits.gain(Resource::Senders, share, of_machine),
+        remedy: Remedy::change(
+            "Fill larger batches, by a longer linger if they are sent before they are full; or shared memory, which needs no calls.",
+            Change::BatchSize(2 << 20),
+        ),
+        verified: None,
+    });
 }
 
 /// A process that could not be asked: its connections tell whether it has something to send.

@@ -1,10 +1,10 @@
 //! What brokers do with their time.
 
-use super::{Case, busiest, confidence, on_a_processor};
+use super::{Case, DEFAULT_SYSCALL_S, busiest, confidence, on_a_processor};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, SATURATED, stage_share};
-use crate::observed::{Broker, per};
+use crate::observed::{Broker, Thread, per};
 
 /// What takes less of a broker's time is not worth a word.
 const SHARE_MIN: f64 = 0.1;
@@ -318,14 +318,47 @@ fn small_reads(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
     });
 }
 
-/// Where nobody measured it: a receive of a few bytes with the mitigations of today's processors.
-const DEFAULT_SYSCALL_S: f64 = 1e-6;
+/// Threads of the same broker that work less than this part of the time that the busiest does have less to do than it.
+const HOT_LANE: f64 = 0.5;
+
+/// Connections with publishers that one thread has more of than the others, so that they could be spread better.
+fn hot_lane(case: &Case<'_>, hottest: &Broker, busiest: &Thread) -> Option<Finding> {
+    let others = hottest.network.iter().filter(|it| it.name != busiest.name);
+    let next = others.map(|it| it.on_cpu).reduce(f64::max)?;
+    if next > HOT_LANE * busiest.on_cpu {
+        return None;
+    }
+    let threads = hottest.network.len() as u32;
+    let publisher = case.observed.publisher.as_ref();
+    let connections = publisher.and_then(|it| it.threads_per_broker);
+    let text = "Connections go to the threads of a broker in turn: open as many to each broker as it has threads.";
+    let remedy = match connections {
+        Some(connections) if connections < threads => {
+            Remedy::change(text, Change::ThreadsPerBroker(threads))
+        }
+        _ => Remedy::advice(text),
+    };
+    let mut found = case.one_more(busiest, (Cause::HotLane, Resource::Brokers), remedy);
+    found.evidence.extend([
+        Evidence::count("network threads of this broker", threads.into()),
+        Evidence::share("the next busiest of them was on a processor", next),
+    ]);
+    if let Some(connections) = connections {
+        let connections = Evidence::count("connections of the publisher to it", connections.into());
+        found.evidence.push(connections);
+    }
+    Some(found)
+}
 
 /// A network thread that works all the time while processors are idle.
 fn busy(case: &Case<'_>, hottest: &Broker, found: &mut Vec<Finding>) {
     let Some(thread) = case.busy_thread(&hottest.network) else {
         return;
     };
+    if let Some(finding) = hot_lane(case, hottest, thread) {
+        found.push(finding);
+        return;
+    }
     let more = hottest.network.len() as u32 + 1;
     let remedy = Remedy::change(
         format!("Give each broker {more} network threads."),
@@ -343,13 +376,24 @@ fn ordering(case: &Case<'_>, found: &mut Vec<Finding>) {
         return;
     };
     let batches: f64 = brokers.iter().map(|it| it.counter("batches")).sum();
+    let mut evidence = vec![
+        on_a_processor(thread),
+        Evidence::per_second("batches", per(batches, case.observed.seconds)),
+    ];
+    let lanes = |of: fn(&Broker) -> Option<u64>| {
+        let all = brokers.iter().filter_map(of);
+        all.reduce(u64::saturating_add).map(|it| it as f64)
+    };
+    let waiting = lanes(|it| it.lane_batches).map(|it| ("batches that wait for their place", it));
+    let held = lanes(|it| it.held_batches);
+    let held = held.map(|it| ("of these, behind a missing one of their publisher", it));
+    let capacity = lanes(|it| it.lane_capacity).map(|it| ("batches that may wait", it));
+    let lanes = [waiting, held, capacity].into_iter().flatten();
+    evidence.extend(lanes.map(|(what, count)| Evidence::count(what, count)));
     found.push(Finding {
         cause: Cause::SequencerBound,
         part: Resource::Sequencer,
-        evidence: vec![
-            on_a_processor(thread),
-            Evidence::per_second("batches", per(batches, case.observed.seconds)),
-        ],
+        evidence,
         confidence: confidence(thread.on_cpu, SATURATED, 0.97),
         gain_at_most: case.limits.gain(Resource::Sequencer, thread.on_cpu, 0.0),
         remedy: Remedy::change(

@@ -41,6 +41,10 @@ pub(crate) fn taken(machine: &Machine, limits: &Limits, waited: f64) -> Option<F
             Evidence::share("processors, taken by the host (steal)", machine.steal),
             Evidence::share("processors, busy", machine.busy),
             Evidence::share("a thread of the pipeline waited for a processor", waited),
+            Evidence::share(
+                "some thread of the machine did",
+                machine.cpu_pressure.unwrap_or(waited),
+            ),
         ],
         confidence: confidence(taken, OTHERS_MIN, 0.25),
         gain_at_most: limits.gain(Resource::Processors, taken, taken),
@@ -110,17 +114,39 @@ const WANTING_MIN: f64 = 5.0;
 const EACH_THREAD_LOSES: f64 = 0.01;
 
 fn disk(case: &Case<'_>, found: &mut Vec<Finding>) {
-    let iowait = case.observed.machine.iowait;
+    let machine = &case.observed.machine;
+    let iowait = machine.iowait;
     if iowait < IOWAIT_MIN {
         return;
+    }
+    let mut evidence = vec![Evidence::share(
+        "processors idle while a disk was waited for",
+        iowait,
+    )];
+    if let Some(stood) = machine.io_pressure {
+        evidence.push(Evidence::share("a thread stood still for a disk", stood));
+    }
+    if let Some(stood) = machine.memory_pressure.filter(|it| *it >= 0.01) {
+        evidence.push(Evidence::share("a thread stood still for memory", stood));
+    }
+    let disks = machine.disks.iter();
+    if let Some(disk) = disks.max_by(|a, b| a.busy.total_cmp(&b.busy)) {
+        let name = &disk.name;
+        evidence.push(Evidence::share(format!("{name} was busy"), disk.busy));
+        for (does, count, took) in [
+            ("a read", disk.reads, disk.read_s),
+            ("a write", disk.writes, disk.write_s),
+            ("a flush", disk.flushes, disk.flush_s),
+        ] {
+            if count > 0 {
+                evidence.push(Evidence::seconds(format!("{does} of {name} took"), took));
+            }
+        }
     }
     found.push(Finding {
         cause: Cause::DiskBound,
         part: Resource::Log,
-        evidence: vec![Evidence::share(
-            "processors idle while a disk was waited for",
-            iowait,
-        )],
+        evidence,
         confidence: confidence(iowait, IOWAIT_MIN, 0.5),
         gain_at_most: case.limits.gain_of_waiting(iowait, None),
         remedy: Remedy::advice("Look which process writes (`pidstat -d`), or use a faster disk."),

@@ -156,6 +156,12 @@ message! {
         lent_bytes: u64,
         /// Those of them that it keeps for readers of which it hears no more.
         held_bytes: u64,
+        /// Batches in its lanes that wait for their place in an order.
+        lane_batches: u64,
+        /// Of these, batches that wait for an earlier one of their publisher.
+        held_batches: u64,
+        /// Batches that all its lanes hold at most.
+        lane_capacity: u64,
     }
 }
 
