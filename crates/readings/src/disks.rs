@@ -90,7 +90,7 @@ mod tests {
             flush_time: ms(14),
             busy: ms(100),
         };
-        assert_eq!(disks, [expected.clone()]);
+        assert_eq!(disks, std::slice::from_ref(&expected));
         let later = Disk {
             reads: 15,
             busy: ms(90),
