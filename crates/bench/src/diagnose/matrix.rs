@@ -63,7 +63,7 @@ const CASES: [(&str, &[&str], &[Cause]); 38] = [
     ),
     (
         "few-in-flight=2",
-        &["--batch-size", "64KiB"],
+        &["--batch-size", "32KiB"],
         &[Cause::TooFewInFlight],
     ),
     ("many-threads=4", &[], &[Cause::MoreThreadsThanCores]),

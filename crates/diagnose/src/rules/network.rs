@@ -1,10 +1,10 @@
 //! What the way between the machines does.
 
-use super::{Case, confidence};
+use super::{Case, confidence, ramp};
 use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
 use crate::limits::{Resource, weighted};
-use crate::observed::{Connection, per};
+use crate::observed::{Connection, SendingEnd, per};
 
 /// Packets of a good network are lost more rarely.
 const LOSS_MIN: f64 = 0.001;
@@ -14,6 +14,13 @@ const DELAY_MIN_S: f64 = 0.5e-3;
 const DELAY_SURE_S: f64 = 1e-3;
 /// A queue in front of a slow link makes the round trip this many times the shortest one.
 const QUEUE_MIN: f64 = 4.0;
+
+/// A segment of loopback has 64 KiB; a send buffer of one or two holds up its connection.
+pub(super) const TINY_BUFFER: f64 = (128 << 10) as f64;
+
+/// A long queue makes it so many times as long, and longer by this, seconds.
+const LONG_QUEUE_MIN: f64 = 20.0;
+const LONG_QUEUE_S: f64 = 5e-3;
 
 /// In front of a slow link bytes wait to be sent.
 const UNSENT_MIN: f64 = (32 << 10) as f64;
@@ -75,7 +82,9 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
             ),
             verified: None,
         });
-    } else if least > 0.0 && round_trip >= QUEUE_MIN * least && full < 0.4 && unsent > UNSENT_MIN {
+    } else if queues(all())
+        || (least > 0.0 && round_trip >= QUEUE_MIN * least && full < 0.4 && unsent > UNSENT_MIN)
+    {
         found.push(Finding {
             cause: Cause::NetworkRateLimit,
             part: Resource::Network,
@@ -93,10 +102,28 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// How much a buffer that is full says of the buffer: less where the way is long, which it may have been large enough for otherwise.
-pub(super) fn confidence_in_buffers<'a>(connections: impl Iterator<Item = &'a Connection>) -> f64 {
-    let least = weighted(connections, |end| end.round_trip_min_s);
-    1.0 - 0.3 * confidence(least.unwrap_or(0.0), DELAY_MIN_S, DELAY_SURE_S)
+/// Whether packets wait for each other in front of a link: on an empty way they are many times faster, and on a busy machine they are not as
+/// late. With a tiny send buffer it is acknowledgements that wait, for more to acknowledge.
+fn queues<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> bool {
+    let mean = |of: fn(&SendingEnd) -> f64| weighted(connections.clone(), of).unwrap_or(0.0);
+    let least = mean(|end| end.round_trip_min_s);
+    let round_trip = mean(|end| end.round_trip_s);
+    least > 0.0
+        && round_trip >= LONG_QUEUE_MIN * least
+        && round_trip - least >= LONG_QUEUE_S
+        && mean(|end| end.buffer_bytes as f64) >= TINY_BUFFER
+}
+
+/// How much a buffer that is full says of the buffer: less where the way is long, which it may have been large enough for otherwise, and
+/// where a link lets it fill.
+pub(super) fn confidence_in_buffers<'a>(
+    connections: impl Iterator<Item = &'a Connection> + Clone,
+) -> f64 {
+    if queues(connections.clone()) {
+        return 0.3;
+    }
+    let least = weighted(connections, |end| end.round_trip_min_s).unwrap_or(0.0);
+    1.0 - 0.3 * ramp(least, DELAY_MIN_S, DELAY_SURE_S)
 }
 
 /// Connections that carry a handful of bytes say nothing.

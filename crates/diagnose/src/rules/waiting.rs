@@ -1,7 +1,7 @@
 //! Buffers between parts that wait for each other. That a buffer is full is a cause only if nobody behind it works all the
 //! time.
 
-use super::network::confidence_in_buffers;
+use super::network::{TINY_BUFFER, confidence_in_buffers};
 use super::{Case, confidence};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
@@ -10,8 +10,6 @@ use crate::observed::{Observed, per};
 
 /// A buffer that is full for a shorter time has no part in anything.
 const FULL_MIN: f64 = 0.2;
-/// A segment of loopback has 64 KiB; a send buffer of one or two holds up its connection.
-const TINY_BUFFER: f64 = (128 << 10) as f64;
 /// The kernel counts its own bookkeeping in: what `SO_RCVBUF` asks for is granted twice (socket(7)).
 const GRANTED_FOR_ASKED: u64 = 2;
 
@@ -206,8 +204,15 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
     });
 }
 
-/// With less on its way to a broker each batch, or a few, cost a wake-up on each side.
+/// With less on its way to a broker its threads and the publisher's sleep for each batch, or for a few.
 const LITTLE_IN_FLIGHT: u64 = 512 << 10;
+/// What each time costs that a thread goes to sleep and is woken, less what remains of it with more in flight: fitted to batches of 32 and
+/// 64 KiB, one or two of them in flight, on two busy processors.
+const EACH_SLEEP_S: f64 = 8e-6;
+/// Part of what may be in flight that must be. Where that is little, it is on its way for a short part of the time that its publisher takes
+/// to fill the next.
+const IN_FLIGHT_MIN: f64 = 0.6;
+const LITTLE_IN_FLIGHT_MIN: f64 = 0.35;
 /// What clients have on their way on a connection unless told otherwise, bytes and batches.
 const IN_FLIGHT_BYTES: u64 = 2 << 20;
 const IN_FLIGHT_BATCHES: (u64, u64) = (4, 64);
@@ -224,7 +229,11 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     let (each, batch) = (most / these, publisher.batch_bytes.unwrap_or(0));
     let little = each.saturating_mul(batch) < LITTLE_IN_FLIGHT;
     let saturated = case.limits.saturated_behind_publisher();
-    if used < 0.6 || publisher.waits_for_each || (saturated && !little) {
+    let least = match little {
+        true => LITTLE_IN_FLIGHT_MIN,
+        false => IN_FLIGHT_MIN,
+    };
+    if used < least || publisher.waits_for_each || (saturated && !little) {
         return;
     }
     let full = case
@@ -246,8 +255,13 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
         .sum();
     let rate = per(batches, observed.seconds);
     let cores = f64::from(observed.machine.cores.max(1));
+    let network = observed.brokers.iter().flat_map(|it| &it.network);
+    let threads = network
+        .chain(&publisher.senders)
+        .chain(&publisher.application);
+    let sleeps: f64 = threads.map(|it| it.sleeps_per_s).sum();
     let spent = if little {
-        (rate * EACH_WINDOW_S / cores).min(0.9)
+        (sleeps * EACH_SLEEP_S / cores).min(0.75)
     } else {
         0.0
     };
@@ -262,10 +276,11 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
             Evidence::count("batches on their way, at most", most as f64),
             Evidence::bytes("a batch", batch as f64),
             Evidence::per_second("batches", rate),
+            Evidence::per_second("times that threads went to sleep", sleeps),
             Evidence::seconds("until it was acknowledged", ack),
             Evidence::share("application threads waited for a buffer", blocked),
         ],
-        confidence: confidence(used, 0.6, 0.9)
+        confidence: confidence(used, least, 0.9)
             * confidence(blocked, 0.1, 0.5)
             * confidence_in_buffers(observed.connections_with(false)),
         gain_at_most: case
