@@ -73,6 +73,12 @@ pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// Runs one bench, keeps its result, and draws.
+pub fn record(workspace: &Workspace, name: &str) -> anyhow::Result<()> {
+    record::run(workspace, &[name.to_owned()], None, None)?;
+    draw(workspace.root())
+}
+
 /// The drawn files that differ from what the results say.
 pub fn stale(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut differing = Vec::new();

@@ -58,6 +58,8 @@ enum Chore {
     Sim(sim::Arguments),
     /// Run the benches, keep their results, and draw the tables and pictures of the documents
     Benchmarks(benchmarks::Arguments),
+    /// Inject each fault in turn, count how often `embar diagnose` names it, and draw the table of that: 25 minutes
+    DiagnoseMatrix,
 }
 
 fn main() -> ExitCode {
@@ -81,6 +83,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Chore::Sim(arguments) => sim::run(&workspace, arguments),
         Chore::Benchmarks(arguments) => benchmarks::run(&workspace, arguments),
+        Chore::DiagnoseMatrix => benchmarks::record(&workspace, "diagnose-matrix"),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Read [`plan`] (what is run), [`inject`] (the faults), [`load`] (the threads), [`run`] (all of it on a cluster), [`observe`] (from
 //! readings to what a diagnosis looks at), [`verify`] (remedies), [`matrix`] (how often
-//! the right cause is named), [`report`] (what is printed). [`redis`] does all of that for callers of Redis.
+//! the right cause is named), [`report`] (what is printed). [`redis`] does all of that for callers of Redis, and [`session`] for message
+//! sessions.
 
 pub mod attach;
 pub mod costs;
@@ -12,11 +13,13 @@ pub mod load;
 pub mod matrix;
 pub mod network;
 pub mod observe;
+pub mod pace;
 pub mod plan;
 pub mod quota;
 pub mod redis;
 pub mod report;
 pub mod run;
 pub mod sampling;
+pub mod session;
 pub mod stalls;
 pub mod verify;

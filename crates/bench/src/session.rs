@@ -11,13 +11,13 @@
 //! by the clock), [`measure`] (one run) and [`report`] (what is printed and logged).
 
 mod client;
-mod copying;
+pub(crate) mod copying;
 pub mod measure;
 mod pace;
 pub mod payloads;
 pub mod placement;
 pub mod plan;
-mod proto;
+pub(crate) mod proto;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -80,6 +80,10 @@ pub enum Cause {
     ServerCpuBound,
     /// There are too few Redis commands on their way for the time that each takes.
     TooFewCallers,
+    /// The application's code that takes messages of sessions keeps the threads that serve them.
+    SlowHandler,
+    /// The ring in which a session's messages wait to be sent holds too few.
+    SendRingTooSmall,
     /// All processors work for the pipeline: this is what the machine allows.
     MachineWall,
     /// Nothing was found that limits.
@@ -88,7 +92,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::ApplicationTooSlow,
         Self::BenchmarkItself,
         Self::CopyBoundSender,
@@ -125,6 +129,8 @@ impl Cause {
         Self::CallerRuntimeBusy,
         Self::ServerCpuBound,
         Self::TooFewCallers,
+        Self::SlowHandler,
+        Self::SendRingTooSmall,
         Self::MachineWall,
         Self::NothingFound,
     ];
@@ -168,6 +174,8 @@ impl Cause {
             Self::CallerRuntimeBusy => "caller-runtime-busy",
             Self::ServerCpuBound => "server-cpu-bound",
             Self::TooFewCallers => "too-few-callers",
+            Self::SlowHandler => "slow-handler",
+            Self::SendRingTooSmall => "send-ring-too-small",
             Self::MachineWall => "machine-wall",
             Self::NothingFound => "nothing-found",
         }
@@ -230,6 +238,10 @@ impl Cause {
             Self::ServerCpuBound => "A server's thread works all the time.",
             Self::TooFewCallers => {
                 "Nobody works all the time: callers wait for the way there and back."
+            }
+            Self::SlowHandler => "Handlers take the time of the threads that serve sessions.",
+            Self::SendRingTooSmall => {
+                "Too few messages fit into the ring from which they are sent."
             }
             Self::MachineWall => {
                 "All processors work for this pipeline: this is what the machine allows."

@@ -172,8 +172,14 @@ pub enum Change {
     MaxInFlight(u64),
     /// Tasks that call Redis.
     Callers(u64),
-    /// Redis without encryption.
+    /// Redis, or sessions, without encryption.
     PlainConnections,
+    /// Bytes of the send ring of a session.
+    SendRing(u64),
+    /// Messages of each session that may be on their way there and back.
+    InFlight(u64),
+    /// Threads of each end that serve sessions.
+    Workers(u32),
 }
 
 impl fmt::Display for Change {
@@ -191,6 +197,9 @@ impl fmt::Display for Change {
             Self::MaxInFlight(commands) => write!(f, "--max-in-flight {commands}"),
             Self::Callers(callers) => write!(f, "--callers {callers}"),
             Self::PlainConnections => f.write_str("no --tls"),
+            Self::SendRing(bytes) => write!(f, "--ring {bytes}"),
+            Self::InFlight(messages) => write!(f, "--in-flight {messages}"),
+            Self::Workers(threads) => write!(f, "--threads {threads}"),
         }
     }
 }

@@ -11,7 +11,7 @@
 //! 3. [`cause`] and [`finding`]: what comes out.
 //! 4. `rules`: from one to the other, a file for each part of the pipeline.
 //! 5. [`picture`]: the pipeline in a terminal.
-//! 6. [`redis`]: the same for callers of Redis servers.
+//! 6. [`redis`]: the same for callers of Redis servers; [`session`]: for message sessions.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod observed;
 pub mod picture;
 pub mod redis;
 mod rules;
+pub mod session;
 
 use serde::{Deserialize, Serialize};
 

@@ -24,6 +24,8 @@ pub enum Resource {
     Senders,
     /// Batches that may be on their way.
     InFlight,
+    /// Rings in which messages of sessions wait to be sent.
+    SendRings,
     /// Send buffers of sockets.
     SendBuffers,
     /// Receive buffers of sockets.
@@ -40,6 +42,8 @@ pub enum Resource {
     Receivers,
     /// The threads that read messages.
     Reader,
+    /// The code of applications that takes messages of sessions, on the threads that serve these.
+    Handlers,
     /// The threads on which callers of Redis and its client's connections run.
     ClientThreads,
     /// The threads of Redis servers that execute commands.
@@ -55,6 +59,7 @@ impl Resource {
             Self::Application => "application",
             Self::Senders => "senders",
             Self::InFlight => "in flight",
+            Self::SendRings => "send rings",
             Self::SendBuffers => "send buffers",
             Self::ReceiveBuffers => "receive buffers",
             Self::Network => "network",
@@ -63,6 +68,7 @@ impl Resource {
             Self::Log => "log",
             Self::Receivers => "receivers",
             Self::Reader => "reader",
+            Self::Handlers => "handlers",
             Self::ClientThreads => "client threads",
             Self::Servers => "servers",
             Self::Processors => "processors",
@@ -229,6 +235,19 @@ impl Limits {
         (now / then - 1.0).max(0.0)
     }
 
+    /// The same if several parts worked so much less of the time.
+    pub(crate) fn gain_without(&self, less: &[(Resource, f64)]) -> f64 {
+        let (mut now, mut then) = (MIN_SHARE, MIN_SHARE);
+        for used in self.uses.iter().filter(|it| works(it.part)) {
+            let share = used.share - used.without_processor;
+            let gone = less.iter().filter(|(part, _)| *part == used.part);
+            let gone: f64 = gone.map(|(_, gone)| gone).sum();
+            now = now.max(share);
+            then = then.max(share - gone);
+        }
+        (now / then - 1.0).max(0.0)
+    }
+
     /// By how much the rate could grow if nobody had to wait a share `waited` of the time any more: until that time is used, or
     /// a part works all the time, `except` aside, which is the one that waited.
     pub fn gain_of_waiting(&self, waited: f64, except: Option<Resource>) -> f64 {
@@ -263,6 +282,7 @@ pub(crate) fn works(part: Resource) -> bool {
     !matches!(
         part,
         Resource::InFlight
+            | Resource::SendRings
             | Resource::SendBuffers
             | Resource::ReceiveBuffers
             | Resource::Network

@@ -56,7 +56,10 @@ fn words(used: &Use) -> String {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let share = percent(used.share);
     match used.part {
-        Resource::InFlight | Resource::SendBuffers | Resource::ReceiveBuffers => {
+        Resource::InFlight
+        | Resource::SendRings
+        | Resource::SendBuffers
+        | Resource::ReceiveBuffers => {
             format!("{share} full")
         }
         Resource::Processors => format!("{share} busy"),

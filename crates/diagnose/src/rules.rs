@@ -6,7 +6,7 @@
 mod application;
 mod brokers;
 pub(crate) mod machine;
-mod network;
+pub(crate) mod network;
 mod reading;
 mod waiting;
 

@@ -279,7 +279,11 @@ fn few_batches_on_a_long_way_are_too_few() {
     // So little costs a wake-up for each batch, also where all processors work.
     saturate(&mut observed);
     publisher(&mut observed).batch_bytes = Some(64 << 10);
+    for sender in &mut publisher(&mut observed).senders {
+        sender.sleeps_per_s = 15_000.0;
+    }
     for broker in &mut observed.brokers {
+        broker.network[0].sleeps_per_s = 12_000.0;
         broker.profile = profile(
             &[],
             &[

@@ -4,7 +4,7 @@ mod common;
 
 use common::{check, has_cell, page_of, texts};
 use embar_diagnose::observed::{Broker, Machine, Missing, Observed, Publisher, Thread};
-use embar_diagnose::{Diagnosis, diagnose, redis};
+use embar_diagnose::{Diagnosis, diagnose, redis, session};
 use embar_report::{Report, read};
 use serde_json::{Value, json};
 
@@ -250,6 +250,27 @@ fn a_diagnosis_of_redis_has_its_operations_and_servers() {
             texts(&page, "dd").iter().any(|it| it == "123,456"),
             "{page}"
         );
+    }
+}
+
+#[test]
+fn a_diagnosis_of_sessions_has_its_messages() {
+    let observed = session::Observed {
+        seconds: 2.0,
+        way: session::observed::Way::Echo,
+        messages: 246_912,
+        in_flight: Some(64),
+        ..session::Observed::default()
+    };
+    let mut value = serde_json::to_value(session::diagnose(&observed)).expect("JSON");
+    value["messages_per_s"] = json!(observed.messages_per_s());
+    value["observed"] = serde_json::to_value(&observed).expect("JSON");
+    for value in [value, serde_json::to_value(&observed).expect("JSON")] {
+        let page = page(&value);
+        let facts = texts(&page, "dd");
+        for fact in ["123,456", "there and back"] {
+            assert!(facts.iter().any(|it| it == fact), "{page}");
+        }
     }
 }
 

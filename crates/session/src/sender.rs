@@ -71,6 +71,7 @@ struct Shared {
     /// The core waits for the right to send.
     wanted: AtomicBool,
     bytes: AtomicU64,
+    writes: AtomicU64,
 }
 
 /// Sends on one session from any thread. Cheap to clone.
@@ -96,6 +97,7 @@ impl Sender {
                 max_body: AtomicU32::new(0),
                 wanted: AtomicBool::new(false),
                 bytes: AtomicU64::new(0),
+                writes: AtomicU64::new(0),
             }),
         }
     }
@@ -297,7 +299,10 @@ impl Sender {
     /// Counts bytes that were written to the connection without the core, so that it knows how much
     /// was sent, and that no PING is due.
     pub fn wrote(&self, bytes: usize) {
-        self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if bytes > 0 {
+            self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.shared.writes.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether the core needed the right to send while another thread had it. A thread that
@@ -323,6 +328,11 @@ impl Sender {
     /// Messages committed: frames of the session layer do not count.
     pub(crate) fn messages(&self) -> u64 {
         self.ring.committed()
+    }
+
+    /// How often bytes were handed to the connection, by whomever.
+    pub(crate) fn writes(&self) -> u64 {
+        self.shared.writes.load(Ordering::Relaxed)
     }
 
     /// Bytes handed to the connection, by whomever.

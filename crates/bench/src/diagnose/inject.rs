@@ -47,7 +47,7 @@ pub enum Fault {
 }
 
 /// A part of a whole, in hundred-thousandths: a percentage with three digits after the point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u32);
 
 impl Share {
@@ -84,10 +84,10 @@ impl fmt::Display for Share {
 }
 
 /// Delays that threads can keep, and that connections survive.
-const NET_DELAY: std::ops::RangeInclusive<Duration> =
+pub const NET_DELAY: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_secs(1);
 /// Where connections still live.
-const NET_LOSS: std::ops::RangeInclusive<u32> = 1..=Share::WHOLE / 2;
+pub const NET_LOSS: std::ops::RangeInclusive<Share> = Share(1)..=Share(Share::WHOLE / 2);
 
 /// The names, with a value as an example, and what they do.
 const KNOWN: [(&str, &str, &str); 15] = [
@@ -259,7 +259,7 @@ impl fmt::Display for Fault {
 }
 
 /// A fault as it is written on the command line; some have no value.
-fn written(name: &str, value: &str) -> String {
+pub fn written(name: &str, value: &str) -> String {
     match value {
         "" => name.to_owned(),
         value => format!("{name}={value}"),
@@ -267,7 +267,7 @@ fn written(name: &str, value: &str) -> String {
 }
 
 /// A size that is read as the same number of bytes.
-fn exactly(size: Size) -> String {
+pub fn exactly(size: Size) -> String {
     let text = size.to_string();
     if text.parse() == Ok(size) {
         text
@@ -355,7 +355,7 @@ impl FromStr for Fault {
             }
             "net-loss" => {
                 let share = value.parse().ok();
-                let share = share.filter(|it: &Share| NET_LOSS.contains(&it.0));
+                let share = share.filter(|it: &Share| NET_LOSS.contains(it));
                 let no_share = || wrong(format!("{value:?} is no percentage from 0.001 to 50"));
                 Self::NetLoss(share.ok_or_else(no_share)?)
             }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use embar_client::{OnEvicted, Publisher, PublisherHandle, ReadError, Start, Subscriber};
@@ -12,6 +12,7 @@ use embar_meter::Snapshot;
 use embar_meter::random::filler;
 
 use super::inject::Fault;
+use super::pace::Pace;
 use super::plan::LoadPlan;
 use crate::publish;
 
@@ -74,7 +75,7 @@ impl Load {
                     handle: publisher.handle(),
                     message: filler(plan.bench.message_bytes as usize),
                     waits_for_each: plan.settings.waits_for_each,
-                    pace: Pace::of(plan, plan.bench.publishers, true),
+                    pace: pace(plan, plan.bench.publishers, true),
                 };
                 load.spawn(format!("{PUBLISHES}{part}"), move || job.run())?;
             }
@@ -93,7 +94,7 @@ impl Load {
                 topic: plan.bench.topic.clone(),
                 spin: plan.bench.spin,
                 follows: plan.flow.publishes(),
-                pace: Pace::of(plan, 1, false),
+                pace: pace(plan, 1, false),
                 message_bytes: u64::from(plan.bench.message_bytes),
             };
             load.spawn(format!("{READS}0"), move || job.run())?;
@@ -181,49 +182,14 @@ pub fn fill(plan: &LoadPlan, connector: &Connector, bytes: u64) -> Result<()> {
     publisher.close().context("cannot fill the log")
 }
 
-/// Whoever is later than this begins anew.
-const LATE_MAX: Duration = Duration::from_millis(50);
-
-/// Keeps to a rate by sleeping.
-struct Pace {
-    bytes_per_s: Option<u64>,
-    started: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    /// The share of one of so many threads in the rate that a fault allows.
-    fn of(plan: &LoadPlan, threads: u32, sender: bool) -> Self {
-        let rate = plan.faults.iter().find_map(|fault| match fault {
-            Fault::SlowSender(rate) if sender => Some(rate.0),
-            Fault::SlowReader(rate) if !sender => Some(rate.0),
-            _ => None,
-        });
-        Self {
-            bytes_per_s: rate.map(|rate| (rate / u64::from(threads.max(1))).max(1)),
-            started: Instant::now(),
-            bytes: 0,
-        }
-    }
-
-    /// Sleeps if more moved than may.
-    fn keep(&mut self, bytes: u64) {
-        let Some(rate) = self.bytes_per_s else {
-            return;
-        };
-        self.bytes += bytes;
-        let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
-        let passed = self.started.elapsed();
-        if passed > due + LATE_MAX {
-            // What was held up does not come all at once afterwards.
-            (self.started, self.bytes) = (Instant::now(), 0);
-        }
-        let early = due.saturating_sub(passed);
-        // The kernel's timers are no finer than this.
-        if early >= Duration::from_micros(200) {
-            thread::sleep(early);
-        }
-    }
+/// The share of one of so many threads in the rate that a fault allows.
+fn pace(plan: &LoadPlan, threads: u32, sender: bool) -> Pace {
+    let rate = plan.faults.iter().find_map(|fault| match fault {
+        Fault::SlowSender(rate) if sender => Some(rate.0),
+        Fault::SlowReader(rate) if !sender => Some(rate.0),
+        _ => None,
+    });
+    Pace::new(rate, threads)
 }
 
 /// One thread that publishes.

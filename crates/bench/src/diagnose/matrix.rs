@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 const CASES: [(&str, &[&str], &[Cause]); 38] = [
     ("nothing", &[], &NO_FAULT),
     (
-        "nothing, batches of 64 KiB",
-        &["--batch-size", "64KiB"],
+        "nothing, batches of 256 KiB",
+        &["--batch-size", "256KiB"],
         &NO_FAULT,
     ),
     ("nothing, order 5", &["-o", "5"], &NO_FAULT),

@@ -32,18 +32,25 @@ pub struct Network {
 }
 
 impl Network {
+    /// One that carries so many bytes a second, if it is bounded, on which each packet is so long on its way, and that loses this part of them; `None` if it
+    /// is not worse in any way.
+    pub fn worse(rate: Option<u64>, delay: Duration, loss: Share) -> Option<Self> {
+        let network = Self { rate, delay, loss };
+        (network != Self::default()).then_some(network)
+    }
+
     /// The one that these faults ask for, if they ask for any.
     pub fn of(faults: &[Fault]) -> Option<Self> {
-        let mut network = Self::default();
+        let (mut rate, mut delay, mut loss) = Default::default();
         for fault in faults {
             match *fault {
-                Fault::NetRate(rate) => network.rate = Some(rate.0),
-                Fault::NetDelay(delay) => network.delay = delay,
-                Fault::NetLoss(loss) => network.loss = loss,
+                Fault::NetRate(it) => rate = Some(it.0),
+                Fault::NetDelay(it) => delay = it,
+                Fault::NetLoss(it) => loss = it,
                 _ => {}
             }
         }
-        (network != Self::default()).then_some(network)
+        Self::worse(rate, delay, loss)
     }
 
     /// Makes it, if this is the program that [`run_inside`] started, and says whether it is. The network lasts as long as the process.

@@ -103,7 +103,12 @@ impl LoadPlan {
             Change::NetworkThreads(threads) => {
                 bench.network_threads = u16::try_from(threads).ok()?;
             }
-            Change::MaxInFlight(_) | Change::Callers(_) | Change::PlainConnections => return None,
+            Change::MaxInFlight(_)
+            | Change::Callers(_)
+            | Change::PlainConnections
+            | Change::SendRing(_)
+            | Change::InFlight(_)
+            | Change::Workers(_) => return None,
         }
         plan.bench.validate(false).ok()?;
         Some(plan)

@@ -2,7 +2,7 @@
 //!
 //! Read [`plan`] (what is run), [`inject`] (the faults), `servers` (those of our own), `info` and `asking` (what servers say
 //! of themselves), `watching` (what our client counts meanwhile), `looking` (all of these for a span), [`run`] (all of it), `observe` (from what was seen to
-//! what a diagnosis looks at), [`verify`] (remedies) and [`report`] (what is printed).
+//! what a diagnosis looks at) and [`report`] (what is printed).
 
 mod asking;
 mod info;
@@ -13,5 +13,4 @@ pub mod plan;
 pub mod report;
 pub mod run;
 mod servers;
-pub mod verify;
 mod watching;

@@ -11,6 +11,7 @@ use embar_client::BrokerStatus;
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_diagnose::Observed;
+use embar_diagnose::finding::Change;
 use embar_meter::Snapshot;
 use embar_supervise::work::Abort;
 
@@ -22,6 +23,7 @@ use super::plan::LoadPlan;
 use super::quota::Quota;
 use super::sampling::Sampling;
 use super::stalls::Stalls;
+use super::verify::Tried;
 use crate::private_cluster::PrivateCluster;
 use crate::publish::create_topic;
 
@@ -36,17 +38,25 @@ pub fn examine(plan: &LoadPlan, context: &Context) -> Result<Observed> {
     })
 }
 
-/// Runs it without looking at it, and says how fast it was: MiB of message values a second.
-pub fn rate(plan: &LoadPlan, context: &Context) -> Result<f64> {
-    with_load(plan, context, |running, abort| {
-        running.wait(running.plan.warm_up, abort)?;
-        let (before, started) = (running.load.moved(), Instant::now());
-        running.wait(running.plan.span, abort)?;
-        let elapsed = started.elapsed();
-        let bytes = running.bytes(&before, &running.load.moved());
-        ensure!(bytes > 0, "nothing moved in {elapsed:?}");
-        Ok(embar_console::size::mib_per_s(bytes, elapsed))
-    })
+impl Tried for LoadPlan {
+    const UNIT: &'static str = "MiB/s";
+
+    fn with(&self, change: &Change) -> Option<Self> {
+        Self::with(self, change)
+    }
+
+    /// Of message values.
+    fn rate(&self, context: &Context) -> Result<f64> {
+        with_load(self, context, |running, abort| {
+            running.wait(running.plan.warm_up, abort)?;
+            let (before, started) = (running.load.moved(), Instant::now());
+            running.wait(running.plan.span, abort)?;
+            let elapsed = started.elapsed();
+            let bytes = running.bytes(&before, &running.load.moved());
+            ensure!(bytes > 0, "nothing moved in {elapsed:?}");
+            Ok(embar_console::size::mib_per_s(bytes, elapsed))
+        })
+    }
 }
 
 /// A load on its cluster.

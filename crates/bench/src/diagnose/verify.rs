@@ -2,12 +2,10 @@
 
 use anyhow::Result;
 use embar_console::context::Context;
-use embar_diagnose::finding::Verified;
+use embar_diagnose::finding::{Change, Verified};
 use embar_diagnose::{Diagnosis, Finding};
 use embar_meter::experiment::{Experiment, Sample};
 
-use super::plan::LoadPlan;
-use super::run::rate;
 use crate::experiment;
 
 /// How the remedies are tried.
@@ -19,11 +17,26 @@ pub struct Trials {
     pub findings: usize,
 }
 
+/// A load that can be run with and without a remedy.
+pub trait Tried: Sized {
+    /// The unit of its rate.
+    const UNIT: &'static str;
+
+    /// The load with a remedy; `None` if that cannot be applied here.
+    fn with(&self, change: &Change) -> Option<Self>;
+
+    /// Runs it without looking at it, and says how fast it was.
+    ///
+    /// # Errors
+    /// It did not run.
+    fn rate(&self, context: &Context) -> Result<f64>;
+}
+
 /// Tries the remedies that can be applied here, and writes down what came of them. A finding whose remedy did not help is
 /// withdrawn, and comes after those that stand.
-pub fn verify(
+pub fn verify<L: Tried>(
     diagnosis: &mut Diagnosis,
-    plan: &LoadPlan,
+    load: &L,
     trials: Trials,
     context: &Context,
 ) -> Result<()> {
@@ -31,29 +44,27 @@ pub fn verify(
         let Some(change) = &finding.remedy.change else {
             continue;
         };
-        let Some(changed) = plan.with(change) else {
+        let Some(changed) = load.with(change) else {
             continue;
         };
         context.note(format_args!("{}: trying {change}", finding.cause));
-        finding.verified = Some(compare(finding, plan, &changed, trials.pairs, context)?);
+        finding.verified = Some(compare(finding, [load, &changed], trials.pairs, context)?);
     }
     diagnosis.findings.sort_by_key(Finding::withdrawn);
     Ok(())
 }
 
-fn compare(
+fn compare<L: Tried>(
     finding: &Finding,
-    plan: &LoadPlan,
-    changed: &LoadPlan,
+    loads: [&L; 2],
     pairs: usize,
     context: &Context,
 ) -> Result<Verified> {
-    let plans = [plan, changed];
     let names = ["as it is", "with the remedy"];
-    let experiment = Experiment::new(names).unit("MiB/s").trials(pairs);
+    let experiment = Experiment::new(names).unit(L::UNIT).trials(pairs);
     let (outcome, surroundings) = experiment::run(experiment, |index, trial| {
-        let rate = rate(plans[index], context)?;
-        context.note(format_args!("{}, {trial}: {rate:.1} MiB/s", names[index]));
+        let (name, rate) = (names[index], loads[index].rate(context)?);
+        context.note(format_args!("{name}, {trial}: {rate:.1} {}", L::UNIT));
         Ok(Sample::from(rate))
     })?;
     let comparison = outcome.compare(0, 1)?;

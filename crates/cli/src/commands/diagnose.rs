@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::exit;
 
 mod redis;
+mod session;
 
 /// Bytes of a trial mean nothing here: a load runs as long as it is looked at.
 const ANY_SIZE: u64 = 1 << 30;
@@ -50,6 +51,7 @@ Examples:
   embar diagnose --save seen.json; embar diagnose --from seen.json
   embar diagnose --matrix 40                             how often it names what was injected
   embar diagnose redis                                   callers of Redis, and its servers
+  embar diagnose session                                 message sessions
 
 It starts a cluster of its own, as the benches do, and looks at it with the kernel's readings, the
 stages that brokers and clients time, and what a page fault and a system call cost here. With
@@ -113,6 +115,7 @@ pub struct DiagnoseArgs {
 #[derive(Subcommand, Debug)]
 enum What {
     Redis(Box<redis::RedisArgs>),
+    Session(session::SessionArgs),
 }
 
 /// The options that say what one run is like, but for some, and these others: whoever runs none, or many, cannot heed them.
@@ -145,8 +148,10 @@ impl From<Way> for Flow {
 
 /// Measures, and says what limits.
 pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
-    if let Some(What::Redis(args)) = &args.what {
-        return redis::run(args, context);
+    match &args.what {
+        Some(What::Redis(args)) => return redis::run(args, context),
+        Some(What::Session(args)) => return session::run(args, context),
+        None => {}
     }
     if let Some(path) = &args.from {
         let observed: Observed = saved(path)?;

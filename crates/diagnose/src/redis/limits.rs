@@ -1,7 +1,7 @@
 //! What callers, client, servers and processors do with their time.
 
 use super::observed::{Client, Observed};
-use crate::limits::{Limits, MIN_SHARE, Resource, works};
+use crate::limits::{Limits, Resource};
 use crate::observed::Thread;
 
 /// From what was observed.
@@ -58,18 +58,4 @@ pub(super) fn on_threads(client: &Client, seconds: f64) -> f64 {
     } else {
         0.0
     }
-}
-
-/// By how much the rate could grow, as a part of itself, if these parts worked so much less of the time: until another
-/// part limits. What a thread waits for processors does not count.
-pub(super) fn gain_without(limits: &Limits, less: &[(Resource, f64)]) -> f64 {
-    let (mut now, mut then) = (MIN_SHARE, MIN_SHARE);
-    for used in limits.uses.iter().filter(|it| works(it.part)) {
-        let share = used.share - used.without_processor;
-        let gone = less.iter().filter(|(part, _)| *part == used.part);
-        let gone: f64 = gone.map(|(_, gone)| gone).sum();
-        now = now.max(share);
-        then = then.max(share - gone);
-    }
-    (now / then - 1.0).max(0.0)
 }

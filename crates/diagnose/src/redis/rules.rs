@@ -5,7 +5,6 @@ mod client;
 mod nodes;
 mod servers;
 
-use super::limits::gain_without;
 use super::observed::{Node, Observed};
 use crate::finding::Finding;
 use crate::limits::{Limits, MIN_SHARE, Resource, works};
@@ -121,9 +120,9 @@ impl<'a> Case<'a> {
         self.gain_of_waiting(gone, &[Resource::Servers])
     }
 
-    /// See [`gain_without`].
+    /// See [`Limits::gain_without`].
     fn gain_without(&self, less: &[(Resource, f64)]) -> f64 {
-        gain_without(self.limits, less)
+        self.limits.gain_without(less)
     }
 }
 

@@ -3,7 +3,7 @@
 use embar_diagnose::finding::Outcome;
 use embar_diagnose::limits::{Resource, Use};
 use embar_diagnose::observed::{Flow, Missing};
-use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose, redis};
+use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose, redis, session};
 
 use embar_meter::Better;
 
@@ -35,7 +35,15 @@ pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
     facts.extend(rate.map(|it| Fact::new("rate", words::bytes_per_s(it))));
     let of_redis = root.number("operations_per_s")?;
     facts.extend(of_redis.map(operations));
+    let of_sessions = root.number("messages_per_s")?;
+    facts.extend(of_sessions.map(messages));
     if let Some(observed) = root.object("observed")? {
+        if of_sessions.is_some() {
+            let observed: session::Observed = serde_json::from_value(observed.value().clone())
+                .map_err(|error| root.invalid("embar diagnose session --json", error))?;
+            facts.extend(seen_of_sessions(&observed));
+            return Ok(section(&diagnosis, facts));
+        }
         if of_redis.is_some() {
             let observed: redis::Observed = serde_json::from_value(observed.value().clone())
                 .map_err(|error| root.invalid("embar diagnose redis --json", error))?;
@@ -57,6 +65,13 @@ pub(super) fn observed(root: &Node<'_>) -> Result<Section, Error> {
         let mut facts = vec![operations(observed.operations_per_s())];
         facts.extend(seen_of_redis(&observed));
         return Ok(section(&redis::diagnose(&observed), facts));
+    }
+    if root.value().get("way").is_some() {
+        let observed: session::Observed = serde_json::from_value(root.value().clone())
+            .map_err(|error| root.invalid("embar diagnose session --save", error))?;
+        let mut facts = vec![messages(observed.messages_per_s())];
+        facts.extend(seen_of_sessions(&observed));
+        return Ok(section(&session::diagnose(&observed), facts));
     }
     let observed: Observed = serde_json::from_value(root.value().clone())
         .map_err(|error| root.invalid("embar diagnose --save", error))?;
@@ -115,6 +130,36 @@ fn seen_of_redis(observed: &redis::Observed) -> Vec<Fact> {
         facts.push(Fact::new(
             "busy with others",
             words::percent(machine.others),
+        ));
+    }
+    facts
+}
+
+fn messages(per_s: f64) -> Fact {
+    Fact::new("messages a second", words::whole(per_s))
+}
+
+/// What was looked at, of sessions.
+fn seen_of_sessions(observed: &session::Observed) -> Vec<Fact> {
+    let machine = &observed.machine;
+    let way = match observed.way {
+        session::observed::Way::OneWay => "one way",
+        session::observed::Way::Echo => "there and back",
+    };
+    let bytes_per_s = observed.bytes as f64 / observed.seconds.max(f64::EPSILON);
+    let mut facts = vec![
+        Fact::new("messages go", way),
+        Fact::new("rate", words::bytes_per_s(bytes_per_s)),
+        Fact::new("looked for", words::micros(observed.seconds * 1e6)),
+        Fact::new("encrypted", if observed.by_tls { "yes" } else { "no" }),
+        Fact::new("processors", machine.cores.to_string()),
+        Fact::new("busy with the sessions", words::percent(machine.ours)),
+        Fact::new("busy with others", words::percent(machine.others)),
+    ];
+    if let Some(latency) = observed.latency_s() {
+        facts.push(Fact::new(
+            "a message is there and back after",
+            words::micros(latency * 1e6),
         ));
     }
     facts
@@ -185,7 +230,7 @@ fn parts(diagnosis: &Diagnosis) -> Picture {
 fn share(used: &Use, limiting: Option<Resource>) -> Share {
     let is_buffer = matches!(
         used.part,
-        Resource::InFlight | Resource::SendBuffers | Resource::ReceiveBuffers
+        Resource::InFlight | Resource::SendRings | Resource::SendBuffers | Resource::ReceiveBuffers
     );
     let what = match used.part {
         _ if is_buffer => "full",

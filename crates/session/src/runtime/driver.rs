@@ -141,6 +141,9 @@ impl<P: Protocol> SessionDriver<P> {
 
     /// A receive that the core or a body asked for is over.
     fn got(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        if matches!(result, Ok(1..)) {
+            self.session.0.counters.reads.add(1);
+        }
         // While a body arrives the core receives nothing.
         if self.incoming_body.as_ref().is_none_or(|a| a.buf.is_some()) {
             return self.core.received(buf, result, now);

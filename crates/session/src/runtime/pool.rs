@@ -84,7 +84,8 @@ impl WorkerPool {
                 number,
                 std::mem::take(&mut listening),
             );
-            let name = format!("{}-{number}", config.name);
+            // The kernel keeps 15 bytes of it.
+            let name = format!("{}-{number}", config.name.replacen("session", "sess", 1));
             let thread = std::thread::Builder::new().name(name);
             pool.threads.push(thread.spawn(move || worker.run())?);
         }

@@ -108,6 +108,10 @@ pub(super) struct SessionCounters {
     pub(super) bodies_sent: Counter,
     pub(super) bytes_received: Counter,
     pub(super) kept_bytes: Counter,
+    pub(super) reads: Counter,
+    times_full: Counter,
+    /// Nanoseconds.
+    waited_for_room: Counter,
     /// Nanoseconds; 0 = none yet.
     pub(super) round_trip: Counter,
 }
@@ -260,6 +264,7 @@ impl Shared {
         len: usize,
         mut retry: impl FnMut() -> Result<T, SendError>,
     ) -> Result<T, SendError> {
+        self.counters.times_full.add(1);
         if is_worker() {
             self.flush_here();
             match retry() {
@@ -281,7 +286,8 @@ impl Shared {
         // The worker may be letting messages gather.
         self.mark();
         let ring = self.sender.ring();
-        let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 32));
+        let began = Instant::now();
+        let deadline = began + timeout.min(Duration::from_secs(1 << 32));
         let left = || deadline.saturating_duration_since(Instant::now());
         // A thread that wakes up for every few bytes of room is slower than one that lets some
         // gather; but it must not depend on more than what it needs.
@@ -293,7 +299,11 @@ impl Shared {
             let waited = ring.wait_room(bytes, left);
             match retry() {
                 Err(SendError::Full) if waited.is_ok() && !left.is_zero() => {}
-                other => return other,
+                other => {
+                    let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    self.counters.waited_for_room.add(waited);
+                    return other;
+                }
             }
         }
     }
@@ -489,6 +499,10 @@ impl Shared {
             messages_sent: self.messages_sent(),
             bytes_received: counters.bytes_received.get(),
             bytes_sent: self.sender.bytes(),
+            reads: counters.reads.get(),
+            writes: self.sender.writes(),
+            times_full: counters.times_full.get(),
+            waited_for_room: Duration::from_nanos(counters.waited_for_room.get()),
             queued_bytes: self.sender.ring().queued(),
             kept_bytes: usize::try_from(counters.kept_bytes.get()).unwrap_or(usize::MAX),
             round_trip: (round_trip > 0).then(|| Duration::from_nanos(round_trip)),

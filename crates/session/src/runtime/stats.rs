@@ -19,6 +19,14 @@ pub struct SessionStats {
     pub bytes_received: u64,
     /// Bytes handed to the socket.
     pub bytes_sent: u64,
+    /// How often bytes were received from the socket, by a system call each unless the session is encrypted.
+    pub reads: u64,
+    /// How often bytes were handed to the socket, likewise.
+    pub writes: u64,
+    /// How often a message found the send ring full.
+    pub times_full: u64,
+    /// How long threads waited for room in the send ring, all together. A wait counts when it is over.
+    pub waited_for_room: Duration,
     /// Bytes committed and not yet handed to the socket.
     pub queued_bytes: usize,
     /// Bytes that kept messages hold in the receive ring.

@@ -105,6 +105,7 @@ fn the_figures_move_with_the_traffic() {
     assert_eq!(of_session("received_messages_total"), 10.0);
     assert!(of_session("sent_bytes_total") > 10_080.0);
     assert!(of_session("queued_bytes") >= 0.0);
+    assert!(of_session("writes_total") >= 1.0 && of_session("full_total") == 0.0);
 
     // The client's round trips are the client's to show.
     until("a ping", || session.stats().round_trip.is_some());

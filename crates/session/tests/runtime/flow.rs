@@ -135,6 +135,13 @@ fn on_full_wait_waits_as_long_as_it_says() {
     until("all taken", || {
         gated.taken.load(Ordering::Relaxed) == before + 1
     });
+    let its = session.stats();
+    assert!(
+        its.times_full >= 2 && its.waited_for_room >= timeout,
+        "{its:?}"
+    );
+    assert!(its.writes > 0, "{its:?}");
+    until("reads are counted", || at_server.stats().reads > 0);
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use embar_console::size::{Size, parse_duration, show_duration};
 use embar_diagnose::Cause;
 
+use crate::diagnose::inject::written;
+
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
@@ -139,13 +141,6 @@ impl Fault {
             Self::FewCallers(_) => "few-callers",
             Self::CpuHog(_) => "cpu-hog",
         }
-    }
-}
-
-fn written(name: &str, value: &str) -> String {
-    match value {
-        "" => name.to_owned(),
-        value => format!("{name}={value}"),
     }
 }
 

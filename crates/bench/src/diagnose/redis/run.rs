@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use embar_console::context::Context;
+use embar_diagnose::finding::Change;
 use embar_diagnose::redis::Observed;
 use embar_redis::Config;
 
@@ -13,6 +14,7 @@ use super::looking::watch;
 use super::observe::{Callers, Seen, operations};
 use super::plan::{RedisLoad, Servers};
 use super::servers::{Beside, OwnServers};
+use crate::diagnose::verify::Tried;
 use crate::redis::measure::RedisBench;
 
 /// Runs it, and says what was seen.
@@ -45,12 +47,19 @@ pub fn examine(plan: &RedisLoad, context: &Context) -> Result<Observed> {
     Ok(seen.observed())
 }
 
-/// Runs it without looking at it, and says how fast it was: operations a second.
-pub fn rate(plan: &RedisLoad, context: &Context) -> Result<f64> {
-    let outcome = with_load(plan, context, |bench, _, _| bench.run(plan.operation))?;
-    let operations = operations(&outcome);
-    ensure!(operations > 0, "no operation succeeded");
-    Ok(operations as f64 / outcome.took.as_secs_f64())
+impl Tried for RedisLoad {
+    const UNIT: &'static str = "operations/s";
+
+    fn with(&self, change: &Change) -> Option<Self> {
+        Self::with(self, change)
+    }
+
+    fn rate(&self, context: &Context) -> Result<f64> {
+        let outcome = with_load(self, context, |bench, _, _| bench.run(self.operation))?;
+        let operations = operations(&outcome);
+        ensure!(operations > 0, "no operation succeeded");
+        Ok(operations as f64 / outcome.took.as_secs_f64())
+    }
 }
 
 /// Looks at servers that others use, and sends them nothing but questions.

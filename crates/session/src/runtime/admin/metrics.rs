@@ -182,7 +182,22 @@ impl Report {
                     (labels, session)
                 })
         };
-        let counters: [(&str, &str, Option<&Unit>, Count); 4] = [
+        let counters: [(&str, &str, Option<&Unit>, Count); 7] = [
+            ("peer_reads", "Times that bytes were received", None, |s| {
+                s.stats.reads
+            }),
+            (
+                "peer_writes",
+                "Times that bytes were handed to the socket",
+                None,
+                |s| s.stats.writes,
+            ),
+            (
+                "peer_full",
+                "Messages that found the send ring full",
+                None,
+                |s| s.stats.times_full,
+            ),
             (
                 "peer_received_messages",
                 "Messages handed to the handler",

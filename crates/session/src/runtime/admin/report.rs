@@ -129,6 +129,10 @@ impl SessionReport {
             "sent_messages": stats.messages_sent,
             "received_bytes": stats.bytes_received,
             "sent_bytes": stats.bytes_sent,
+            "reads": stats.reads,
+            "writes": stats.writes,
+            "times_full": stats.times_full,
+            "waited_for_room_seconds": stats.waited_for_room.as_secs_f64(),
             "queued_bytes": stats.queued_bytes,
             "kept_bytes": stats.kept_bytes,
         })

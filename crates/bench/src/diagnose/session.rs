@@ -1,0 +1,13 @@
+//! Message sessions that are looked at, with faults on purpose: what `embar diagnose session` runs.
+//!
+//! Read [`plan`] (what is run), [`inject`] (the faults), `load` (server, client and threads that send), [`run`] (all of it), `observe`
+//! (from what was seen to what a diagnosis looks at) and [`report`] (what is printed).
+
+mod handlers;
+pub mod inject;
+mod load;
+mod observe;
+pub mod plan;
+pub mod report;
+pub mod run;
+mod tls;

@@ -1,0 +1,296 @@
+//! Faults that sessions are given on purpose, to see whether a diagnosis names them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use embar_console::setting::BadSetting;
+use embar_console::size::{Size, parse_duration, show_duration};
+use embar_diagnose::Cause;
+use embar_diagnose::session::observed::Way;
+
+use super::plan::SessionLoad;
+use crate::diagnose::inject::{NET_DELAY, NET_LOSS, Share, exactly, written};
+use crate::diagnose::network::Network;
+use crate::session::plan::Transport;
+
+/// A fault, with its strength.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// The application sends no more than these bytes a second.
+    SlowSender(Size),
+    /// The server's handler computes for so long for each message.
+    SlowHandler(Duration),
+    /// Send rings of the client have this size.
+    SmallRing(Size),
+    /// The server asks for receive buffers of this size (`SO_RCVBUF`).
+    SmallRcvbuf(Size),
+    /// The client asks for send buffers of this size (`SO_SNDBUF`).
+    SmallSndbuf(Size),
+    /// So many messages of each session may be on their way.
+    FewInFlight(u32),
+    /// Sessions are encrypted.
+    Tls,
+    /// This many threads of another process do nothing but compute.
+    CpuHog(u32),
+    /// The network carries these bytes a second.
+    NetRate(Size),
+    /// Each packet is so long on its way.
+    NetDelay(Duration),
+    /// The network loses this part of the packets.
+    NetLoss(Share),
+}
+
+/// The names, with a value as an example (none for a fault that has none), and what they do.
+const KNOWN: [(&str, &str, &str); 11] = [
+    ("slow-sender", "20MiB", "send no more than this a second"),
+    (
+        "slow-handler",
+        "5us",
+        "how long the server's handler computes for each message",
+    ),
+    ("small-ring", "4KiB", "bytes of the client's send rings"),
+    ("small-rcvbuf", "4KiB", "SO_RCVBUF of the server"),
+    ("small-sndbuf", "4KiB", "SO_SNDBUF of the client"),
+    (
+        "few-in-flight",
+        "1",
+        "messages of each session on their way: --flow echo",
+    ),
+    ("tls", "", "sessions are encrypted"),
+    (
+        "cpu-hog",
+        "2",
+        "threads of another process that only compute",
+    ),
+    (
+        "net-rate",
+        "20MiB",
+        "what the network carries in a second (root)",
+    ),
+    (
+        "net-delay",
+        "2ms",
+        "how long each packet is on its way, in each direction (root)",
+    ),
+    (
+        "net-loss",
+        "1",
+        "percent of the packets that the network loses (root)",
+    ),
+];
+
+impl Fault {
+    /// What a diagnosis should name.
+    pub fn cause(self) -> Cause {
+        match self {
+            Self::SlowSender(_) => Cause::ApplicationTooSlow,
+            Self::SlowHandler(_) => Cause::SlowHandler,
+            Self::SmallRing(_) => Cause::SendRingTooSmall,
+            Self::SmallRcvbuf(_) => Cause::ReceiveWindowTooSmall,
+            Self::SmallSndbuf(_) => Cause::SendBufferTooSmall,
+            Self::FewInFlight(_) => Cause::TooFewInFlight,
+            Self::Tls => Cause::TlsCost,
+            Self::CpuHog(_) => Cause::ProcessorsTakenByOthers,
+            Self::NetRate(_) => Cause::NetworkRateLimit,
+            Self::NetDelay(_) => Cause::NetworkDelay,
+            Self::NetLoss(_) => Cause::NetworkLoss,
+        }
+    }
+
+    /// Refuses a fault that would change nothing with these sessions.
+    pub fn must_act(self, load: &SessionLoad) -> Result<(), BadSetting> {
+        let refused = |setting, why: &str| {
+            let why = format!("{} would change nothing: {why}", self.name());
+            Err(BadSetting::new(setting, why))
+        };
+        let one_way = matches!(self, Self::SlowSender(_) | Self::SmallRing(_));
+        if one_way && load.way != Way::OneWay {
+            return refused(
+                &["flow"],
+                "whoever waits for each answer waits; --flow one-way",
+            );
+        }
+        if matches!(self, Self::FewInFlight(_)) && load.way != Way::Echo {
+            return refused(&["flow"], "nothing is answered; --flow echo");
+        }
+        let by_tcp = matches!(
+            self,
+            Self::SmallRcvbuf(_) | Self::NetRate(_) | Self::NetDelay(_) | Self::NetLoss(_)
+        );
+        if by_tcp && load.transport != Transport::Tcp {
+            return refused(&["transport"], "it is of TCP; --transport tcp");
+        }
+        Ok(())
+    }
+
+    /// The network that these faults ask for, if they ask for any.
+    pub fn network(faults: &[Self]) -> Option<Network> {
+        let (mut rate, mut delay, mut loss) = Default::default();
+        for fault in faults {
+            match *fault {
+                Self::NetRate(it) => rate = Some(it.0),
+                Self::NetDelay(it) => delay = it,
+                Self::NetLoss(it) => loss = it,
+                _ => {}
+            }
+        }
+        Network::worse(rate, delay, loss)
+    }
+
+    /// The names that there are, for help and errors.
+    pub fn help() -> String {
+        let line = |(name, example, does): &(&str, &str, &str)| {
+            format!("  {:<22} {does}", written(name, example))
+        };
+        KNOWN.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SlowSender(_) => "slow-sender",
+            Self::SlowHandler(_) => "slow-handler",
+            Self::SmallRing(_) => "small-ring",
+            Self::SmallRcvbuf(_) => "small-rcvbuf",
+            Self::SmallSndbuf(_) => "small-sndbuf",
+            Self::FewInFlight(_) => "few-in-flight",
+            Self::Tls => "tls",
+            Self::CpuHog(_) => "cpu-hog",
+            Self::NetRate(_) => "net-rate",
+            Self::NetDelay(_) => "net-delay",
+            Self::NetLoss(_) => "net-loss",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    /// As it is written on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = match self {
+            Self::SlowSender(size)
+            | Self::SmallRing(size)
+            | Self::SmallRcvbuf(size)
+            | Self::SmallSndbuf(size)
+            | Self::NetRate(size) => exactly(*size),
+            Self::SlowHandler(time) | Self::NetDelay(time) => show_duration(*time),
+            Self::FewInFlight(number) | Self::CpuHog(number) => number.to_string(),
+            Self::NetLoss(share) => share.to_string(),
+            Self::Tls => String::new(),
+        };
+        f.write_str(&written(self.name(), &value))
+    }
+}
+
+/// Why a text is no fault.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseFaultError {
+    /// There is no such fault.
+    #[error("{name:?} cannot be injected; what can be:\n{}", Fault::help())]
+    Unknown {
+        /// As given.
+        name: String,
+    },
+    /// It has no value, or one that makes no sense.
+    #[error("{name}: {why}; write for instance {example}")]
+    Value {
+        /// The fault.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+        /// One that works.
+        example: String,
+    },
+}
+
+impl FromStr for Fault {
+    type Err = ParseFaultError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFaultError> {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let known = KNOWN.iter().find(|(known, ..)| *known == name);
+        let Some(&(name, example, _)) = known else {
+            return Err(ParseFaultError::Unknown { name: name.into() });
+        };
+        let wrong = |why: String| ParseFaultError::Value {
+            name,
+            why,
+            example: written(name, example),
+        };
+        let size = |least: u64| {
+            let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
+            if size.0 < least {
+                return Err(wrong(format!("{value:?} is less than {}", Size(least))));
+            }
+            Ok(size)
+        };
+        let number = |range: RangeInclusive<u32>| {
+            let number = value.parse().ok().filter(|it| range.contains(it));
+            let (least, most) = (range.start(), range.end());
+            number.ok_or_else(|| wrong(format!("{value:?} is no number from {least} to {most}")))
+        };
+        let time = |range: RangeInclusive<Duration>| {
+            let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
+            let (least, most) = (show_duration(*range.start()), show_duration(*range.end()));
+            let refused = || wrong(format!("{value:?} is not from {least} to {most}"));
+            range.contains(&time).then_some(time).ok_or_else(refused)
+        };
+        Ok(match name {
+            "slow-sender" => Self::SlowSender(size(1024)?),
+            "slow-handler" => {
+                Self::SlowHandler(time(Duration::from_nanos(100)..=Duration::from_secs(1))?)
+            }
+            "small-ring" => Self::SmallRing(size(4096)?),
+            "small-rcvbuf" => Self::SmallRcvbuf(size(1)?),
+            "small-sndbuf" => Self::SmallSndbuf(size(1)?),
+            "few-in-flight" => Self::FewInFlight(number(1..=1024)?),
+            "tls" if value.is_empty() => Self::Tls,
+            "tls" => return Err(wrong("it has no value".into())),
+            "cpu-hog" => Self::CpuHog(number(1..=64)?),
+            "net-rate" => Self::NetRate(size(1 << 20)?),
+            "net-delay" => Self::NetDelay(time(NET_DELAY)?),
+            "net-loss" => {
+                let share = value.parse().ok();
+                let share = share.filter(|it: &Share| NET_LOSS.contains(it));
+                let no_share = || wrong(format!("{value:?} is no percentage from 0.001 to 50"));
+                Self::NetLoss(share.ok_or_else(no_share)?)
+            }
+            _ => return Err(ParseFaultError::Unknown { name: name.into() }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_example_is_a_fault_and_is_written_as_it_is_read() {
+        for (name, example, _) in KNOWN {
+            let text = written(name, example);
+            let fault: Fault = text.parse().expect(&text);
+            assert_eq!(fault.name(), name);
+            let again: Fault = fault.to_string().parse().expect(&text);
+            assert_eq!(again, fault);
+            assert!(fault.cause().is_fault());
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_says_what_is_one() {
+        let unknown = "slow-disk=1".parse::<Fault>().expect_err("unknown");
+        assert!(unknown.to_string().contains("small-ring=4KiB"), "{unknown}");
+        for text in [
+            "cpu-hog",
+            "tls=1.3",
+            "small-ring=1",
+            "slow-handler=2s",
+            "few-in-flight=0",
+            "net-loss=99",
+        ] {
+            let error = text.parse::<Fault>().expect_err(text).to_string();
+            assert!(error.contains("for instance"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a diagnosed run of sessions is: sizes, threads, a span, and faults.
+
+use std::time::Duration;
+
+use embar_console::setting::BadSetting;
+use embar_diagnose::finding::Change;
+use embar_diagnose::session::observed::Way;
+
+use super::inject::Fault;
+use crate::session::payloads::PAYLOAD_BYTES_MAX;
+use crate::session::plan::Transport;
+
+/// Rings are a power of two of at least these bytes.
+const RING_MIN: u32 = 4096;
+/// And of at most these.
+const RING_MAX: u32 = 256 << 20;
+
+/// Sessions to be diagnosed.
+#[derive(Clone, Debug)]
+pub struct SessionLoad {
+    /// Which way messages go.
+    pub way: Way,
+    /// Bytes of the payload of a message.
+    pub payload: u32,
+    /// Sessions; one way each has a thread that sends.
+    pub sessions: u32,
+    /// Messages of each session that may be on their way, if they are answered.
+    pub in_flight: u32,
+    /// Threads of the server that serve sessions, and as many of the client.
+    pub workers: u16,
+    /// Bytes of each send ring of the client; the library's own choice without it.
+    pub ring: Option<u32>,
+    /// What sessions run on.
+    pub transport: Transport,
+    /// Whether they are encrypted.
+    pub by_tls: bool,
+    /// `SO_RCVBUF` of the server.
+    pub recv_buffer: Option<u32>,
+    /// `SO_SNDBUF` of the client.
+    pub send_buffer: Option<u32>,
+    /// How long it is looked at.
+    pub span: Duration,
+    /// How long it runs before.
+    pub warm_up: Duration,
+    /// What is injected.
+    pub faults: Vec<Fault>,
+}
+
+impl SessionLoad {
+    /// The plan with what its faults change in settings; what they do to applications and the machine is for the load.
+    pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
+        for fault in &faults {
+            fault.must_act(&self)?;
+            match *fault {
+                Fault::SmallRing(size) => self.ring = Some(to_u32(size)?),
+                Fault::SmallRcvbuf(size) => self.recv_buffer = Some(to_u32(size)?),
+                Fault::SmallSndbuf(size) => self.send_buffer = Some(to_u32(size)?),
+                Fault::FewInFlight(messages) => self.in_flight = messages,
+                Fault::Tls => self.by_tls = true,
+                Fault::SlowSender(_)
+                | Fault::SlowHandler(_)
+                | Fault::CpuHog(_)
+                | Fault::NetRate(_)
+                | Fault::NetDelay(_)
+                | Fault::NetLoss(_) => {}
+            }
+        }
+        self.faults = faults;
+        self.validate()?;
+        Ok(self)
+    }
+
+    /// Refuses what cannot be run.
+    pub fn validate(&self) -> Result<(), BadSetting> {
+        let wrong = |settings, why: String| Err(BadSetting::new(settings, why));
+        if self.payload > PAYLOAD_BYTES_MAX {
+            return wrong(&["payload"], format!("at most {PAYLOAD_BYTES_MAX} bytes"));
+        }
+        let range = RING_MIN..=RING_MAX;
+        if let Some(ring) = self.ring
+            && (!ring.is_power_of_two() || !range.contains(&ring))
+        {
+            let why = format!("a ring is a power of two from {RING_MIN} to {RING_MAX} bytes");
+            return wrong(&["ring", "inject"], why);
+        }
+        if self.by_tls && self.transport != Transport::Tcp {
+            return wrong(&["tls", "transport"], "TLS is for --transport tcp".into());
+        }
+        Ok(())
+    }
+
+    /// The plan with a remedy; `None` if that cannot be applied here.
+    pub fn with(&self, change: &Change) -> Option<Self> {
+        let mut plan = self.clone();
+        match *change {
+            Change::ReceiveBufferTuned => plan.recv_buffer = None,
+            Change::SendBufferTuned => plan.send_buffer = None,
+            Change::SendRing(bytes) => plan.ring = Some(u32::try_from(bytes).ok()?),
+            Change::InFlight(messages) => plan.in_flight = u32::try_from(messages).ok()?,
+            Change::Workers(workers) => plan.workers = u16::try_from(workers).ok()?,
+            Change::PlainConnections if plan.by_tls => plan.by_tls = false,
+            _ => return None,
+        }
+        plan.validate().ok()?;
+        Some(plan)
+    }
+}
+
+fn to_u32(size: embar_console::size::Size) -> Result<u32, BadSetting> {
+    let too_large = || BadSetting::new(&["inject"], format!("{size} is too large"));
+    size.to_u32().ok_or_else(too_large)
+}

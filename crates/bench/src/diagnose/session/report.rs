@@ -1,0 +1,52 @@
+//! What a diagnosis of sessions prints: application, sessions and handlers, then the findings.
+
+use std::fmt;
+
+use embar_diagnose::Diagnosis;
+use embar_diagnose::picture::Picture;
+use embar_diagnose::session::Observed;
+use embar_meter::table::grouped;
+use serde::Serialize;
+
+use crate::diagnose::report::write_finding;
+
+/// A diagnosis with what it is of.
+#[derive(Debug, Serialize)]
+pub struct SessionReport<'a> {
+    /// What was looked at, in words.
+    pub of: String,
+    /// What was injected, as on the command line.
+    pub injected: Vec<String>,
+    /// Messages a second.
+    pub messages_per_s: f64,
+    /// What was found.
+    #[serde(flatten)]
+    pub diagnosis: &'a Diagnosis,
+    /// What it was found in.
+    pub observed: &'a Observed,
+}
+
+impl fmt::Display for SessionReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes_per_s = self.observed.bytes as f64 / self.observed.seconds;
+        write!(
+            f,
+            "{} messages/s ({:.1} MiB/s) in {:.1} s",
+            grouped(self.messages_per_s as u64),
+            bytes_per_s / f64::from(1 << 20),
+            self.observed.seconds
+        )?;
+        match self.observed.latency_s() {
+            Some(latency) => writeln!(f, ", each there and back in {:.0} us\n", latency * 1e6)?,
+            None => writeln!(f, "\n")?,
+        }
+        writeln!(f, "{}", Picture(self.diagnosis))?;
+        for (index, finding) in self.diagnosis.findings.iter().enumerate() {
+            write_finding(f, index + 1, finding)?;
+        }
+        for missing in &self.diagnosis.missing {
+            writeln!(f, "not read: {}: {}", missing.what, missing.why)?;
+        }
+        Ok(())
+    }
+}

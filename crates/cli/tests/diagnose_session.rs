@@ -1,0 +1,151 @@
+//! `embar diagnose session`: each fault acts, what was seen can be looked at again, and a remedy is tried. Which causes are named is
+//! tested by numbers (`crates/diagnose/tests/session.rs`): here other tests take the processors.
+
+mod common;
+
+use common::{Space, embar, run, text};
+use serde_json::Value;
+
+/// A short look at sessions with these options.
+fn diagnose(options: &[&str]) -> Value {
+    let always = [
+        "--json",
+        "diagnose",
+        "session",
+        "--for",
+        "500ms",
+        "--warm-up",
+        "100ms",
+    ];
+    let args = [&always[..], options].concat();
+    let output = run(&mut embar(&args));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn refused(options: &[&str]) -> String {
+    let output = run(embar(&["diagnose", "session"]).args(options));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
+    of[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn number(of: &Value) -> f64 {
+    of.as_f64().unwrap_or_else(|| panic!("no number: {of}"))
+}
+
+#[test]
+fn a_look_has_its_numbers_and_says_the_same_again() {
+    let space = Space::new();
+    let saved = space.dir.join("seen.json");
+    let saved = saved.to_str().expect("a name");
+    for flow in ["one-way", "echo"] {
+        let report = diagnose(&["--flow", flow, "--save", saved]);
+        assert!(number(&report["messages_per_s"]) > 0.0);
+        assert!(!list(&report, "findings").is_empty());
+        for finding in list(&report, "findings") {
+            assert!(!list(finding, "evidence").is_empty(), "{finding}");
+        }
+        let observed = &report["observed"];
+        for end in ["client", "server"] {
+            assert_eq!(list(&observed[end], "workers").len(), 1, "{observed}");
+        }
+        let counted = [&observed["client"]["writes"], &observed["server"]["reads"]];
+        assert!(counted.iter().all(|it| number(it) > 0.0), "{observed}");
+        assert_eq!(list(observed, "connections").len(), 1, "{observed}");
+        assert_eq!(observed["application"].is_null(), flow == "echo");
+
+        let again = run(&mut embar(&[
+            "--json", "diagnose", "session", "--from", saved,
+        ]));
+        let again: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+        assert_eq!(again["findings"], report["findings"]);
+        let picture = run(&mut embar(&["diagnose", "session", "--from", saved]));
+        assert!(text(&picture.stdout).contains("receivers"));
+    }
+}
+
+#[test]
+fn what_is_injected_acts() {
+    let report = diagnose(&["--inject", "small-ring=4KiB"]);
+    assert_eq!(report["observed"]["client"]["send_ring_bytes"], 4096);
+    assert_eq!(report["injected"][0], "small-ring=4KiB");
+    // The kernel grants twice what is asked for (socket(7)).
+    let report = diagnose(&[
+        "--inject",
+        "small-rcvbuf=8KiB",
+        "--inject",
+        "small-sndbuf=16KiB",
+    ]);
+    let connection = &report["observed"]["connections"][0];
+    assert_eq!(number(&connection["receiver"]["buffer_bytes"]), 16_384.0);
+    assert_eq!(number(&connection["sender"]["buffer_bytes"]), 32_768.0);
+    let report = diagnose(&["--inject", "slow-sender=100KiB", "--payload", "100"]);
+    assert!(number(&report["messages_per_s"]) < 2048.0, "{report}");
+    let report = diagnose(&["--inject", "slow-handler=1ms"]);
+    assert!(
+        number(&report["observed"]["server"]["in_handlers"]) > 0.5,
+        "{report}"
+    );
+    let report = diagnose(&[
+        "--flow",
+        "echo",
+        "--inject",
+        "few-in-flight=3",
+        "--sessions",
+        "2",
+    ]);
+    assert_eq!(report["observed"]["in_flight"], 6);
+    let report = diagnose(&["--inject", "tls", "--payload", "1KiB"]);
+    assert_eq!(report["observed"]["by_tls"], true);
+    assert!(number(&report["messages_per_s"]) > 0.0);
+    let report = diagnose(&["--inject", "cpu-hog=2"]);
+    assert!(
+        number(&report["observed"]["machine"]["others"]) > 0.02,
+        "{report}"
+    );
+    let report = diagnose(&["--inject", "net-delay=4ms"]);
+    let sender = &report["observed"]["connections"][0]["sender"];
+    assert!(number(&sender["round_trip_min_s"]) > 7e-3, "{report}");
+}
+
+#[test]
+fn several_sessions_and_workers_by_a_unix_socket() {
+    let report = diagnose(&["--transport", "unix", "--sessions", "3", "--threads", "2"]);
+    let observed = &report["observed"];
+    assert_eq!(list(observed, "connections").len(), 0);
+    assert_eq!(list(&observed["server"], "workers").len(), 2);
+    assert_eq!(list(&observed["application"], "threads").len(), 3);
+    assert!(number(&report["messages_per_s"]) > 0.0);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_can() {
+    assert!(refused(&["--inject", "slow-disk=1"]).contains("small-ring=4KiB"));
+    assert!(refused(&["--flow", "echo", "--inject", "small-ring=4KiB"]).contains("--flow"));
+    assert!(refused(&["--inject", "few-in-flight=1"]).contains("--flow"));
+    let by_unix = refused(&["--transport", "unix", "--inject", "net-rate=20MiB"]);
+    assert!(by_unix.contains("--transport"));
+    assert!(refused(&["--transport", "unix", "--tls"]).contains("--tls"));
+    assert!(refused(&["--ring", "5000"]).contains("--ring"));
+    assert!(refused(&["--payload", "1GiB"]).contains("--payload"));
+    assert!(refused(&["--verify", "--pairs", "2"]).contains("--pairs"));
+    assert!(refused(&["--from", "x", "--tls"]).contains("--from"));
+}
+
+#[test]
+fn a_remedy_is_tried_beside_what_is_and_found_to_help() {
+    let report = diagnose(&["--flow", "echo", "--inject", "few-in-flight=1", "--verify"]);
+    let findings = list(&report, "findings");
+    let tried = findings.iter().find(|it| !it["verified"].is_null());
+    let tried = tried.unwrap_or_else(|| panic!("nothing was tried: {report}"));
+    assert_eq!(tried["cause"], "too-few-in-flight", "{report}");
+    assert_eq!(tried["verified"]["outcome"], "helped", "{report}");
+}

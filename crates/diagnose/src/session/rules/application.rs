@@ -1,0 +1,95 @@
+//! What the user's own code does: threads that send, and handlers.
+
+use super::Case;
+use crate::cause::Cause;
+use crate::finding::{Evidence, Finding, Remedy};
+use crate::limits::{Resource, SATURATED};
+use crate::observed::Thread;
+use crate::rules::confidence;
+
+/// Threads that wait for room longer than this are held up by what follows.
+const WAITED_MAX: f64 = 0.25;
+/// What a thread does beside sending for less of its time is not worth a word.
+const GONE_MIN: f64 = 0.2;
+/// Loops, and what else a thread that only sends does outside of its calls.
+const OWN_WORK_OF_SENDING: f64 = 0.15;
+/// Handlers may take this part of the workers' time.
+const HANDLERS_MIN: f64 = 0.3;
+
+pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
+    found.extend(slow_sender(case));
+    found.extend(slow_handler(case));
+}
+
+fn slow_sender(case: &Case<'_>) -> Option<Finding> {
+    let application = case.observed.application.as_ref()?;
+    let waited = application.waited_for_room;
+    let threads = application.threads.len().max(1) as f64;
+    let mean = |of: fn(&Thread) -> f64| application.threads.iter().map(of).sum::<f64>() / threads;
+    let (on_cpu, waiting) = (mean(|it| it.on_cpu), mean(|it| it.waiting));
+    let idle = (1.0 - waited - on_cpu - waiting).max(0.0);
+    let sending = application.in_sends.map(|it| (it - waited).max(0.0));
+    // What it computes beside sending; a part of that is only its loop.
+    let own = sending.map_or(0.0, |it| {
+        (on_cpu + waiting - it - OWN_WORK_OF_SENDING).max(0.0)
+    });
+    let gone = idle + own;
+    if waited > WAITED_MAX || gone < GONE_MIN {
+        return None;
+    }
+    Some(Finding {
+        cause: match application.is_bench && own > idle {
+            true => Cause::BenchmarkItself,
+            false => Cause::ApplicationTooSlow,
+        },
+        part: Resource::Application,
+        evidence: vec![
+            Evidence::share("threads that send waited for room", waited),
+            Evidence::share("they slept, or waited for something of their own", idle),
+            Evidence::share("they computed, beside sending", own),
+        ],
+        confidence: confidence(gone, GONE_MIN, 0.5) * confidence(WAITED_MAX - waited, 0.0, 0.2),
+        gain_at_most: case.limits.gain_of_wanting_more(gone),
+        remedy: Remedy::advice(
+            "Sessions wait for the application: look what it does between two messages, or send from more threads.",
+        ),
+        verified: None,
+    })
+}
+
+/// Handlers run on the threads that serve sessions, so a session's next message waits for them.
+fn slow_handler(case: &Case<'_>) -> Option<Finding> {
+    let server = case.observed.server.as_ref()?;
+    let handlers = server.in_handlers?;
+    let busy = case.limits.share(Resource::Receivers);
+    if handlers < HANDLERS_MIN || busy < SATURATED {
+        return None;
+    }
+    let workers = server.workers.len().max(1) as f64;
+    let mean = server.on_cpu() / workers;
+    let mut evidence = vec![
+        Evidence::share("of the workers' time, what handlers take", handlers),
+        Evidence::share("workers were on a processor", mean),
+        Evidence::count("workers", workers),
+    ];
+    if let Some(messages) = server.messages_received.filter(|it| *it > 0) {
+        let each = handlers * workers * case.observed.seconds / messages as f64;
+        evidence.push(Evidence::seconds("a handler takes for a message", each));
+    }
+    let computes = case.of_machine((handlers * workers).min(server.on_cpu()));
+    Some(Finding {
+        cause: Cause::SlowHandler,
+        part: Resource::Handlers,
+        evidence,
+        confidence: confidence(handlers, HANDLERS_MIN, 0.6),
+        gain_at_most: case.gain_without(&[
+            (Resource::Receivers, handlers),
+            (Resource::Handlers, handlers),
+            (Resource::Processors, computes),
+        ]),
+        remedy: Remedy::advice(
+            "Handlers run on the threads that serve sessions: do less in them, hand messages to threads of your own (keep them, and return Flow::Pause), or serve sessions by more workers.",
+        ),
+        verified: None,
+    })
+}
