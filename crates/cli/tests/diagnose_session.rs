@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
 use common::{Space, embar, run, text};
 use serde_json::Value;
 
@@ -126,8 +129,78 @@ fn several_sessions_and_workers_by_a_unix_socket() {
     assert!(number(&report["messages_per_s"]) > 0.0);
 }
 
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
+fn sessions_that_others_use_are_looked_at_from_outside() {
+    let mut serve = embar(&[
+        "--json",
+        "bench",
+        "session",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    let mut server = Running(serve.stdout(Stdio::piped()).spawn().expect("a server"));
+    let mut line = String::new();
+    let output = server.0.stdout.take().expect("its output");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    let address = ready["listening"].as_str().expect("an address");
+    let nobody = run(&mut embar(&["diagnose", "session", "--server", address]));
+    assert_eq!(nobody.status.code(), Some(1), "{}", text(&nobody.stderr));
+    assert!(text(&nobody.stderr).contains("no process here"));
+
+    let mut bench = embar(&["bench", "session", "--connect", address]);
+    bench.args([
+        "--send",
+        "zerocopy",
+        "--iterations",
+        "1000000000",
+        "--in-flight",
+        "64",
+    ]);
+    let bench = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let _client = Running(bench.expect("a client"));
+    // Until the client is connected, and its messages go.
+    let report = loop {
+        let looked = run(&mut embar(&[
+            "--json", "diagnose", "session", "--for", "400ms", "--server", address,
+        ]));
+        if looked.status.success() {
+            let report: Value = serde_json::from_slice(&looked.stdout).expect("JSON");
+            let bytes = number(&report["observed"]["bytes"]);
+            if bytes > 0.0 && !report["observed"]["client"].is_null() {
+                break report;
+            }
+        }
+    };
+    let observed = &report["observed"];
+    for end in ["client", "server"] {
+        let workers = list(&observed[end], "workers");
+        assert_eq!(workers.len(), 1, "{observed}");
+    }
+    assert_eq!(list(observed, "connections").len(), 1);
+    let missing = list(&report, "missing").iter();
+    let said = { missing }.any(|it| {
+        it["what"]
+            .as_str()
+            .is_some_and(|it| it.contains("messages"))
+    });
+    assert!(said && !list(&report, "findings").is_empty(), "{report}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_what_can() {
+    assert!(refused(&["--server", "127.0.0.1:1", "--tls"]).contains("--server"));
     assert!(refused(&["--inject", "slow-disk=1"]).contains("small-ring=4KiB"));
     assert!(refused(&["--flow", "echo", "--inject", "small-ring=4KiB"]).contains("--flow"));
     assert!(refused(&["--inject", "few-in-flight=1"]).contains("--flow"));

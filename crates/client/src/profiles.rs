@@ -10,16 +10,17 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_meter::Snapshot;
 use embar_transport::has_trusted_peer;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The most that is read of another process, bytes.
-const TOLD_MAX: u64 = 4 << 20;
+const TOLD_MAX: usize = 4 << 20;
 /// Clients that have ended are forgotten when there are so many more than were alive.
 const FORGET_EVERY: usize = 64;
 
@@ -98,8 +99,12 @@ pub fn serve_profiles() -> io::Result<()> {
         .name("embar-profiles".into())
         .spawn(move || {
             for socket in listener.incoming() {
-                // Whoever hangs up, or does not read, misses it.
-                let _ = socket.and_then(tell);
+                match socket {
+                    // Whoever hangs up, or does not read, misses it.
+                    Ok(socket) => drop(tell(socket)),
+                    // Such as that this process may open no more files.
+                    Err(_) => thread::sleep(PATIENCE),
+                }
             }
         })?;
     registry.serves = true;
@@ -110,8 +115,44 @@ fn tell(mut socket: UnixStream) -> io::Result<()> {
     if !has_trusted_peer(&socket)? {
         return Ok(());
     }
-    socket.set_write_timeout(Some(PATIENCE))?;
-    socket.write_all(&serde_json::to_vec(&own())?)
+    let until = Instant::now() + PATIENCE;
+    let text = serde_json::to_vec(&own())?;
+    let mut rest = &text[..];
+    while !rest.is_empty() {
+        socket.set_write_timeout(Some(left(until)?))?;
+        match socket.write(rest)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => rest = &rest[count..],
+        }
+    }
+    Ok(())
+}
+
+/// What is left of the time until then.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
+}
+
+/// Connects, or fails at once: whoever has no place for one more that waits does not answer.
+fn connect(pid: u32) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(name(pid).as_bytes())?,
+    )?;
+    let socket = UnixStream::from(socket);
+    socket.set_nonblocking(false)?;
+    Ok(socket)
+}
+
+/// In the abstract namespace: nothing stays behind when the process ends.
+fn name(pid: u32) -> String {
+    format!("embar-profiles-{pid}")
 }
 
 /// Those of this process.
@@ -130,9 +171,8 @@ fn own() -> ClientProfiles {
     own
 }
 
-/// In the abstract namespace: nothing stays behind when the process ends.
 fn address(pid: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("embar-profiles-{pid}"))
+    SocketAddr::from_abstract_name(name(pid))
 }
 
 impl ClientProfiles {
@@ -140,9 +180,9 @@ impl ClientProfiles {
     /// another user's.
     ///
     /// # Errors
-    /// What answers is no client, or of another version.
+    /// It does not answer within a second, or what answers is no client, or of another version.
     pub fn of(pid: u32) -> io::Result<Option<Self>> {
-        let socket = match UnixStream::connect_addr(&address(pid)?) {
+        let mut socket = match connect(pid) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
             other => other?,
         };
@@ -150,9 +190,15 @@ impl ClientProfiles {
         if !has_trusted_peer(&socket)? {
             return Ok(None);
         }
-        socket.set_read_timeout(Some(PATIENCE))?;
-        let mut text = Vec::new();
-        socket.take(TOLD_MAX).read_to_end(&mut text)?;
+        let until = Instant::now() + PATIENCE;
+        let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
+        while text.len() < TOLD_MAX {
+            socket.set_read_timeout(Some(left(until)?))?;
+            match socket.read(&mut part)? {
+                0 => break,
+                count => text.extend_from_slice(&part[..count]),
+            }
+        }
         if text.is_empty() {
             return Ok(None);
         }
@@ -197,5 +243,22 @@ mod tests {
         let _silent = UnixStream::connect_addr(&address(process::id()).expect("a name"));
         assert!(own().is_some());
         assert!(ClientProfiles::of(u32::MAX).expect("nobody").is_none());
+        // One who listens, and never answers, holds up whoever asks for a moment only, however many ask.
+        let mute = UnixListener::bind_addr(&address(u32::MAX - 1).expect("a name"));
+        let _mute = mute.expect("a listener");
+        ClientProfiles::of(u32::MAX - 1).expect_err("no answer in time");
+        let asked = Instant::now();
+        let mut waiting = Vec::new();
+        // Until nobody more may wait: the next one is told so at once.
+        let full = loop {
+            match connect(u32::MAX - 1) {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock, "{full}");
+        let error = ClientProfiles::of(u32::MAX - 1).expect_err("no place to wait");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(asked.elapsed() < 60 * PATIENCE);
     }
 }

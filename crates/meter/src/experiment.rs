@@ -151,7 +151,7 @@ impl Experiment {
         self,
         mut trial: impl FnMut(usize, Trial) -> Result<Sample, E>,
     ) -> Result<Outcome, ExperimentError<E>> {
-        let mut values = vec![Vec::with_capacity(self.trials); self.names.len()];
+        let mut values = vec![Vec::new(); self.names.len()];
         let (started, mut stopped) = (Instant::now(), None);
         for direction in 0.. {
             let round = self.round(direction);

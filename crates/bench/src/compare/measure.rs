@@ -1,7 +1,7 @@
 //! Runs the bench in child processes, by turns.
 
 use std::ffi::OsString;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -133,13 +133,18 @@ fn run(arguments: &[OsString], context: &Context) -> Result<Value> {
         thread::sleep(LOOK_EVERY);
     };
     if !status.success() {
-        said.rewind()?;
+        // What it died of comes last.
+        let len = said.seek(SeekFrom::End(0))?;
+        said.seek(SeekFrom::Start(len.saturating_sub(SAID_MAX)))?;
         let mut text = Vec::new();
         said.take(SAID_MAX).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
         let said = match text.trim() {
             "" => format!("the bench ended with {status}, and said nothing"),
-            text => text.trim_start_matches("error: ").to_owned(),
+            text => {
+                let text = text.strip_prefix("embar: ").unwrap_or(text);
+                text.strip_prefix("error: ").unwrap_or(text).to_owned()
+            }
         };
         let code = status.code();
         return Err(BenchFailed { code, said }.into());

@@ -166,7 +166,16 @@ impl Subject {
 impl Metric {
     /// Its value in a report.
     pub fn of(&self, report: &Value) -> Result<f64> {
-        let value = report.pointer(self.at).and_then(Value::as_f64);
+        // Of several trials in one run the one in the middle counts.
+        let value = match self.at.split_once("/0/") {
+            Some((list, at)) if list == "/trials" || list == "/runs" => {
+                let trials = report.pointer(list).and_then(Value::as_array);
+                let values = trials.into_iter().flatten();
+                let values = values.filter_map(|it| it.pointer(&format!("/{at}"))?.as_f64());
+                embar_meter::stats::median(&values.collect::<Vec<_>>())
+            }
+            _ => report.pointer(self.at).and_then(Value::as_f64),
+        };
         let value = value
             .with_context(|| format!("this run has no {}: its options leave it out", self.name))?;
         ensure!(

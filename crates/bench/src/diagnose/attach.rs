@@ -33,6 +33,8 @@ struct Said {
     profiles: BTreeMap<u32, Snapshot>,
     /// By process.
     clients: BTreeMap<u32, ClientProfiles>,
+    /// Why clients that should tell do not.
+    silent: BTreeMap<u32, String>,
 }
 
 /// What was seen of a cluster.
@@ -59,7 +61,7 @@ pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look
         "no broker of this cluster answers: `embar status` says why"
     );
     let clients = find_processes(&mut brokers, &mut absent);
-    before.clients = tell(&clients);
+    before.ask(&clients);
     let pids: BTreeSet<u32> = brokers.iter().filter_map(|it| it.pid).collect();
     let pids = pids.into_iter().chain(clients.iter().copied()).collect();
     let servers = brokers.iter().map(|it| it.address).collect();
@@ -76,7 +78,7 @@ pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look
     }
     let span = sampling.end()?;
     let mut after = said(admin, &brokers, &mut absent);
-    after.clients = tell(&clients);
+    after.ask(&clients);
     let both = after.statuses.iter().filter_map(|(id, after)| {
         let before = before.statuses.get(id)?;
         Some((*id, (before.clone(), after.clone())))
@@ -120,6 +122,7 @@ fn said(admin: &Admin, brokers: &[Known], absent: &mut Vec<Missing>) -> Said {
         statuses: BTreeMap::new(),
         profiles: BTreeMap::new(),
         clients: BTreeMap::new(),
+        silent: BTreeMap::new(),
     };
     for (id, status) in statuses {
         match status.wait() {
@@ -136,10 +139,31 @@ fn said(admin: &Admin, brokers: &[Known], absent: &mut Vec<Missing>) -> Said {
     said
 }
 
-/// Asks the clients that tell.
-fn tell(clients: &BTreeSet<u32>) -> BTreeMap<u32, ClientProfiles> {
-    let told = |pid: &u32| Some((*pid, ClientProfiles::of(*pid).ok()??));
-    clients.iter().filter_map(told).collect()
+/// So many clients are asked at a time: each may take its second.
+const ASKED_AT_ONCE: usize = 64;
+
+impl Said {
+    /// Asks the clients that tell.
+    fn ask(&mut self, clients: &BTreeSet<u32>) {
+        let all: Vec<u32> = clients.iter().copied().collect();
+        for some in all.chunks(ASKED_AT_ONCE) {
+            let answers = thread::scope(|scope| {
+                let asked = some
+                    .iter()
+                    .map(|pid| scope.spawn(|| ClientProfiles::of(*pid)));
+                let asked: Vec<_> = asked.collect();
+                let answers = asked.into_iter().map(|it| it.join().ok());
+                answers.collect::<Vec<_>>()
+            });
+            for (pid, answer) in some.iter().zip(answers) {
+                match answer {
+                    Some(Ok(Some(told))) => drop(self.clients.insert(*pid, told)),
+                    Some(Err(error)) => drop(self.silent.insert(*pid, error.to_string())),
+                    Some(Ok(None)) | None => {}
+                }
+            }
+        }
+    }
 }
 
 /// Finds the processes of the brokers, and those of their clients.
@@ -198,12 +222,23 @@ fn observed(
 ) -> Observed {
     let moved = |of: fn(&BrokerStatus) -> u64| -> u64 {
         let each = after.statuses.iter().map(|(id, now)| {
-            let then = before.statuses.get(id).map_or(0, of);
-            // A broker that was started anew counts anew.
-            of(now).checked_sub(then).unwrap_or(of(now))
+            // One that was started anew counts anew; what one counted before that did not answer then, nobody knows.
+            match before.statuses.get(id) {
+                Some(then) if then.uptime_ns <= now.uptime_ns => of(now).saturating_sub(of(then)),
+                _ if started_in(now, span) => of(now),
+                _ => 0,
+            }
         });
         each.sum()
     };
+    for (id, now) in &after.statuses {
+        if !before.statuses.contains_key(id) && !started_in(now, span) {
+            absent.push(Missing {
+                what: format!("what broker {id} moved"),
+                why: "it did not answer at the beginning".to_owned(),
+            });
+        }
+    }
     let (came, went) = (moved(|it| it.bytes_in), moved(|it| it.bytes_out));
     let flows = |bytes: u64| bytes as f64 / span.seconds > FLOW_MIN;
     let flow = match (flows(came), flows(went)) {
@@ -215,9 +250,15 @@ fn observed(
     let (reading, receivers) = side(clients, span, "embar-sub");
     let silent: Vec<String> = clients
         .iter()
-        .filter(|pid| !after.clients.contains_key(pid))
+        .filter(|pid| !after.clients.contains_key(pid) && !after.silent.contains_key(pid))
         .map(u32::to_string)
         .collect();
+    for (pid, why) in &after.silent {
+        absent.push(Missing {
+            what: format!("the stages of client {pid}"),
+            why: why.clone(),
+        });
+    }
     if !silent.is_empty() {
         absent.push(Missing {
             what: format!("the stages of client {}", silent.join(", ")),
@@ -255,6 +296,11 @@ fn observed(
         connections: connections(span, brokers),
         missing: absent,
     }
+}
+
+/// Whether a broker began in the span that was looked at.
+fn started_in(status: &BrokerStatus, span: &Span) -> bool {
+    Duration::from_nanos(status.uptime_ns).as_secs_f64() <= span.seconds
 }
 
 /// The threads of the processes that have such threads of ours: those of the application, and ours.
@@ -312,7 +358,7 @@ fn open_connections(profile: &Snapshot) -> u64 {
         .max(1)
 }
 
-/// What all clients of a kind did in the span. Of one that came meanwhile all of it counts, and of one that ended nothing.
+/// What all clients of a kind did in the span, in processes that answered before and after it.
 fn merged<'a, I: Iterator<Item = &'a Snapshot>>(
     before: &'a Said,
     after: &'a Said,
@@ -325,15 +371,20 @@ fn merged<'a, I: Iterator<Item = &'a Snapshot>>(
             Some(sum.map_or_else(|| it.clone(), |sum| sum.merge(it)))
         })
     };
-    let now = sum(after, &|_| true)?;
+    let now = sum(after, &|pid| before.clients.contains_key(pid))?;
     let then = sum(before, &|pid| after.clients.contains_key(pid));
     Some(then.map_or_else(|| now.clone(), |then| now.since(&then)))
 }
 
 fn of_broker(known: &Known, span: &Span, before: &Said, after: &Said) -> Broker {
-    let profile = after.profiles.get(&known.id).map(|now| {
+    let is_new = after.statuses.get(&known.id);
+    let is_new = is_new.is_some_and(|it| started_in(it, span));
+    let profile = after.profiles.get(&known.id).and_then(|now| {
         let then = before.profiles.get(&known.id);
-        then.map_or_else(|| now.clone(), |then| now.since(then))
+        match then {
+            Some(then) if !is_new => Some(now.since(then)),
+            _ => is_new.then(|| now.clone()),
+        }
     });
     broker(known, span, profile.as_ref(), after.statuses.get(&known.id))
 }

@@ -17,6 +17,8 @@ mod wire;
 const FROM: &str = "EMBAR_NETWORK_FROM";
 /// A bucket must hold the largest packet of loopback, and a few milliseconds of the rate.
 const BURST_MIN: u64 = 256 << 10;
+/// Says something of loopback if it is up; in a new namespace it is not.
+const LOOPBACK_IF_UP: [&str; 6] = ["-o", "link", "show", "dev", "lo", "up"];
 /// Where packets get lost they are of this size, as on Ethernet. On loopback they have 64 KiB, so few would matter.
 const MTU_WITH_LOSS: &str = "1500";
 
@@ -62,13 +64,10 @@ impl Network {
             return Ok(false);
         };
         // Nothing is changed in a network that somebody else uses.
+        let is_new = from != namespace()? && run("ip", &LOOPBACK_IF_UP)?.is_empty();
         ensure!(
-            from != namespace()?,
-            "{FROM} is set, and this is no namespace of its own; unset it"
-        );
-        ensure!(
-            interfaces()? == ["lo"],
-            "{FROM} is set, and this namespace has more than a loopback interface; unset it"
+            is_new,
+            "{FROM} is set, and this is no namespace that was made for it: unset it"
         );
         self.make()?;
         Ok(true)
@@ -92,7 +91,8 @@ impl Network {
             let add = ["qdisc", "replace", "dev", limited, "root"];
             run("tc", &[&add[..], &bucket].concat())?;
         }
-        run("ip", &["link", "set", "lo", "up"])
+        run("ip", &["link", "set", "lo", "up"])?;
+        Ok(())
     }
 
     fn has_wire(&self) -> bool {
@@ -122,15 +122,8 @@ fn namespace() -> Result<OsString> {
     Ok(link.into_os_string())
 }
 
-/// Its interfaces. `/sys` may be another namespace's.
-fn interfaces() -> Result<Vec<String>> {
-    let text = fs::read_to_string("/proc/self/net/dev").context("cannot list interfaces")?;
-    let names = text.lines().filter_map(|line| line.split_once(':'));
-    Ok(names.map(|(name, _)| name.trim().to_owned()).collect())
-}
-
-/// Runs a program of iproute2.
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
+/// Runs a program of iproute2, and says what it printed.
+fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.with_context(|| {
         format!("cannot run `{program}` (of iproute2), which a worse network needs")
@@ -139,5 +132,5 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
         let why = String::from_utf8_lossy(&output.stderr);
         bail!("`{program} {}`: {}", arguments.join(" "), why.trim());
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -183,7 +183,12 @@ impl Sampling {
                 self.missing.push(ended(pid));
                 continue;
             };
-            ours_s += after.reading.since(&before.reading)?.cpu_s();
+            // Another process with the same number is not the one that was looked at.
+            let Ok(did) = after.reading.since(&before.reading) else {
+                self.missing.push(ended(pid));
+                continue;
+            };
+            ours_s += did.cpu_s();
             let stayed = after.threads.iter().filter_map(|now| {
                 let then = before.threads.iter().find(|it| it.tid == now.tid)?;
                 Some(between(Some(then), now, seconds))

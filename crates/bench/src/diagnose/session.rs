@@ -1,8 +1,10 @@
 //! Message sessions that are looked at, with faults on purpose: what `embar diagnose session` runs.
 //!
 //! Read [`plan`] (what is run), [`inject`] (the faults), `load` (server, client and threads that send), [`run`] (all of it), `observe`
-//! (from what was seen to what a diagnosis looks at) and [`report`] (what is printed).
+//! (from what was seen to what a diagnosis looks at) and [`report`] (what is printed). [`attach`] looks at sessions
+//! that others use.
 
+pub mod attach;
 mod handlers;
 pub mod inject;
 mod load;

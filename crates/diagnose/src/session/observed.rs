@@ -13,7 +13,7 @@ pub struct Observed {
     pub seconds: f64,
     /// Which way messages went.
     pub way: Way,
-    /// Messages that arrived: at the server's handlers one way, back at the client's if they are answered.
+    /// Messages that arrived: at the server's handlers one way, back at the client's if they are answered. 0 if nobody could be asked.
     pub messages: u64,
     /// Bytes of them.
     pub bytes: u64,
@@ -21,9 +21,9 @@ pub struct Observed {
     pub machine: Machine,
     /// What sends; `None` where nobody could be asked, or where each message is sent by a handler of the client.
     pub application: Option<Application>,
-    /// The end that opened the sessions.
+    /// The end that opened the sessions; of sessions that others use, the end that sends more.
     pub client: Option<End>,
-    /// The end that took them.
+    /// The other end.
     pub server: Option<End>,
     /// Messages that may be on their way there and back on all sessions together; `None` one way.
     pub in_flight: Option<u64>,

@@ -1,8 +1,10 @@
 //! When an experiment has run for long enough.
 //!
 //! It stops by how wide the intervals are, and never by what they say: who stops as soon as a difference shows finds one in
-//! everything, because each look is another chance to be wrong. How wide an interval is says next to nothing of which side
-//! of 1 it will lie on, so an interval that was awaited in this way errs about as often as one of rounds counted before (Chow and
+//! everything, because each look is another chance to be wrong. How wide an interval is says little of which side
+//! of 1 it will lie on where noise has one mode: an interval that was awaited in this way then errs about as often as one of rounds counted
+//! before. Where it has two modes, as on a machine that is at times another one, an interval is narrow once its median has settled in one of
+//! them, and errs more often (Chow and
 //! Robbins, "On the Asymptotic Theory of Fixed-Width Sequential Confidence Intervals for the Mean", The Annals of
 //! Mathematical Statistics 36, 1965).
 

@@ -79,7 +79,8 @@ fn lead(device: &str, way: &str, to: &str) -> Result<()> {
     let filter = ["filter", "add", "dev", device, way, "protocol", "ip"];
     let all = ["u32", "match", "u32", "0", "0"];
     let action = ["action", "mirred", way, "redirect", "dev", to];
-    run("tc", &[&filter[..], &all, &action].concat())
+    run("tc", &[&filter[..], &all, &action].concat())?;
+    Ok(())
 }
 
 /// Starts the threads that carry packets. They end with the process.

@@ -143,6 +143,8 @@ pub struct Beside {
     hogs: Vec<Hog>,
     sleeps: Vec<Sleeps>,
     tasks: JoinSet<()>,
+    /// Who wrote the large value, and takes it away again.
+    big: Option<(Client, Handle)>,
 }
 
 impl Beside {
@@ -169,6 +171,7 @@ impl Beside {
                     runtime
                         .block_on(async { client.set(BIG_KEY, value).await })
                         .context("cannot write a large value")?;
+                    beside.big = Some((client.clone(), runtime.clone()));
                     beside.tasks.spawn_on(read_again(client.clone()), runtime);
                 }
                 Fault::HeavyCommands(time) => {
@@ -182,6 +185,17 @@ impl Beside {
             }
         }
         Ok(beside)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        if let Some((client, runtime)) = self.big.take() {
+            let delete = client.send(cmd("DEL").arg(BIG_KEY));
+            // A server that is gone has it no more, or its owner hears of the key by its name.
+            let _deleted: Result<u64, _> = runtime.block_on(delete);
+        }
     }
 }
 

@@ -32,10 +32,26 @@ pub(super) struct Taker {
     pub(super) taken: u64,
 }
 
-/// Sends the next message when an answer comes.
+/// Keeps so many messages on their way, once the first one was sent.
 pub(super) struct Asker {
     pub(super) tally: Arc<Tally>,
     pub(super) payload: Arc<[u8]>,
+    pub(super) in_flight: u32,
+    pub(super) on_their_way: u32,
+}
+
+impl Asker {
+    /// Sends as many as may be on their way. A full ring is no error: there is more room when an answer comes.
+    fn fill(&mut self, session: &Session) -> Result<(), SendError> {
+        while self.on_their_way < self.in_flight {
+            match ask(session, &self.payload) {
+                Ok(()) => self.on_their_way += 1,
+                Err(SendError::Full) if self.on_their_way > 0 => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Taker {
@@ -80,7 +96,8 @@ impl Handler for Asker {
         if echo.is_ok_and(|it| it.payload.len() != self.payload.len()) {
             self.tally.wrong.fetch_add(1, Relaxed);
         }
-        if ask(session, &self.payload).is_err() {
+        self.on_their_way = self.on_their_way.saturating_sub(1);
+        if self.fill(session).is_err() {
             session.abort();
         }
         Flow::Continue

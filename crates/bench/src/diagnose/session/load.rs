@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use embar_diagnose::session::observed::Way;
-use embar_session::{Address, Client, OnFull, Plain, Server, Session, SessionStats, Settings};
+use embar_session::{
+    Address, Client, OnFull, Plain, SendError, Server, Session, SessionStats, Settings,
+};
 use tempfile::TempDir;
 
 use super::handlers::{Asker, SAMPLE, Taker, Tally, ask, clock_takes};
@@ -111,6 +113,8 @@ impl Load {
                 let handler = Asker {
                     tally: Arc::clone(&client_tally),
                     payload: Arc::clone(&payload),
+                    in_flight: plan.in_flight,
+                    on_their_way: 1,
                 };
                 match &encryption {
                     Some(it) => client.open_tls(address.clone(), &it.client, &[], handler),
@@ -137,7 +141,7 @@ impl Load {
         };
         match plan.way {
             Way::OneWay => load.send(plan, &payload)?,
-            Way::Echo => load.ask(plan, &payload)?,
+            Way::Echo => load.ask(&payload)?,
         }
         Ok(load)
     }
@@ -162,14 +166,10 @@ impl Load {
         Ok(())
     }
 
-    /// Each session has so many messages on its way; handlers keep them there.
-    fn ask(&self, plan: &SessionLoad, payload: &[u8]) -> Result<()> {
-        for session in &self.sessions {
-            for _ in 0..plan.in_flight {
-                ask(session, payload).context("cannot send the first messages")?;
-            }
-        }
-        Ok(())
+    /// Sends the first message of each session; handlers send the others.
+    fn ask(&self, payload: &[u8]) -> Result<()> {
+        let first = |session| ask(session, payload).context("cannot send the first message");
+        self.sessions.iter().try_for_each(first)
     }
 
     /// What was done so far.
@@ -296,7 +296,7 @@ impl Sending {
             match ask(&self.session, &self.payload) {
                 Ok(()) => sent += 1,
                 // Nobody empties it for a while: not for this thread to judge.
-                Err(embar_session::SendError::Full) => {}
+                Err(SendError::Full) => continue,
                 Err(error) => return Err(error).context("cannot send"),
             }
             if let Some(began) = began {

@@ -12,8 +12,8 @@ use crate::diagnose::observe::{machine, missing, named};
 use crate::diagnose::sampling::Span;
 
 /// The threads that serve sessions begin so.
-const SERVER: &str = "sess-server-";
-const CLIENT: &str = "sess-client-";
+pub(super) const SERVER: &str = "sess-server-";
+pub(super) const CLIENT: &str = "sess-client-";
 /// Rings hold as much unless told otherwise.
 const RING_BYTES: u64 = 256 << 10;
 

@@ -29,13 +29,16 @@ pub struct SessionReport<'a> {
 impl fmt::Display for SessionReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes_per_s = self.observed.bytes as f64 / self.observed.seconds;
-        write!(
-            f,
-            "{} messages/s ({:.1} MiB/s) in {:.1} s",
-            grouped(self.messages_per_s as u64),
-            bytes_per_s / f64::from(1 << 20),
-            self.observed.seconds
-        )?;
+        let mib_per_s = bytes_per_s / f64::from(1 << 20);
+        // Of sessions that others use nobody counts messages.
+        match self.observed.messages {
+            0 => write!(f, "{mib_per_s:.1} MiB/s")?,
+            _ => {
+                let messages = grouped(self.messages_per_s as u64);
+                write!(f, "{messages} messages/s ({mib_per_s:.1} MiB/s)")?;
+            }
+        }
+        write!(f, " in {:.1} s", self.observed.seconds)?;
         match self.observed.latency_s() {
             Some(latency) => writeln!(f, ", each there and back in {:.0} us\n", latency * 1e6)?,
             None => writeln!(f, "\n")?,

@@ -63,8 +63,8 @@ pub struct CompareArgs {
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, requires = "precision", help_heading = "Comparing")]
     budget: Option<Duration>,
     /// Rounds to measure; with --precision at least [default: 8, the fewest that support a verdict]
-    #[arg(long, global = true, value_name = "N", help_heading = "Comparing")]
-    rounds: Option<usize>,
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Comparing")]
+    rounds: Option<u32>,
     /// Compare this figure of the report; an unknown name lists those that there are
     #[arg(long, global = true, value_name = "NAME", help_heading = "Comparing")]
     metric: Option<String>,
@@ -122,6 +122,12 @@ pub fn run(bench: &str, args: &CompareArgs, check: &Check, context: &Context) ->
         .metric(args.metric.as_deref())
         .map_err(|error| exit::usage(error.to_string()))?;
     let compare = args.compare.clone().unwrap_or(Compare::Nothing);
+    if let Compare::Values { option, .. } = &compare
+        && (OPTIONS.contains(&option.as_str()) || ["json", "color"].contains(&option.as_str()))
+    {
+        let why = "it says how to compare or to print, and changes nothing of what runs";
+        return Err(exit::usage(format!("--compare {option}=…: {why}")));
+    }
     let kept = without_options(arguments);
     let commands = compare.arguments().into_iter().map(|argument| {
         let command = command_line(kept.clone(), argument, subject);
@@ -133,7 +139,7 @@ pub fn run(bench: &str, args: &CompareArgs, check: &Check, context: &Context) ->
         subject,
         metric,
         commands: commands.collect::<Result<_>>()?,
-        rounds: args.rounds.unwrap_or(PAIRS_MIN),
+        rounds: args.rounds.map_or(PAIRS_MIN, |it| it as usize),
         precision: args.precision.map(|half_width| Precision {
             half_width,
             rounds_max: ROUNDS_MAX,
@@ -161,6 +167,10 @@ fn without_options(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
+        // Behind it there are no options, and benches take nothing else.
+        if argument == "--" {
+            break;
+        }
         let text = argument.to_string_lossy().into_owned();
         let name = text.strip_prefix("--").unwrap_or_default();
         let (name, has_value) = match name.split_once('=') {

@@ -192,12 +192,19 @@ impl RedisArgs {
     /// What is looked at, without secrets.
     fn of(&self) -> String {
         match (&self.cluster, &self.standalone, &self.url) {
-            (Some(nodes), ..) => format!("callers of the cluster {nodes}"),
-            (_, Some(server), _) => format!("callers of the server {server}"),
+            (Some(nodes), ..) => format!("callers of the cluster {}", without_secrets(nodes)),
+            (_, Some(server), _) => format!("callers of the server {}", without_secrets(server)),
             (.., Some(_)) => "callers of the servers of a URL".to_owned(),
             (None, None, None) => "callers and servers of our own".to_owned(),
         }
     }
+}
+
+/// Addresses without names and passwords before them.
+fn without_secrets(addresses: &str) -> String {
+    let each = addresses.split(',');
+    let each = each.map(|it| it.rsplit_once('@').map_or(it, |(_, address)| address));
+    each.collect::<Vec<_>>().join(",")
 }
 
 /// Measures, and says what limits.

@@ -1,5 +1,6 @@
 //! `embar diagnose session`: names what limits message sessions, and tries the remedy.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{env, process};
@@ -7,6 +8,7 @@ use std::{env, process};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use embar_bench::diagnose::network::run_inside;
+use embar_bench::diagnose::session::attach::look;
 use embar_bench::diagnose::session::inject::Fault;
 use embar_bench::diagnose::session::plan::SessionLoad;
 use embar_bench::diagnose::session::report::SessionReport;
@@ -32,12 +34,15 @@ Examples:
   embar diagnose session --payload 16KiB --tls
   embar diagnose session --inject small-ring=4KiB --verify   a fault on purpose, and its remedy
   embar diagnose session --inject slow-handler=5us
+  embar diagnose session --server 127.0.0.1:9500 --for 10s   only look at sessions that others use
   embar diagnose session --save seen.json; embar diagnose session --from seen.json
 
 It starts a server and a client with sessions to it, as `embar bench session` does, and looks at
 what the sessions count (messages, bytes, calls, waits for room in a ring), at the time that the
-server's handlers take, and at the kernel's word on threads, connections and the machine. What
-cannot be read is said.
+server's handlers take, and at the kernel's word on threads, connections and the machine. With
+--server it starts nothing, and looks at the threads and TCP connections of a server that runs and
+of its clients, as far as they are on this machine and this user's (of root: anybody's). What cannot
+be read is said.
 
 It names: application-too-slow, slow-handler, send-ring-too-small, receive-window-too-small,
 send-buffer-too-small, kernel-buffer-maxima, too-few-in-flight, small-writes, tls-cost,
@@ -55,6 +60,9 @@ pub struct SessionArgs {
     /// How long messages go before
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
+    /// Only look at the sessions of this server, and their clients on this machine: its address
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["warm_up", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify"])]
+    server: Option<SocketAddr>,
     /// Which way messages go
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Flow::OneWay)]
     flow: Flow,
@@ -95,7 +103,7 @@ pub struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Diagnose what such a file says, instead of measuring
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["span", "warm_up", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["span", "warm_up", "server", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify", "save"])]
     from: Option<PathBuf>,
 }
 
@@ -137,6 +145,12 @@ pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
     if let Some(path) = &args.from {
         let observed: Observed = saved(path)?;
         let of = path.display().to_string();
+        return show(of, &[], &observed, &diagnose(&observed), context);
+    }
+    if let Some(server) = args.server {
+        let observed = look(server, args.span, &context.work.interrupt)?;
+        save(args.save.as_deref(), &observed)?;
+        let of = format!("the sessions of the server at {server}");
         return show(of, &[], &observed, &diagnose(&observed), context);
     }
     if let Some(too_few) = too_few(args.pairs).filter(|_| args.verify) {
