@@ -10,7 +10,6 @@ use embar_console::size::{Size, parse_duration, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::session::observed::Way;
 
-use super::plan::SessionLoad;
 use crate::diagnose::inject::{NET_DELAY, NET_LOSS, Share, exactly, written};
 use crate::diagnose::network::Network;
 use crate::session::plan::Transport;
@@ -100,26 +99,26 @@ impl Fault {
     }
 
     /// Refuses a fault that would change nothing with these sessions.
-    pub fn must_act(self, load: &SessionLoad) -> Result<(), BadSetting> {
+    pub fn must_act(self, way: Way, transport: Transport) -> Result<(), BadSetting> {
         let refused = |setting, why: &str| {
             let why = format!("{} would change nothing: {why}", self.name());
             Err(BadSetting::new(setting, why))
         };
         let one_way = matches!(self, Self::SlowSender(_) | Self::SmallRing(_));
-        if one_way && load.way != Way::OneWay {
+        if one_way && way != Way::OneWay {
             return refused(
                 &["flow"],
                 "whoever waits for each answer waits; --flow one-way",
             );
         }
-        if matches!(self, Self::FewInFlight(_)) && load.way != Way::Echo {
+        if matches!(self, Self::FewInFlight(_)) && way != Way::Echo {
             return refused(&["flow"], "nothing is answered; --flow echo");
         }
         let by_tcp = matches!(
             self,
             Self::SmallRcvbuf(_) | Self::NetRate(_) | Self::NetDelay(_) | Self::NetLoss(_)
         );
-        if by_tcp && load.transport != Transport::Tcp {
+        if by_tcp && transport != Transport::Tcp {
             return refused(&["transport"], "it is of TCP; --transport tcp");
         }
         Ok(())

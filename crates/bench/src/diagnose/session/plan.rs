@@ -50,7 +50,7 @@ impl SessionLoad {
     /// The plan with what its faults change in settings; what they do to applications and the machine is for the load.
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
         for fault in &faults {
-            fault.must_act(&self)?;
+            fault.must_act(self.way, self.transport)?;
             match *fault {
                 Fault::SmallRing(size) => self.ring = Some(to_u32(size)?),
                 Fault::SmallRcvbuf(size) => self.recv_buffer = Some(to_u32(size)?),
