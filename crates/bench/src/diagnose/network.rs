@@ -1,5 +1,5 @@
 //! A network that is worse than loopback: a namespace of its own, whose loopback interface carries no more than it is told
-//! (tc-tbf(8)), or leads through a [`wire`] that delays and loses. The program runs itself again in there.
+//! (tc-tbf(8)), or leads through a `wire` that delays and loses. The program runs itself again in there.
 
 use std::ffi::OsString;
 use std::path::Path;
