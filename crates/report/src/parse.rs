@@ -71,7 +71,7 @@ impl Kind {
             Some(_) => return None,
             None if has("findings") && has("limits") => Self::Diagnosis,
             None if has("machine") && has("brokers") && has("connections") => Self::Observed,
-            None if has("machine") && has("nodes") => Self::Observed,
+            None if has("machine") && (has("nodes") || has("way")) => Self::Observed,
             None if in_first("rows", "injected") => Self::Matrix,
             None if in_first("rows", "wall") || in_first("times", "wall") => Self::Walls,
             None if in_first("alone", "latency_us") => Self::Latency,
@@ -97,6 +97,7 @@ mod tests {
         let kinds = [
             (json!({"findings": [], "limits": {}}), Some(Kind::Diagnosis)),
             (json!({"machine": {}, "nodes": []}), Some(Kind::Observed)),
+            (json!({"machine": {}, "way": "echo"}), Some(Kind::Observed)),
             (json!({"rows": [{"injected": ""}]}), Some(Kind::Matrix)),
             (json!({"bench": "walls"}), Some(Kind::Walls)),
             (json!({"times": [{"wall": ""}]}), Some(Kind::Walls)),
