@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use embar_client::Transport;
 use embar_console::setting::BadSetting;
-use embar_console::size::{Size, parse_duration, show_duration};
+use embar_console::size::{Size, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::observed::Flow;
-use embar_meter::random::SplitMix64;
+
+use super::fault::{Given, Known, ParseFaultError, Share, exactly, written};
+use super::network::Network;
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,51 +48,8 @@ pub enum Fault {
     ColdMemory,
 }
 
-/// A part of a whole, in hundred-thousandths: a percentage with three digits after the point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share(u32);
-
-impl Share {
-    const WHOLE: u32 = 100_000;
-
-    /// Whether it is nothing.
-    pub fn is_zero(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether chance takes one that belongs to this part.
-    pub fn takes(self, random: &mut SplitMix64) -> bool {
-        random.below(Self::WHOLE.into()) < self.0.into()
-    }
-}
-
-impl FromStr for Share {
-    type Err = std::num::ParseFloatError;
-
-    /// From a percentage; what is no part of a whole is all of it, or nothing.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let percent: f64 = text.parse()?;
-        let parts = (percent / 100.0 * f64::from(Self::WHOLE)).round();
-        // A cast takes what is out of range to its end, and what is no number to zero.
-        Ok(Self((parts as u32).min(Self::WHOLE)))
-    }
-}
-
-impl fmt::Display for Share {
-    /// As a percentage.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", f64::from(self.0) * 100.0 / f64::from(Self::WHOLE))
-    }
-}
-
-/// Delays that threads can keep, and that connections survive.
-pub const NET_DELAY: std::ops::RangeInclusive<Duration> =
-    Duration::from_micros(100)..=Duration::from_secs(1);
-/// Where connections still live.
-pub const NET_LOSS: std::ops::RangeInclusive<Share> = Share(1)..=Share(Share::WHOLE / 2);
-
-/// The names, with a value as an example, and what they do.
-const KNOWN: [(&str, &str, &str); 15] = [
+/// All of them.
+const KNOWN: [Known; 15] = [
     (
         "slow-sender",
         "200MiB",
@@ -204,12 +163,18 @@ impl Fault {
         Ok(())
     }
 
-    /// The names that there are, for help and errors.
-    pub fn help() -> String {
-        let line = |(name, example, does): &(&str, &str, &str)| {
-            format!("  {:<22} {does}", written(name, example))
-        };
-        KNOWN.iter().map(line).collect::<Vec<_>>().join("\n")
+    /// The network that these faults ask for, if they ask for any.
+    pub fn network(faults: &[Self]) -> Option<Network> {
+        let (mut rate, mut delay, mut loss) = Default::default();
+        for fault in faults {
+            match *fault {
+                Self::NetRate(it) => rate = Some(it.0),
+                Self::NetDelay(it) => delay = it,
+                Self::NetLoss(it) => loss = it,
+                _ => {}
+            }
+        }
+        Network::worse(rate, delay, loss)
     }
 
     fn name(self) -> &'static str {
@@ -236,99 +201,34 @@ impl Fault {
 impl fmt::Display for Fault {
     /// As it is written on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
+        let value = match self {
             Self::SlowSender(size)
             | Self::SlowReader(size)
             | Self::SmallRcvbuf(size)
             | Self::SmallSndbuf(size)
             | Self::SmallBatches(size)
-            | Self::NetRate(size) => write!(f, "{name}={}", exactly(*size)),
+            | Self::NetRate(size) => exactly(*size),
             Self::CpuHog(number)
             | Self::CpuQuota(number)
             | Self::HotBroker(number)
             | Self::FewInFlight(number)
-            | Self::ManyThreads(number) => write!(f, "{name}={number}"),
-            Self::LongLinger(time) | Self::NetDelay(time) => {
-                write!(f, "{name}={}", show_duration(*time))
-            }
-            Self::NetLoss(share) => write!(f, "{name}={share}"),
-            Self::ColdMemory => f.write_str(name),
-        }
+            | Self::ManyThreads(number) => number.to_string(),
+            Self::LongLinger(time) | Self::NetDelay(time) => show_duration(*time),
+            Self::NetLoss(share) => share.to_string(),
+            Self::ColdMemory => String::new(),
+        };
+        f.write_str(&written(self.name(), &value))
     }
-}
-
-/// A fault as it is written on the command line; some have no value.
-pub fn written(name: &str, value: &str) -> String {
-    match value {
-        "" => name.to_owned(),
-        value => format!("{name}={value}"),
-    }
-}
-
-/// A size that is read as the same number of bytes.
-pub fn exactly(size: Size) -> String {
-    let text = size.to_string();
-    if text.parse() == Ok(size) {
-        text
-    } else {
-        size.0.to_string()
-    }
-}
-
-/// Why a text is no fault.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseFaultError {
-    /// There is no such fault.
-    #[error("{name:?} cannot be injected; what can be:\n{}", Fault::help())]
-    Unknown {
-        /// As given.
-        name: String,
-    },
-    /// It has no value, or one that makes no sense.
-    #[error("{name}: {why}; write for instance {example}")]
-    Value {
-        /// The fault.
-        name: &'static str,
-        /// What is wrong.
-        why: String,
-        /// One that works.
-        example: String,
-    },
 }
 
 impl FromStr for Fault {
     type Err = ParseFaultError;
 
     fn from_str(text: &str) -> Result<Self, ParseFaultError> {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        let known = KNOWN.iter().find(|(known, ..)| *known == name);
-        let Some(&(name, example, _)) = known else {
-            return Err(ParseFaultError::Unknown { name: name.into() });
-        };
-        let wrong = |why: String| ParseFaultError::Value {
-            name,
-            why,
-            example: written(name, example),
-        };
-        let size = |least: u64| {
-            let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
-            if size.0 < least {
-                return Err(wrong(format!("{value:?} is less than {}", Size(least))));
-            }
-            Ok(size)
-        };
-        let number = |range: std::ops::RangeInclusive<u32>| {
-            let number = value.parse().ok().filter(|it| range.contains(it));
-            number.ok_or_else(|| {
-                wrong(format!(
-                    "{value:?} is no number from {} to {}",
-                    range.start(),
-                    range.end()
-                ))
-            })
-        };
-        Ok(match name {
+        let given = Given::read(text, &KNOWN)?;
+        let number = |range| given.number(range);
+        let size = |least: u64| given.size(least..=u64::MAX);
+        Ok(match given.name {
             "slow-sender" => Self::SlowSender(size(1024)?),
             "slow-reader" => Self::SlowReader(size(1024)?),
             "small-rcvbuf" => Self::SmallRcvbuf(size(1)?),
@@ -337,29 +237,17 @@ impl FromStr for Fault {
             "cpu-quota" => Self::CpuQuota(number(5..=6400)?),
             "hot-broker" => Self::HotBroker(number(1..=95)?),
             "small-batches" => Self::SmallBatches(size(1152)?),
-            "long-linger" => {
-                let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
-                Self::LongLinger(time)
-            }
+            "long-linger" => Self::LongLinger(given.time(Duration::ZERO..=Duration::MAX)?),
             "few-in-flight" => Self::FewInFlight(number(1..=64)?),
             "many-threads" => Self::ManyThreads(number(2..=8)?),
-            "net-rate" => Self::NetRate(size(1 << 20)?),
-            "cold-memory" if value.is_empty() => Self::ColdMemory,
-            "cold-memory" => return Err(wrong("it has no value".into())),
-            "net-delay" => {
-                let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
-                if !NET_DELAY.contains(&time) {
-                    return Err(wrong(format!("{value:?} is not from 100us to 1s")));
-                }
-                Self::NetDelay(time)
+            "net-rate" => Self::NetRate(given.net_rate()?),
+            "net-delay" => Self::NetDelay(given.net_delay()?),
+            "net-loss" => Self::NetLoss(given.net_loss()?),
+            "cold-memory" => {
+                given.nothing()?;
+                Self::ColdMemory
             }
-            "net-loss" => {
-                let share = value.parse().ok();
-                let share = share.filter(|it: &Share| NET_LOSS.contains(it));
-                let no_share = || wrong(format!("{value:?} is no percentage from 0.001 to 50"));
-                Self::NetLoss(share.ok_or_else(no_share)?)
-            }
-            _ => return Err(ParseFaultError::Unknown { name: name.into() }),
+            name => unreachable!("{name} is listed, and nobody reads it"),
         })
     }
 }

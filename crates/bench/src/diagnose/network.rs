@@ -9,7 +9,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::inject::{Fault, Share};
+use super::fault::Share;
 
 mod wire;
 
@@ -39,20 +39,6 @@ impl Network {
     pub fn worse(rate: Option<u64>, delay: Duration, loss: Share) -> Option<Self> {
         let network = Self { rate, delay, loss };
         (network != Self::default()).then_some(network)
-    }
-
-    /// The one that these faults ask for, if they ask for any.
-    pub fn of(faults: &[Fault]) -> Option<Self> {
-        let (mut rate, mut delay, mut loss) = Default::default();
-        for fault in faults {
-            match *fault {
-                Fault::NetRate(it) => rate = Some(it.0),
-                Fault::NetDelay(it) => delay = it,
-                Fault::NetLoss(it) => loss = it,
-                _ => {}
-            }
-        }
-        Self::worse(rate, delay, loss)
     }
 
     /// Makes it, if this is the program that [`run_inside`] started, and says whether it is. The network lasts as long as the process.

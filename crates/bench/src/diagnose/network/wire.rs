@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use embar_meter::random::SplitMix64;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::super::inject::Share;
+use super::super::fault::Share;
 use super::run;
 
 /// The device.
@@ -88,12 +88,11 @@ fn carry(device: &Arc<SyncDevice>, fate: Fate) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     let on_the_way = Arc::new(AtomicUsize::new(0));
     let (from, counter) = (Arc::clone(device), Arc::clone(&on_the_way));
-    let builder = || thread::Builder::new();
-    builder()
+    thread::Builder::new()
         .name("wire-in".into())
         .spawn(move || take(&from, fate, &sender, &counter))?;
     let to = Arc::clone(device);
-    builder()
+    thread::Builder::new()
         .name("wire-out".into())
         .spawn(move || give(&to, &receiver, &on_the_way))?;
     Ok(())

@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use embar_console::size::{Size, parse_duration, show_duration};
+use embar_console::size::{Size, show_duration};
 use embar_diagnose::Cause;
 
-use crate::diagnose::inject::written;
+use crate::diagnose::fault::{Given, Known, ParseFaultError, exactly, written};
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,8 +38,8 @@ pub enum Fault {
     CpuHog(u32),
 }
 
-/// The names, with a value as an example, and what they do.
-const KNOWN: [(&str, &str, &str); 12] = [
+/// All of them.
+const KNOWN: [Known; 12] = [
     (
         "slow-node",
         "60",
@@ -117,14 +117,6 @@ impl Fault {
         )
     }
 
-    /// The names that there are, for help and errors.
-    pub fn help() -> String {
-        let line = |(name, example, does): &(&str, &str, &str)| {
-            format!("  {:<22} {does}", written(name, example))
-        };
-        KNOWN.iter().map(line).collect::<Vec<_>>().join("\n")
-    }
-
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -154,7 +146,7 @@ impl fmt::Display for Fault {
             | Self::FullPipe(number)
             | Self::FewCallers(number)
             | Self::CpuHog(number) => number.to_string(),
-            Self::BigValue(size) => size.to_string(),
+            Self::BigValue(size) => exactly(*size),
             Self::BlockedServer(time)
             | Self::BusyCallers(time)
             | Self::SlowCallers(time)
@@ -165,78 +157,30 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why a text is no fault.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseFaultError {
-    /// There is no such fault.
-    #[error("{name:?} cannot be injected; what can be:\n{}", Fault::help())]
-    Unknown {
-        /// As given.
-        name: String,
-    },
-    /// It has no value, or one that makes no sense.
-    #[error("{name}: {why}; write for instance {example}")]
-    Value {
-        /// The fault.
-        name: &'static str,
-        /// What is wrong.
-        why: String,
-        /// One that works.
-        example: String,
-    },
-}
-
 impl FromStr for Fault {
     type Err = ParseFaultError;
 
     fn from_str(text: &str) -> Result<Self, ParseFaultError> {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        let known = KNOWN.iter().find(|(known, ..)| *known == name);
-        let Some(&(name, example, _)) = known else {
-            return Err(ParseFaultError::Unknown { name: name.into() });
-        };
-        let wrong = |why: String| ParseFaultError::Value {
-            name,
-            why,
-            example: written(name, example),
-        };
-        let number = |range: std::ops::RangeInclusive<u32>| {
-            let number = value.parse().ok().filter(|it| range.contains(it));
-            let (least, most) = (range.start(), range.end());
-            number.ok_or_else(|| wrong(format!("{value:?} is no number from {least} to {most}")))
-        };
-        let time = |most: Duration| {
-            let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
-            let is_some = !time.is_zero() && time <= most;
-            let refused = || {
-                wrong(format!(
-                    "{value:?} is not more than 0 and at most {}",
-                    show_duration(most)
-                ))
-            };
-            is_some.then_some(time).ok_or_else(refused)
-        };
-        Ok(match name {
+        let given = Given::read(text, &KNOWN)?;
+        let number = |range| given.number(range);
+        let time = |most| given.time(Duration::from_nanos(1)..=most);
+        Ok(match given.name {
             "slow-node" => Self::SlowNode(number(1..=95)?),
             "hot-key" => Self::HotKey(number(1..=100)?),
             "hot-slots" => Self::HotSlots(number(1..=100)?),
-            "big-value" => {
-                let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
-                if !(1..=256 << 20).contains(&size.0) {
-                    return Err(wrong(format!("{value:?} is not from 1 byte to 256 MiB")));
-                }
-                Self::BigValue(size)
-            }
+            "big-value" => Self::BigValue(given.size(1..=256 << 20)?),
             "blocked-server" => Self::BlockedServer(time(Duration::from_secs(1))?),
             "full-pipe" => Self::FullPipe(number(1..=65_536)?),
-            "tls" if value.is_empty() => Self::Tls,
-            "tls" => return Err(wrong("it has no value".into())),
+            "tls" => {
+                given.nothing()?;
+                Self::Tls
+            }
             "busy-callers" => Self::BusyCallers(time(Duration::from_secs(1))?),
             "slow-callers" => Self::SlowCallers(time(Duration::from_secs(1))?),
             "heavy-commands" => Self::HeavyCommands(time(Duration::from_millis(2))?),
             "few-callers" => Self::FewCallers(number(1..=1024)?),
             "cpu-hog" => Self::CpuHog(number(1..=64)?),
-            _ => return Err(ParseFaultError::Unknown { name: name.into() }),
+            name => unreachable!("{name} is listed, and nobody reads it"),
         })
     }
 }

@@ -1,16 +1,15 @@
 //! Faults that sessions are given on purpose, to see whether a diagnosis names them.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use embar_console::setting::BadSetting;
-use embar_console::size::{Size, parse_duration, show_duration};
+use embar_console::size::{Size, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::session::observed::Way;
 
-use crate::diagnose::inject::{NET_DELAY, NET_LOSS, Share, exactly, written};
+use crate::diagnose::fault::{Given, Known, ParseFaultError, Share, exactly, written};
 use crate::diagnose::network::Network;
 use crate::session::plan::Transport;
 
@@ -41,8 +40,8 @@ pub enum Fault {
     NetLoss(Share),
 }
 
-/// The names, with a value as an example (none for a fault that has none), and what they do.
-const KNOWN: [(&str, &str, &str); 11] = [
+/// All of them.
+const KNOWN: [Known; 11] = [
     ("slow-sender", "20MiB", "send no more than this a second"),
     (
         "slow-handler",
@@ -138,14 +137,6 @@ impl Fault {
         Network::worse(rate, delay, loss)
     }
 
-    /// The names that there are, for help and errors.
-    pub fn help() -> String {
-        let line = |(name, example, does): &(&str, &str, &str)| {
-            format!("  {:<22} {does}", written(name, example))
-        };
-        KNOWN.iter().map(line).collect::<Vec<_>>().join("\n")
-    }
-
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -182,80 +173,32 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why a text is no fault.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseFaultError {
-    /// There is no such fault.
-    #[error("{name:?} cannot be injected; what can be:\n{}", Fault::help())]
-    Unknown {
-        /// As given.
-        name: String,
-    },
-    /// It has no value, or one that makes no sense.
-    #[error("{name}: {why}; write for instance {example}")]
-    Value {
-        /// The fault.
-        name: &'static str,
-        /// What is wrong.
-        why: String,
-        /// One that works.
-        example: String,
-    },
-}
-
 impl FromStr for Fault {
     type Err = ParseFaultError;
 
     fn from_str(text: &str) -> Result<Self, ParseFaultError> {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        let known = KNOWN.iter().find(|(known, ..)| *known == name);
-        let Some(&(name, example, _)) = known else {
-            return Err(ParseFaultError::Unknown { name: name.into() });
-        };
-        let wrong = |why: String| ParseFaultError::Value {
-            name,
-            why,
-            example: written(name, example),
-        };
-        let size = |least: u64| {
-            let size: Size = value.parse().map_err(|it| wrong(format!("{it}")))?;
-            if size.0 < least {
-                return Err(wrong(format!("{value:?} is less than {}", Size(least))));
-            }
-            Ok(size)
-        };
-        let number = |range: RangeInclusive<u32>| {
-            let number = value.parse().ok().filter(|it| range.contains(it));
-            let (least, most) = (range.start(), range.end());
-            number.ok_or_else(|| wrong(format!("{value:?} is no number from {least} to {most}")))
-        };
-        let time = |range: RangeInclusive<Duration>| {
-            let time = parse_duration(value).map_err(|it| wrong(format!("{it}")))?;
-            let (least, most) = (show_duration(*range.start()), show_duration(*range.end()));
-            let refused = || wrong(format!("{value:?} is not from {least} to {most}"));
-            range.contains(&time).then_some(time).ok_or_else(refused)
-        };
-        Ok(match name {
+        let given = Given::read(text, &KNOWN)?;
+        let number = |range| given.number(range);
+        let size = |least: u64| given.size(least..=u64::MAX);
+        Ok(match given.name {
             "slow-sender" => Self::SlowSender(size(1024)?),
             "slow-handler" => {
-                Self::SlowHandler(time(Duration::from_nanos(100)..=Duration::from_secs(1))?)
+                let least = Duration::from_nanos(100);
+                Self::SlowHandler(given.time(least..=Duration::from_secs(1))?)
             }
             "small-ring" => Self::SmallRing(size(4096)?),
             "small-rcvbuf" => Self::SmallRcvbuf(size(1)?),
             "small-sndbuf" => Self::SmallSndbuf(size(1)?),
             "few-in-flight" => Self::FewInFlight(number(1..=1024)?),
-            "tls" if value.is_empty() => Self::Tls,
-            "tls" => return Err(wrong("it has no value".into())),
-            "cpu-hog" => Self::CpuHog(number(1..=64)?),
-            "net-rate" => Self::NetRate(size(1 << 20)?),
-            "net-delay" => Self::NetDelay(time(NET_DELAY)?),
-            "net-loss" => {
-                let share = value.parse().ok();
-                let share = share.filter(|it: &Share| NET_LOSS.contains(it));
-                let no_share = || wrong(format!("{value:?} is no percentage from 0.001 to 50"));
-                Self::NetLoss(share.ok_or_else(no_share)?)
+            "tls" => {
+                given.nothing()?;
+                Self::Tls
             }
-            _ => return Err(ParseFaultError::Unknown { name: name.into() }),
+            "cpu-hog" => Self::CpuHog(number(1..=64)?),
+            "net-rate" => Self::NetRate(given.net_rate()?),
+            "net-delay" => Self::NetDelay(given.net_delay()?),
+            "net-loss" => Self::NetLoss(given.net_loss()?),
+            name => unreachable!("{name} is listed, and nobody reads it"),
         })
     }
 }
