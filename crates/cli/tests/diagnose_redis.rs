@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Output;
 use std::thread;
 
-use common::{Space, embar, run, text};
+use common::{Space, embar, list, number, reported, run, text};
 use embar_redis_servers::{Options, Server};
 use serde_json::Value;
 
@@ -22,11 +22,6 @@ fn tried_for(ms: u32, options: &[&str]) -> Output {
     run(embar(&["--json", "diagnose", "redis", "--for", &span]).args(options))
 }
 
-fn report(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
-}
-
 /// A short look at callers of one server of our own.
 fn diagnose(options: &[&str]) -> Value {
     diagnose_for(400, options)
@@ -34,20 +29,12 @@ fn diagnose(options: &[&str]) -> Value {
 
 fn diagnose_for(ms: u32, options: &[&str]) -> Value {
     let always = ["--warm-up", "50ms", "--nodes", "1", "--keyspace", "100"];
-    report(&tried_for(ms, &[&always[..], options].concat()))
+    reported(&tried_for(ms, &[&always[..], options].concat()))
 }
 
 /// A short look at servers.
 fn look(server: &str) -> Value {
-    report(&tried(&["--server", server]))
-}
-
-fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
-    of[name].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn number(of: &Value) -> f64 {
-    of.as_f64().unwrap_or_else(|| panic!("no number: {of}"))
+    reported(&tried(&["--server", server]))
 }
 
 fn is_missing(report: &Value, what: &str) -> bool {
@@ -101,7 +88,7 @@ fn report_from(saved: &str) -> Value {
     let output = run(&mut embar(&[
         "--json", "diagnose", "redis", "--from", saved,
     ]));
-    report(&output)
+    reported(&output)
 }
 
 #[test]

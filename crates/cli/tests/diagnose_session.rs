@@ -6,7 +6,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use common::{Space, embar, run, text};
+use common::{Space, embar, list, number, reported, run, text};
 use serde_json::Value;
 
 /// A short look at sessions with these options.
@@ -22,26 +22,13 @@ fn diagnose(options: &[&str]) -> Value {
     ];
     let args = [&always[..], options].concat();
     let output = run(&mut embar(&args));
-    assert!(
-        output.status.success(),
-        "{args:?}: {}",
-        text(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+    reported(&output)
 }
 
 fn refused(options: &[&str]) -> String {
     let output = run(embar(&["diagnose", "session"]).args(options));
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     text(&output.stderr)
-}
-
-fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
-    of[name].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn number(of: &Value) -> f64 {
-    of.as_f64().unwrap_or_else(|| panic!("no number: {of}"))
 }
 
 #[test]

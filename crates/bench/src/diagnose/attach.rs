@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use embar_client::{Admin, BrokerState, BrokerStatus, ClientProfiles, ClusterMetadata};
@@ -20,8 +20,6 @@ use embar_readings::{sockets, unix};
 use super::observe::{Known, broker, connections, machine, missing, named};
 use super::sampling::{Sampling, Span};
 
-/// Looks are this far apart, and so are looks at whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Less than this in a second is no flow: heartbeats and questions.
 const FLOW_MIN: f64 = 10_000.0;
 /// A thread that used less of its time is no part of a pipeline.
@@ -66,16 +64,7 @@ pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look
     let pids = pids.into_iter().chain(clients.iter().copied()).collect();
     let servers = brokers.iter().map(|it| it.address).collect();
     let mut sampling = Sampling::start(pids, servers)?;
-    let until = Instant::now() + span;
-    loop {
-        interrupt.check()?;
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        thread::sleep(left.min(LOOK_EVERY));
-        sampling.look();
-    }
+    sampling.watch_until(span, interrupt)?;
     let span = sampling.end()?;
     let mut after = said(admin, &brokers, &mut absent);
     after.ask(&clients);

@@ -32,22 +32,23 @@ impl fmt::Display for Report<'_> {
             self.observed.messages as f64 / self.observed.seconds.max(f64::EPSILON),
             self.observed.seconds,
         )?;
-        writeln!(f, "{}", Picture(self.diagnosis))?;
-        for (index, finding) in self.diagnosis.findings.iter().enumerate() {
-            write_finding(f, index + 1, finding)?;
-        }
-        for missing in &self.diagnosis.missing {
-            writeln!(f, "not read: {}: {}", missing.what, missing.why)?;
-        }
-        Ok(())
+        write_diagnosis(f, self.diagnosis)
     }
 }
 
-pub(super) fn write_finding(
-    f: &mut fmt::Formatter<'_>,
-    number: usize,
-    finding: &Finding,
-) -> fmt::Result {
+/// The picture, the findings, and what could not be read.
+pub(super) fn write_diagnosis(f: &mut fmt::Formatter<'_>, diagnosis: &Diagnosis) -> fmt::Result {
+    writeln!(f, "{}", Picture(diagnosis))?;
+    for (index, finding) in diagnosis.findings.iter().enumerate() {
+        write_finding(f, index + 1, finding)?;
+    }
+    for missing in &diagnosis.missing {
+        writeln!(f, "not read: {}: {}", missing.what, missing.why)?;
+    }
+    Ok(())
+}
+
+fn write_finding(f: &mut fmt::Formatter<'_>, number: usize, finding: &Finding) -> fmt::Result {
     let withdrawn = if finding.withdrawn() {
         " (withdrawn)"
     } else {

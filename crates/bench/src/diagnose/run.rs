@@ -21,7 +21,7 @@ use super::load::{self, Load, Moved};
 use super::observe::{Known, Seen};
 use super::plan::LoadPlan;
 use super::quota::Quota;
-use super::sampling::Sampling;
+use super::sampling::{LOOK_EVERY, Sampling};
 use super::stalls::Stalls;
 use super::verify::Tried;
 use crate::private_cluster::PrivateCluster;
@@ -160,12 +160,7 @@ impl Running {
         let pids = pids.chain([process::id()]);
         let servers = self.brokers.iter().map(|it| it.address);
         let mut sampling = Sampling::start(pids.collect(), servers.collect())?;
-        let until = Instant::now() + self.plan.span;
-        while Instant::now() < until {
-            let left = until.saturating_duration_since(Instant::now());
-            self.wait(LOOK_EVERY.min(left), abort)?;
-            sampling.look();
-        }
+        sampling.watch(self.plan.span, |time| self.wait(time, abort))?;
         let after = self.load.moved();
         let span = sampling.end()?;
         let mut profiles = self.profiles()?;
@@ -212,6 +207,3 @@ impl Running {
         self.brokers.iter().filter(|it| it.takes_data)
     }
 }
-
-/// Looks are this far apart, and so are looks at whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::process;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use embar_console::interrupt::Interrupt;
 use embar_diagnose::observed::{Disk as DiskUse, Missing, ReceivingEnd, SendingEnd, Thread};
 use embar_readings::census::Census;
 use embar_readings::disks::{Disk, disks};
@@ -16,6 +18,9 @@ use embar_readings::process::{
 };
 use embar_readings::tcp::{TcpEnd, TcpReader};
 use embar_readings::throttled::throttled;
+
+/// Looks are this far apart, and so are looks at whether to stop.
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A span that is being looked at.
 pub struct Sampling {
@@ -128,6 +133,38 @@ impl Sampling {
         };
         sampling.look();
         Ok(sampling)
+    }
+
+    /// Looks again and again for so long. `pause` lets so much time pass, or says why not to go on.
+    ///
+    /// # Errors
+    /// Those of `pause`.
+    pub fn watch(
+        &mut self,
+        span: Duration,
+        mut pause: impl FnMut(Duration) -> Result<()>,
+    ) -> Result<()> {
+        let until = Instant::now() + span;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            pause(left.min(LOOK_EVERY))?;
+            self.look();
+        }
+    }
+
+    /// The same, until Ctrl-C.
+    ///
+    /// # Errors
+    /// It was interrupted.
+    pub fn watch_until(&mut self, span: Duration, interrupt: &Interrupt) -> Result<()> {
+        self.watch(span, |time| {
+            interrupt.check()?;
+            thread::sleep(time);
+            Ok(())
+        })
     }
 
     /// Looks at what has no counter, or may end before the span does.

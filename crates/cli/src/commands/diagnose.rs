@@ -13,7 +13,7 @@ use embar_bench::diagnose::network::{Network, run_inside};
 use embar_bench::diagnose::plan::{LoadPlan, LoadSettings};
 use embar_bench::diagnose::report::Report;
 use embar_bench::diagnose::run::examine;
-use embar_bench::diagnose::verify::{Trials, verify};
+use embar_bench::diagnose::verify::{Trials, Tried, verify};
 use embar_bench::plan::Metering;
 use embar_bench::private_cluster::sweep;
 use embar_client::Transport;
@@ -89,15 +89,8 @@ pub struct DiagnoseArgs {
     /// Inject a fault; may be given several times. An unknown name lists those that there are
     #[arg(long, value_name = "FAULT=VALUE")]
     inject: Vec<Fault>,
-    /// Try the remedies of the first findings, each beside the load as it is, by turns
-    #[arg(long)]
-    verify: bool,
-    /// Pairs of trials for each remedy
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "verify")]
-    pairs: usize,
-    /// Findings whose remedies are tried
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "verify")]
-    remedies: usize,
+    #[command(flatten)]
+    remedies: RemedyArgs,
     /// Also write what was seen to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -109,6 +102,47 @@ pub struct DiagnoseArgs {
     matrix: Option<usize>,
     #[command(flatten)]
     load: LoadArgs,
+}
+
+/// How remedies are tried.
+#[derive(Args, Debug)]
+struct RemedyArgs {
+    /// Try the remedies of the first findings, each beside what runs as it is, by turns
+    #[arg(long)]
+    verify: bool,
+    /// Pairs of trials for each remedy
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "verify")]
+    pairs: usize,
+    /// Findings whose remedies are tried
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "verify")]
+    remedies: usize,
+}
+
+impl RemedyArgs {
+    /// Refuses fewer pairs than a verdict takes.
+    fn check(&self) -> Result<()> {
+        match too_few(self.pairs).filter(|_| self.verify) {
+            Some(too_few) => Err(exit::usage(format!("--pairs: {too_few}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Tries them, if that was asked for.
+    fn try_on(
+        &self,
+        diagnosis: &mut Diagnosis,
+        load: &impl Tried,
+        context: &Context,
+    ) -> Result<()> {
+        if !self.verify {
+            return Ok(());
+        }
+        let trials = Trials {
+            pairs: self.pairs,
+            findings: self.remedies,
+        };
+        verify(diagnosis, load, trials, &context.work)
+    }
 }
 
 /// What else can be diagnosed.
@@ -185,9 +219,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         )?;
         return context.output.report(&matrix, &matrix);
     }
-    if let Some(too_few) = too_few(args.pairs).filter(|_| args.verify) {
-        return Err(exit::usage(format!("--pairs: {too_few}")));
-    }
+    args.remedies.check()?;
     let plan = LoadPlan {
         bench: args.load.plan(ANY_SIZE, 1, Metering::On)?,
         flow: args.flow.into(),
@@ -197,24 +229,12 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         faults: Vec::new(),
     }
     .with_faults(args.inject.clone())?;
-    if let Some(network) = Network::of(&args.inject)
-        && !network.make_if_inside()?
-    {
-        let status = run_inside(&context.work.program, env::args_os().skip(1))?;
-        // It has printed what there is to print.
-        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
-    }
+    enter(Fault::network(&args.inject), context)?;
     sweep(&context.work);
     let observed = examine(&plan, &context.work)?;
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
-    if args.verify {
-        let trials = Trials {
-            pairs: args.pairs,
-            findings: args.remedies,
-        };
-        verify(&mut diagnosis, &plan, trials, &context.work)?;
-    }
+    args.remedies.try_on(&mut diagnosis, &plan, context)?;
     show(
         "a load of our own",
         &args.inject,
@@ -222,6 +242,18 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         &diagnosis,
         context,
     )
+}
+
+/// Goes on where the network is as bad as that. Elsewhere the program runs itself again in such a one, and ends with it.
+fn enter(network: Option<Network>, context: &Context) -> Result<()> {
+    if let Some(network) = network
+        && !network.make_if_inside()?
+    {
+        let status = run_inside(&context.work.program, env::args_os().skip(1))?;
+        // It has printed what there is to print.
+        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
+    }
+    Ok(())
 }
 
 fn default_bootstrap() -> String {

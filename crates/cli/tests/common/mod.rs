@@ -92,6 +92,21 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What a command printed with `--json`, if it succeeded.
+pub fn reported(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+/// The entries of a list; none if there is no such list.
+pub fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
+    of[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+pub fn number(of: &Value) -> f64 {
+    of.as_f64().unwrap_or_else(|| panic!("no number: {of}"))
+}
+
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill")
         .args([&format!("-{name}"), &pid.to_string()])

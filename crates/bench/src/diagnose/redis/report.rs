@@ -3,11 +3,10 @@
 use std::fmt;
 
 use embar_diagnose::Diagnosis;
-use embar_diagnose::picture::Picture;
 use embar_diagnose::redis::Observed;
 use serde::Serialize;
 
-use crate::diagnose::report::write_finding;
+use crate::diagnose::report::write_diagnosis;
 
 /// A diagnosis with what it is of.
 #[derive(Debug, Serialize)]
@@ -40,13 +39,6 @@ impl fmt::Display for RedisReport<'_> {
             0 => writeln!(f, "\n")?,
             errors => writeln!(f, ", {errors} failed\n")?,
         }
-        writeln!(f, "{}", Picture(self.diagnosis))?;
-        for (index, finding) in self.diagnosis.findings.iter().enumerate() {
-            write_finding(f, index + 1, finding)?;
-        }
-        for missing in &self.diagnosis.missing {
-            writeln!(f, "not read: {}: {}", missing.what, missing.why)?;
-        }
-        Ok(())
+        write_diagnosis(f, self.diagnosis)
     }
 }

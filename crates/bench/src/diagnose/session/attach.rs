@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use embar_console::interrupt::Interrupt;
@@ -18,9 +17,6 @@ use embar_readings::tcp::TcpReader;
 use super::observe::{CLIENT, SERVER};
 use crate::diagnose::observe::{machine, missing, named};
 use crate::diagnose::sampling::{Sampling, SeenConnection, Span};
-
-/// Looks are this far apart, and so are looks at whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The processes at both ends.
 struct Ends {
@@ -36,16 +32,7 @@ pub fn look(server: SocketAddr, span: Duration, interrupt: &Interrupt) -> Result
     let ends = find(server)?;
     let pids = ends.servers.union(&ends.clients).copied().collect();
     let mut sampling = Sampling::start(pids, [server].into())?;
-    let until = Instant::now() + span;
-    loop {
-        interrupt.check()?;
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        thread::sleep(left.min(LOOK_EVERY));
-        sampling.look();
-    }
+    sampling.watch_until(span, interrupt)?;
     Ok(observed(&ends, &sampling.end()?))
 }
 

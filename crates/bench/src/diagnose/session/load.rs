@@ -24,7 +24,7 @@ use crate::session::plan::Transport;
 /// The threads that send begin so.
 pub(super) const SENDS: &str = "send-";
 /// Rings hold as much unless told otherwise.
-const RING_BYTES: usize = 256 << 10;
+pub(super) const RING_BYTES: usize = 256 << 10;
 /// Messages between two looks at the clock and at whether to stop.
 const LOOK_EVERY: u64 = 8 * SAMPLE;
 /// A ring that stays full for so long has nobody who empties it; whoever waits looks then whether to stop.

@@ -6,7 +6,7 @@ use embar_diagnose::observed::{Connection, Thread};
 use embar_diagnose::session::Observed;
 use embar_diagnose::session::observed::{Application, End, Way};
 
-use super::load::{Counted, Moved, SENDS};
+use super::load::{Counted, Moved, RING_BYTES, SENDS};
 use super::plan::SessionLoad;
 use crate::diagnose::observe::{machine, missing, named};
 use crate::diagnose::sampling::Span;
@@ -14,8 +14,6 @@ use crate::diagnose::sampling::Span;
 /// The threads that serve sessions begin so.
 pub(super) const SERVER: &str = "sess-server-";
 pub(super) const CLIENT: &str = "sess-client-";
-/// Rings hold as much unless told otherwise.
-const RING_BYTES: u64 = 256 << 10;
 
 /// What was seen.
 pub(super) struct Seen<'a> {
@@ -56,7 +54,7 @@ impl Seen<'_> {
             bytes_sent: Some(counted.bytes_sent),
             reads: Some(counted.reads),
             writes: Some(counted.writes),
-            send_ring_bytes: Some(RING_BYTES),
+            send_ring_bytes: Some(RING_BYTES as u64),
             in_handlers: None,
             recv_buffer: None,
             send_buffer: None,
@@ -74,7 +72,7 @@ impl Seen<'_> {
                 threads: senders.clone(),
             }),
             client: Some(End {
-                send_ring_bytes: Some(plan.ring.map_or(RING_BYTES, u64::from)),
+                send_ring_bytes: Some(plan.ring.map_or(RING_BYTES as u64, u64::from)),
                 send_buffer: plan.send_buffer.map(u64::from),
                 ..end(named(own, CLIENT), &client)
             }),

@@ -3,12 +3,11 @@
 use std::fmt;
 
 use embar_diagnose::Diagnosis;
-use embar_diagnose::picture::Picture;
 use embar_diagnose::session::Observed;
 use embar_meter::table::grouped;
 use serde::Serialize;
 
-use crate::diagnose::report::write_finding;
+use crate::diagnose::report::write_diagnosis;
 
 /// A diagnosis with what it is of.
 #[derive(Debug, Serialize)]
@@ -43,13 +42,6 @@ impl fmt::Display for SessionReport<'_> {
             Some(latency) => writeln!(f, ", each there and back in {:.0} us\n", latency * 1e6)?,
             None => writeln!(f, "\n")?,
         }
-        writeln!(f, "{}", Picture(self.diagnosis))?;
-        for (index, finding) in self.diagnosis.findings.iter().enumerate() {
-            write_finding(f, index + 1, finding)?;
-        }
-        for missing in &self.diagnosis.missing {
-            writeln!(f, "not read: {}: {}", missing.what, missing.why)?;
-        }
-        Ok(())
+        write_diagnosis(f, self.diagnosis)
     }
 }

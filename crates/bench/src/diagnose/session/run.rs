@@ -16,11 +16,8 @@ use super::load::{Load, Moved};
 use super::observe::Seen;
 use super::plan::SessionLoad;
 use crate::diagnose::hog::Hog;
-use crate::diagnose::sampling::Sampling;
+use crate::diagnose::sampling::{LOOK_EVERY, Sampling};
 use crate::diagnose::verify::Tried;
-
-/// Looks are this far apart, and so are looks at whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs them, and says what was seen.
 pub fn examine(plan: &SessionLoad, context: &Context) -> Result<Observed> {
@@ -32,12 +29,7 @@ pub fn examine(plan: &SessionLoad, context: &Context) -> Result<Observed> {
             _ => Default::default(),
         };
         let mut sampling = Sampling::start(vec![process::id()], servers)?;
-        let until = Instant::now() + plan.span;
-        while Instant::now() < until {
-            let left = until.saturating_duration_since(Instant::now());
-            wait(load, LOOK_EVERY.min(left), context)?;
-            sampling.look();
-        }
+        sampling.watch(plan.span, |time| wait(load, time, context))?;
         let (after, span) = (load.moved(), sampling.end()?);
         let seen = Seen {
             plan,

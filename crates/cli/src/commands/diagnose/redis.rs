@@ -10,17 +10,15 @@ use embar_bench::diagnose::redis::inject::Fault;
 use embar_bench::diagnose::redis::plan::{RedisLoad, Servers};
 use embar_bench::diagnose::redis::report::RedisReport;
 use embar_bench::diagnose::redis::run::{examine, look};
-use embar_bench::diagnose::verify::{Trials, verify};
 use embar_bench::redis::plan::{Driver, Habits, Operation, RedisPlan};
 use embar_bench::redis::work::{Mix, Shape};
 use embar_console::size::{Size, parse_duration};
 use embar_diagnose::Diagnosis;
 use embar_diagnose::redis::{Observed, diagnose};
-use embar_meter::experiment::too_few;
 use embar_redis::Config;
 
 use super::super::bench::redis::{cluster, config, standalone};
-use super::{save, saved};
+use super::{RemedyArgs, save, saved};
 use crate::context::Context;
 use crate::exit;
 
@@ -80,15 +78,8 @@ pub struct RedisArgs {
     /// Inject a fault; may be given several times. An unknown name lists those that there are
     #[arg(long, value_name = "FAULT=VALUE")]
     inject: Vec<Fault>,
-    /// Try the remedies of the first findings, each beside the callers as they are, by turns
-    #[arg(long)]
-    verify: bool,
-    /// Pairs of trials for each remedy
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "verify")]
-    pairs: usize,
-    /// Findings whose remedies are tried
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "verify")]
-    remedies: usize,
+    #[command(flatten)]
+    remedies: RemedyArgs,
     /// Also write what was seen to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -228,20 +219,12 @@ pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
         let of = format!("the servers at {}", seeds.join(","));
         return show(of, &[], &observed, &diagnose(&observed), context);
     }
-    if let Some(too_few) = too_few(args.pairs).filter(|_| args.verify) {
-        return Err(exit::usage(format!("--pairs: {too_few}")));
-    }
+    args.remedies.check()?;
     let plan = args.plan()?;
     let observed = examine(&plan, &context.work)?;
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
-    if args.verify {
-        let trials = Trials {
-            pairs: args.pairs,
-            findings: args.remedies,
-        };
-        verify(&mut diagnosis, &plan, trials, &context.work)?;
-    }
+    args.remedies.try_on(&mut diagnosis, &plan, context)?;
     show(args.of(), &args.inject, &observed, &diagnosis, context)
 }
 

@@ -3,25 +3,21 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use std::{env, process};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use embar_bench::diagnose::network::run_inside;
 use embar_bench::diagnose::session::attach::look;
 use embar_bench::diagnose::session::inject::Fault;
 use embar_bench::diagnose::session::plan::SessionLoad;
 use embar_bench::diagnose::session::report::SessionReport;
 use embar_bench::diagnose::session::run::examine;
-use embar_bench::diagnose::verify::{Trials, verify};
 use embar_bench::session::plan::Transport;
 use embar_console::size::{Size, parse_duration};
 use embar_diagnose::Diagnosis;
 use embar_diagnose::session::observed::Way;
 use embar_diagnose::session::{Observed, diagnose};
-use embar_meter::experiment::too_few;
 
-use super::{save, saved};
+use super::{RemedyArgs, enter, save, saved};
 use crate::context::Context;
 use crate::exit;
 
@@ -90,15 +86,8 @@ pub struct SessionArgs {
     /// Inject a fault; may be given several times. An unknown name lists those that there are
     #[arg(long, value_name = "FAULT=VALUE")]
     inject: Vec<Fault>,
-    /// Try the remedies of the first findings, each beside the sessions as they are, by turns
-    #[arg(long)]
-    verify: bool,
-    /// Pairs of trials for each remedy
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "verify")]
-    pairs: usize,
-    /// Findings whose remedies are tried
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "verify")]
-    remedies: usize,
+    #[command(flatten)]
+    remedies: RemedyArgs,
     /// Also write what was seen to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -153,27 +142,13 @@ pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
         let of = format!("the sessions of the server at {server}");
         return show(of, &[], &observed, &diagnose(&observed), context);
     }
-    if let Some(too_few) = too_few(args.pairs).filter(|_| args.verify) {
-        return Err(exit::usage(format!("--pairs: {too_few}")));
-    }
+    args.remedies.check()?;
     let plan = args.plan()?;
-    if let Some(network) = Fault::network(&args.inject)
-        && !network.make_if_inside()?
-    {
-        let status = run_inside(&context.work.program, env::args_os().skip(1))?;
-        // It has printed what there is to print.
-        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
-    }
+    enter(Fault::network(&args.inject), context)?;
     let observed = examine(&plan, &context.work)?;
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
-    if args.verify {
-        let trials = Trials {
-            pairs: args.pairs,
-            findings: args.remedies,
-        };
-        verify(&mut diagnosis, &plan, trials, &context.work)?;
-    }
+    args.remedies.try_on(&mut diagnosis, &plan, context)?;
     let of = "a server and a client of our own".to_owned();
     show(of, &args.inject, &observed, &diagnosis, context)
 }

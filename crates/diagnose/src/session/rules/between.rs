@@ -52,7 +52,8 @@ fn gain_of_sleeps(case: &Case<'_>, times: f64) -> f64 {
 fn ring(case: &Case<'_>) -> Option<Finding> {
     let application = case.observed.application.as_ref()?;
     let waited = application.waited_for_room;
-    let bytes = case.observed.client.as_ref()?.send_ring_bytes?;
+    let client = case.observed.client.as_ref()?;
+    let bytes = client.send_ring_bytes?;
     let behind = case
         .work(Resource::Senders)
         .max(case.work(Resource::Receivers));
@@ -60,12 +61,12 @@ fn ring(case: &Case<'_>) -> Option<Finding> {
     let full = full.max(case.limits.share(Resource::SendBuffers));
     let is_busy = behind >= SATURATED || case.limits.share(Resource::Processors) >= SATURATED;
     // One that is as large as usual is to blame only if it is filled and emptied as a whole, by turns.
-    let client = case.observed.client.as_ref()?;
     let each = per(client.bytes_sent? as f64, client.writes? as f64);
     let by_turns = bytes < RING || each >= bytes as f64 / 4.0;
     if waited < FULL_MIN || full >= 0.4 || bytes >= LARGE_RING || is_busy || !by_turns {
         return None;
     }
+    // Behind such a window all rings are too small.
     if has_tiny_window(case) {
         return None;
     }
