@@ -239,6 +239,10 @@ impl<P: Protocol> Driver<P> {
                     if self.connections.len() <= number {
                         self.connections.resize_with(number + 1, || None);
                     }
+                    // The first mark may come late: who makes it allocates nothing then.
+                    self.mailbox.notifier().make_room(number);
+                    // One more than there are connections: a driver that will look marks itself.
+                    self.marks.reserve(self.connections.len() + 1);
                     self.connections[number] = Some(connection);
                     self.set_live(self.live + 1);
                     if self.ending {

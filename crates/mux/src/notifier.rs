@@ -94,6 +94,11 @@ impl DriverNotifier {
         self.watches_deadlines.load(Ordering::Relaxed)
     }
 
+    /// Makes the memory that a mark of the connection with this number needs.
+    pub fn make_room(&self, number: usize) {
+        self.marks.make_room(number);
+    }
+
     /// Has the driver look at the connection with this number. It takes no lock, and makes a system
     /// call only if the driver sleeps.
     #[inline]
