@@ -101,9 +101,63 @@ fn what_is_injected_acts() {
         number(&report["observed"]["machine"]["others"]) > 0.02,
         "{report}"
     );
+    let report = diagnose(&["--inject", "small-writes=2"]);
+    let application = &report["observed"]["application"];
+    assert_eq!(application["waits_after"], 2);
+    assert!(number(&application["waited_to_leave"]) > 0.0, "{report}");
+    // Two messages of 64 bytes, and now and then something of the session itself.
+    let client = &report["observed"]["client"];
+    let each = number(&client["bytes_sent"]) / number(&client["writes"]);
+    assert!(each < 256.0, "{report}");
     let report = diagnose(&["--inject", "net-delay=4ms"]);
     let sender = &report["observed"]["connections"][0]["sender"];
     assert!(number(&sender["round_trip_min_s"]) > 7e-3, "{report}");
+}
+
+#[test]
+fn what_messages_are_acts() {
+    for flow in ["one-way", "echo"] {
+        let options = ["--flow", flow, "--in-flight", "128"];
+        let report = diagnose(&[&options[..], &["--inject", "big-message=60KiB"]].concat());
+        let observed = &report["observed"];
+        let large = &observed["large"];
+        let share = number(&large["messages"]) / number(&observed["messages"]);
+        assert!((0.01..0.025).contains(&share), "{observed}");
+        let each = number(&large["bytes"]) / number(&large["messages"]);
+        assert_eq!(each, 61_440.0);
+        assert!(number(&observed["bytes"]) > number(&large["bytes"]));
+        // Rings hold two of them.
+        assert_eq!(number(&observed["client"]["send_ring_bytes"]), 262_144.0);
+
+        let decoding = |faults: &[&str]| {
+            let report = diagnose(&[&options[..], faults].concat());
+            let server = &report["observed"]["server"];
+            number(&server["in_decoding"]) / number(&server["messages_received"])
+        };
+        let (many, none) = (decoding(&["--inject", "many-fields=300"]), decoding(&[]));
+        assert!(many > 4.0 * none, "{many}, {none}");
+    }
+}
+
+#[test]
+fn a_quota_needs_root_and_throttles() {
+    if rustix::process::geteuid().is_root() {
+        let report = diagnose(&["--inject", "cpu-quota=20"]);
+        let throttled = number(&report["observed"]["machine"]["throttled"]);
+        assert!(throttled > 0.0, "{report}");
+    } else {
+        let output = run(&mut embar(&[
+            "diagnose",
+            "session",
+            "--inject",
+            "cpu-quota=20",
+        ]));
+        assert!(
+            text(&output.stderr).contains("root"),
+            "{}",
+            text(&output.stderr)
+        );
+    }
 }
 
 #[test]
@@ -126,63 +180,71 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn sessions_that_others_use_are_looked_at_from_outside() {
-    let mut serve = embar(&[
-        "--json",
-        "bench",
-        "session",
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-    ]);
+/// A server that serves whoever comes, and where it listens.
+fn serve(listen: &str) -> (Running, String) {
+    let mut serve = embar(&["--json", "bench", "session", "serve", "--listen", listen]);
     let mut server = Running(serve.stdout(Stdio::piped()).spawn().expect("a server"));
     let mut line = String::new();
     let output = server.0.stdout.take().expect("its output");
     BufReader::new(output).read_line(&mut line).expect("a line");
     let ready: Value = serde_json::from_str(&line).expect("JSON");
     let address = ready["listening"].as_str().expect("an address");
-    let nobody = run(&mut embar(&["diagnose", "session", "--server", address]));
-    assert_eq!(nobody.status.code(), Some(1), "{}", text(&nobody.stderr));
-    assert!(text(&nobody.stderr).contains("no process here"));
+    (server, address.to_owned())
+}
 
+fn client_of(address: &str) -> Running {
     let mut bench = embar(&["bench", "session", "--connect", address]);
-    bench.args([
-        "--send",
-        "zerocopy",
-        "--iterations",
-        "1000000000",
-        "--in-flight",
-        "64",
-    ]);
+    bench.args(["--send", "zerocopy", "--in-flight", "64"]);
+    bench.args(["--iterations", "1000000000"]);
     let bench = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let _client = Running(bench.expect("a client"));
-    // Until the client is connected, and its messages go.
-    let report = loop {
+    Running(bench.expect("a client"))
+}
+
+/// Looks until the client is connected, and its threads work.
+fn look(address: &str) -> Value {
+    loop {
         let looked = run(&mut embar(&[
             "--json", "diagnose", "session", "--for", "400ms", "--server", address,
         ]));
         if looked.status.success() {
             let report: Value = serde_json::from_slice(&looked.stdout).expect("JSON");
-            let bytes = number(&report["observed"]["bytes"]);
-            if bytes > 0.0 && !report["observed"]["client"].is_null() {
-                break report;
+            let worker = &report["observed"]["client"]["workers"][0];
+            if worker["on_cpu"].as_f64().is_some_and(|it| it > 0.0) {
+                return report;
             }
         }
-    };
-    let observed = &report["observed"];
-    for end in ["client", "server"] {
-        let workers = list(&observed[end], "workers");
-        assert_eq!(workers.len(), 1, "{observed}");
     }
-    assert_eq!(list(observed, "connections").len(), 1);
-    let missing = list(&report, "missing").iter();
-    let said = { missing }.any(|it| {
-        it["what"]
-            .as_str()
-            .is_some_and(|it| it.contains("messages"))
-    });
-    assert!(said && !list(&report, "findings").is_empty(), "{report}");
+}
+
+#[test]
+fn sessions_that_others_use_are_looked_at_from_outside() {
+    let space = Space::new();
+    let by_unix = format!("unix:{}", space.dir.join("sessions.sock").display());
+    for (listen, connections) in [("127.0.0.1:0", 1), (&by_unix, 0)] {
+        let (_server, address) = serve(listen);
+        let nobody = run(&mut embar(&["diagnose", "session", "--server", &address]));
+        assert_eq!(nobody.status.code(), Some(1), "{}", text(&nobody.stderr));
+        assert!(text(&nobody.stderr).contains("no process here"));
+
+        let _client = client_of(&address);
+        let report = look(&address);
+        let observed = &report["observed"];
+        for end in ["client", "server"] {
+            let workers = list(&observed[end], "workers");
+            assert_eq!(workers.len(), 1, "{observed}");
+            assert_eq!(observed[end]["sessions"], 1, "{observed}");
+        }
+        assert_eq!(list(observed, "connections").len(), connections);
+        let is_counted = number(&observed["bytes"]) > 0.0;
+        assert_eq!(is_counted, connections > 0, "{observed}");
+        let missing = |what: &str| {
+            let mut missing = list(&report, "missing").iter();
+            missing.any(|it| it["what"].as_str().is_some_and(|it| it.contains(what)))
+        };
+        assert!(missing("messages"), "{report}");
+        assert_eq!(missing("bytes and buffers"), connections == 0, "{report}");
+        assert!(!list(&report, "findings").is_empty(), "{report}");
+    }
 }
 
 #[test]
@@ -196,6 +258,11 @@ fn what_cannot_be_is_refused_with_what_can() {
     assert!(refused(&["--transport", "unix", "--tls"]).contains("--tls"));
     assert!(refused(&["--ring", "5000"]).contains("--ring"));
     assert!(refused(&["--payload", "1GiB"]).contains("--payload"));
+    assert!(refused(&["--ring", "4KiB", "--payload", "16KiB"]).contains("--ring"));
+    assert!(refused(&["--flow", "echo", "--inject", "small-writes=1"]).contains("--flow"));
+    let alike = refused(&["--payload", "16KiB", "--inject", "big-message=60KiB"]);
+    assert!(alike.contains("--payload"));
+    assert!(refused(&["--inject", "big-message=9MiB"]).contains("--inject"));
     assert!(refused(&["--verify", "--pairs", "2"]).contains("--pairs"));
     assert!(refused(&["--from", "x", "--tls"]).contains("--from"));
 }

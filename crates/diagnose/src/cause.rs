@@ -66,7 +66,7 @@ pub enum Cause {
     HotKey,
     /// One Redis node gets more commands than its slots' part.
     HotSlot,
-    /// A few large replies hold up the others of a Redis connection.
+    /// A few large messages, or replies of Redis, hold up the others of their connection.
     BigValue,
     /// Commands that take long block a Redis server's event loop.
     BlockedServer,
@@ -84,6 +84,10 @@ pub enum Cause {
     SlowHandler,
     /// The ring in which a session's messages wait to be sent holds too few.
     SendRingTooSmall,
+    /// Encoding messages takes the time of the threads that send them.
+    EncodingBound,
+    /// Decoding messages takes the time of the threads that serve sessions.
+    DecodingBound,
     /// All processors work for the pipeline: this is what the machine allows.
     MachineWall,
     /// Nothing was found that limits.
@@ -92,7 +96,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::ApplicationTooSlow,
         Self::BenchmarkItself,
         Self::CopyBoundSender,
@@ -131,6 +135,8 @@ impl Cause {
         Self::TooFewCallers,
         Self::SlowHandler,
         Self::SendRingTooSmall,
+        Self::EncodingBound,
+        Self::DecodingBound,
         Self::MachineWall,
         Self::NothingFound,
     ];
@@ -176,6 +182,8 @@ impl Cause {
             Self::TooFewCallers => "too-few-callers",
             Self::SlowHandler => "slow-handler",
             Self::SendRingTooSmall => "send-ring-too-small",
+            Self::EncodingBound => "encoding-bound",
+            Self::DecodingBound => "decoding-bound",
             Self::MachineWall => "machine-wall",
             Self::NothingFound => "nothing-found",
         }
@@ -228,7 +236,7 @@ impl Cause {
             Self::SlowNode => "One node answers later than the others.",
             Self::HotKey => "One key takes most of the commands, and with it one node.",
             Self::HotSlot => "One node gets more than its part of the commands.",
-            Self::BigValue => "Few large replies hold up all others of their connection.",
+            Self::BigValue => "A few that are large hold up all others of their connection.",
             Self::BlockedServer => "Commands that take long keep a server from answering others.",
             Self::FullPipe => "Callers wait for a place among the commands that may be in flight.",
             Self::TlsCost => "Encryption takes the time of what works all the time.",
@@ -243,6 +251,8 @@ impl Cause {
             Self::SendRingTooSmall => {
                 "Too few messages fit into the ring from which they are sent."
             }
+            Self::EncodingBound => "Encoding takes the time of the threads that send.",
+            Self::DecodingBound => "Decoding takes the time of the threads that serve sessions.",
             Self::MachineWall => {
                 "All processors work for this pipeline: this is what the machine allows."
             }

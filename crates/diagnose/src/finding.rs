@@ -90,6 +90,7 @@ impl fmt::Display for Evidence {
         match self.unit {
             Unit::Share => write!(f, "{:.0} %", value * 100.0),
             Unit::Bytes => write!(f, "{} bytes", whole(value)),
+            Unit::Seconds if value > 0.0 && value < 1e-6 => write!(f, "{:.0} ns", value * 1e9),
             Unit::Seconds if value < 1e-3 => write!(f, "{:.0} us", value * 1e6),
             Unit::Seconds if value < 1.0 => write!(f, "{:.1} ms", value * 1e3),
             Unit::Seconds => write!(f, "{value:.1} s"),
@@ -178,6 +179,8 @@ pub enum Change {
     SendRing(u64),
     /// Messages of each session that may be on their way there and back.
     InFlight(u64),
+    /// Messages that a thread sends on a session before it waits until they have left.
+    MessagesTogether(u64),
     /// Threads of each end that serve sessions.
     Workers(u32),
 }
@@ -199,6 +202,9 @@ impl fmt::Display for Change {
             Self::PlainConnections => f.write_str("no --tls"),
             Self::SendRing(bytes) => write!(f, "--ring {bytes}"),
             Self::InFlight(messages) => write!(f, "--in-flight {messages}"),
+            Self::MessagesTogether(messages) => {
+                write!(f, "{messages} messages before a wait")
+            }
             Self::Workers(threads) => write!(f, "--threads {threads}"),
         }
     }
@@ -289,6 +295,10 @@ mod tests {
         assert_eq!(
             shown(Evidence::seconds("round trip", 0.000_123)),
             "round trip: 123 us"
+        );
+        assert_eq!(
+            shown(Evidence::seconds("decoding", 1.8e-7)),
+            "decoding: 180 ns"
         );
         assert_eq!(
             shown(Evidence::seconds("round trip", 0.02)),

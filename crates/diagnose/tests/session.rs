@@ -3,10 +3,10 @@
 mod common;
 
 use common::thread;
-use embar_diagnose::observed::{Connection, Machine, ReceivingEnd, SendingEnd};
+use embar_diagnose::observed::{Connection, Machine, ReceivingEnd, SendingEnd, Thread};
 use embar_diagnose::session::diagnose;
-use embar_diagnose::session::observed::{Application, End, Observed, Way};
-use embar_diagnose::{Cause, Change, Finding};
+use embar_diagnose::session::observed::{Application, End, Large, Observed, Way};
+use embar_diagnose::{Cause, Change, Finding, Resource};
 use serde_json::Value;
 
 const SECONDS: f64 = 4.0;
@@ -45,6 +45,8 @@ fn one_way(cores: u32) -> Observed {
         application: Some(Application {
             threads: vec![thread("send-0", 0.7, 0.02)],
             waited_for_room: 0.15,
+            waited_to_leave: 0.0,
+            waits_after: None,
             in_sends: Some(0.9),
             is_bench: false,
         }),
@@ -56,6 +58,7 @@ fn one_way(cores: u32) -> Observed {
         }),
         server: Some(End {
             in_handlers: Some(0.05),
+            in_decoding: Some(0.1),
             ..end("sess-server-0", 0.6, messages, bytes)
         }),
         connections: vec![Connection {
@@ -242,6 +245,87 @@ fn sends_of_single_messages_are_small() {
 }
 
 #[test]
+fn a_thread_that_waits_until_each_message_has_left_sends_little_at_a_time() {
+    let mut observed = one_way(4);
+    observed.messages = 160_000;
+    let its = application(&mut observed);
+    (its.waited_for_room, its.waited_to_leave) = (0.0, 0.8);
+    (its.in_sends, its.waits_after) = (Some(0.95), Some(1));
+    its.threads = vec![thread("send-0", 0.15, 0.02)];
+    let its = client(&mut observed);
+    (its.writes, its.bytes_sent) = (Some(160_000), Some(13_000_000));
+    its.workers = vec![thread("sess-client-0", 0.4, 0.02)];
+    server(&mut observed).workers = vec![thread("sess-server-0", 0.4, 0.02)];
+    let finding = first(&observed, Cause::SmallWrites);
+    assert_eq!(finding.remedy.change, Some(Change::MessagesTogether(1024)));
+    assert!(finding.gain_at_most > 0.5, "{finding:?}");
+    // Whoever waits is not what is too slow, nor does it work all the time.
+    let named = diagnose(&observed).findings;
+    assert!(
+        named.iter().all(|it| it.part != Resource::Application),
+        "{named:#?}"
+    );
+}
+
+#[test]
+fn a_few_large_messages_hold_up_the_others() {
+    let mut observed = one_way(4);
+    observed.messages = 4_000_000;
+    observed.bytes = 4_000_000_000;
+    observed.large = Some(Large {
+        messages: 62_000,
+        bytes: 3_700_000_000,
+    });
+    let finding = first(&observed, Cause::BigValue);
+    assert!(finding.gain_at_most > 0.2, "{finding:?}");
+    // If all are large, none holds up others.
+    observed.large = Some(Large {
+        messages: 4_000_000,
+        bytes: 4_000_000_000,
+    });
+    first(&observed, Cause::NothingFound);
+    // And a few in many small ones take nothing.
+    let mut rare = one_way(4);
+    rare.large = Some(Large {
+        messages: 10,
+        bytes: 1_000_000,
+    });
+    first(&rare, Cause::NothingFound);
+}
+
+#[test]
+fn messages_of_many_fields_take_long_to_decode_and_to_encode() {
+    let mut observed = one_way(4);
+    observed.messages = 2_000_000;
+    server(&mut observed).messages_received = Some(2_000_000);
+    server(&mut observed).workers = vec![thread("sess-server-0", 0.97, 0.0)];
+    server(&mut observed).in_decoding = Some(0.8);
+    application(&mut observed).waited_for_room = 0.6;
+    first(&observed, Cause::DecodingBound);
+    // The time in which a worker had no processor is not that of decoding.
+    let mut waiting = observed.clone();
+    server(&mut waiting).workers = vec![thread("sess-server-0", 0.2, 0.75)];
+    let named = diagnose(&waiting).findings;
+    let blamed = |it: &Finding| it.cause == Cause::DecodingBound;
+    assert!(!named.iter().any(blamed), "{named:#?}");
+    // The same time for many plain messages is not that of decoding.
+    let mut plain = one_way(4);
+    server(&mut plain).workers = vec![thread("sess-server-0", 0.97, 0.0)];
+    server(&mut plain).in_decoding = Some(0.6);
+    first(&plain, Cause::ReceiverCpuBound);
+
+    let mut observed = one_way(4);
+    observed.messages = 2_000_000;
+    application(&mut observed).threads = vec![Thread {
+        system: 0.1,
+        ..thread("send-0", 0.98, 0.0)
+    }];
+    application(&mut observed).waited_for_room = 0.0;
+    application(&mut observed).in_sends = Some(0.96);
+    first(&observed, Cause::EncodingBound);
+}
+
+#[test]
 fn the_way_and_the_machine_are_judged_as_those_of_the_log() {
     let mut observed = one_way(4);
     application(&mut observed).waited_for_room = 0.4;
@@ -262,6 +346,9 @@ fn the_way_and_the_machine_are_judged_as_those_of_the_log() {
     let mut observed = one_way(4);
     observed.machine.throttled = Some(0.4);
     first(&observed, Cause::ProcessorQuota);
+    // Packets that threads take late, which it stops, are sent again.
+    sender(&mut observed).resent_bytes = sender(&mut observed).sent_bytes / 50;
+    first(&observed, Cause::ProcessorQuota);
 }
 
 fn numbers(of: &mut Value) -> Vec<&mut Value> {
@@ -275,7 +362,13 @@ fn numbers(of: &mut Value) -> Vec<&mut Value> {
 
 #[test]
 fn no_number_of_a_file_breaks_a_diagnosis() {
-    for observed in [one_way(2), echo(2, 1), Observed::default()] {
+    let mut with_large = one_way(2);
+    with_large.large = Some(Large {
+        messages: 1000,
+        bytes: 64_000_000,
+    });
+    application(&mut with_large).waits_after = Some(1);
+    for observed in [one_way(2), echo(2, 1), with_large, Observed::default()] {
         let plain = serde_json::to_value(&observed).expect("JSON");
         let count = numbers(&mut plain.clone()).len();
         for index in 0..count {

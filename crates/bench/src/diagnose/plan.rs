@@ -108,7 +108,8 @@ impl LoadPlan {
             | Change::PlainConnections
             | Change::SendRing(_)
             | Change::InFlight(_)
-            | Change::Workers(_) => return None,
+            | Change::Workers(_)
+            | Change::MessagesTogether(_) => return None,
         }
         plan.bench.validate(false).ok()?;
         Some(plan)

@@ -9,7 +9,8 @@ pub(super) fn of(observed: &Observed) -> Limits {
     let mut limits = Limits::default();
     if let Some(application) = &observed.application {
         let waiting = most(&application.threads, |it| it.waiting);
-        let working = (1.0 - application.waited_for_room).max(0.0);
+        let waits = application.waited_for_room + application.waited_to_leave;
+        let working = (1.0 - waits).max(0.0);
         limits.add(Resource::Application, working, waiting.min(working));
         limits.add(Resource::SendRings, application.waited_for_room, 0.0);
     }

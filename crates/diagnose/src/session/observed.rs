@@ -17,6 +17,8 @@ pub struct Observed {
     pub messages: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// Those of them that are large; `None` where nobody counted.
+    pub large: Option<Large>,
     /// The machine.
     pub machine: Machine,
     /// What sends; `None` where nobody could be asked, or where each message is sent by a handler of the client.
@@ -46,6 +48,15 @@ pub enum Way {
     Echo,
 }
 
+/// Large messages among others: of more than 16 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Large {
+    /// How many.
+    pub messages: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+}
+
 /// Threads that send, other than those that serve sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Application {
@@ -53,6 +64,11 @@ pub struct Application {
     pub threads: Vec<Thread>,
     /// Part of their time in which they waited for room in a send ring, 0 to 1.
     pub waited_for_room: f64,
+    /// Part of their time in which they waited until what they had sent left, 0 to 1.
+    #[serde(default)]
+    pub waited_to_leave: f64,
+    /// Messages after which they do; `None` if they never do, or nobody knows.
+    pub waits_after: Option<u64>,
     /// Part of their time in calls that send, those waits included, 0 to 1; `None` where nobody timed them.
     pub in_sends: Option<f64>,
     /// Whether the application is a benchmark of ours.
@@ -80,6 +96,8 @@ pub struct End {
     pub send_ring_bytes: Option<u64>,
     /// Part of the time of its workers that its handlers take, whether they compute or wait, 0 to 1.
     pub in_handlers: Option<f64>,
+    /// Part of the time of its workers in which handlers decode messages, 0 to 1.
+    pub in_decoding: Option<f64>,
     /// What `SO_RCVBUF` it asks for, bytes; `None` where the kernel tunes.
     pub recv_buffer: Option<u64>,
     /// What `SO_SNDBUF` it asks for, bytes; `None` where the kernel tunes.

@@ -11,6 +11,9 @@ use crate::limits::{Limits, Resource};
 use crate::observed::Thread;
 use crate::rules::{machine, network};
 
+/// Threads that a quota stops are late to take packets, and to acknowledge them, so what packets did says less of their way.
+const WHILE_STOPPED: f64 = 0.2;
+
 /// What rules look at.
 pub(super) struct Case<'a> {
     pub(super) observed: &'a Observed,
@@ -25,12 +28,21 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
     ends::look(case, &mut found);
     let (observed, limits) = (case.observed, case.limits);
     let rate = observed.bytes as f64 / observed.seconds.max(f64::MIN_POSITIVE);
-    found.extend(network::find(&observed.connections, limits, rate));
+    let throttled = machine::throttled(&observed.machine, limits);
+    found.extend(
+        network::find(&observed.connections, limits, rate).map(|it| Finding {
+            confidence: match throttled {
+                Some(_) => it.confidence * WHILE_STOPPED,
+                None => it.confidence,
+            },
+            ..it
+        }),
+    );
     let waited = { observed.threads() }
         .map(|it| it.waiting)
         .fold(0.0, f64::max);
     found.extend(machine::taken(&observed.machine, limits, waited));
-    found.extend(machine::throttled(&observed.machine, limits));
+    found.extend(throttled);
     let advice = "More processors, or client and server on machines of their own. Larger messages, and more of them in flight, take less time for each byte.";
     found.extend(machine::wall(&observed.machine, &case.parts(), advice));
     found

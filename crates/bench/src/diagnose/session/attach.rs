@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process;
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use embar_console::interrupt::Interrupt;
 use embar_diagnose::observed::{Connection, Missing, Thread};
 use embar_diagnose::session::Observed;
 use embar_diagnose::session::observed::{End, Way};
-use embar_readings::sockets;
 use embar_readings::tcp::TcpReader;
+use embar_readings::{sockets, unix};
+use embar_session::Address;
 
 use super::observe::{CLIENT, SERVER};
 use crate::diagnose::observe::{machine, missing, named};
@@ -22,41 +24,67 @@ use crate::diagnose::sampling::{Sampling, SeenConnection, Span};
 struct Ends {
     servers: BTreeSet<u32>,
     clients: BTreeSet<u32>,
+    /// How many connections they have.
+    connections: u64,
 }
 
 /// Looks for so long at the sessions of the server that listens there.
 ///
 /// # Errors
 /// Nobody has a connection with it, as far as can be seen from here.
-pub fn look(server: SocketAddr, span: Duration, interrupt: &Interrupt) -> Result<Observed> {
-    let ends = find(server)?;
-    let pids = ends.servers.union(&ends.clients).copied().collect();
-    let mut sampling = Sampling::start(pids, [server].into())?;
-    sampling.watch_until(span, interrupt)?;
-    Ok(observed(&ends, &sampling.end()?))
-}
-
-/// Finds the processes that have ends of connections with the server.
-fn find(server: SocketAddr) -> Result<Ends> {
-    let seen = TcpReader::open()
-        .and_then(|mut it| it.connections(|end| end.local == server || end.remote == server))
-        .context("cannot list TCP connections")?;
-    let owners = sockets::owners();
-    let of = |is_server: bool| {
-        let ends = seen.iter().filter(|it| (it.local == server) == is_server);
-        let pids = ends.filter_map(|it| owners.get(&it.inode).copied());
-        pids.filter(|pid| *pid != process::id()).collect()
-    };
-    let ends = Ends {
-        servers: of(true),
-        clients: of(false),
+pub fn look(server: &Address, span: Duration, interrupt: &Interrupt) -> Result<Observed> {
+    let (ends, servers) = match server {
+        Address::Tcp(address) => (of_tcp(*address)?, [*address].into()),
+        Address::Unix(path) | Address::Shm(path) => (of_unix(path)?, BTreeSet::new()),
     };
     if ends.servers.is_empty() && ends.clients.is_empty() {
         bail!(
             "no process here has a connection with {server} that this user may look at: start sessions, give the address that the server listens on, or be root"
         );
     }
-    Ok(ends)
+    let pids = ends.servers.union(&ends.clients).copied().collect();
+    let mut sampling = Sampling::start(pids, servers)?;
+    sampling.watch_until(span, interrupt)?;
+    Ok(observed(&ends, &sampling.end()?))
+}
+
+/// The processes that have ends of connections with a server, by TCP.
+fn of_tcp(server: SocketAddr) -> Result<Ends> {
+    let seen = TcpReader::open()
+        .and_then(|mut it| it.connections(|end| end.local == server || end.remote == server))
+        .context("cannot list TCP connections")?;
+    let of = |is_server: bool| {
+        let ends = seen
+            .iter()
+            .filter(move |it| (it.local == server) == is_server);
+        ends.map(|it| it.inode)
+    };
+    Ok(Ends::owning(of(true), of(false)))
+}
+
+/// The same by Unix sockets: ends of a server have the path on which it listens, and know their peers.
+fn of_unix(path: &Path) -> Result<Ends> {
+    let seen = unix::connections(|end| end.path.as_deref() == Some(path))
+        .context("cannot list Unix sockets")?;
+    let servers = seen.iter().map(|it| it.inode);
+    Ok(Ends::owning(servers, seen.iter().filter_map(|it| it.peer)))
+}
+
+impl Ends {
+    /// Of these sockets.
+    fn owning(
+        servers: impl Iterator<Item = u32>,
+        clients: impl Iterator<Item = u32> + Clone,
+    ) -> Self {
+        let owners = sockets::owners();
+        let pid = |inode: u32| owners.get(&inode).copied();
+        let others = |pid: &u32| *pid != process::id();
+        Self {
+            connections: clients.clone().count() as u64,
+            servers: servers.filter_map(pid).filter(others).collect(),
+            clients: clients.filter_map(pid).filter(others).collect(),
+        }
+    }
 }
 
 fn observed(ends: &Ends, span: &Span) -> Observed {
@@ -81,15 +109,16 @@ fn observed(ends: &Ends, span: &Span) -> Observed {
         }
     });
     let connections: Vec<Connection> = connections.collect();
-    let sessions = connections.len() as u64;
+    // Of Unix sockets the kernel counts no bytes.
+    let counted = |bytes: u64| (!connections.is_empty()).then_some(bytes);
     let end = |pids: &BTreeSet<u32>, prefix: &str, sends: u64, receives: u64| {
         let threads = pids.iter().filter_map(|pid| span.threads.get(pid));
         let workers: Vec<Thread> = threads.flat_map(|it| named(it, prefix)).collect();
         (!workers.is_empty()).then(|| End {
             workers,
-            sessions: Some(sessions),
-            bytes_sent: Some(sends),
-            bytes_received: Some(receives),
+            sessions: Some(ends.connections),
+            bytes_sent: counted(sends),
+            bytes_received: counted(receives),
             ..End::default()
         })
     };
@@ -112,6 +141,9 @@ fn observed(ends: &Ends, span: &Span) -> Observed {
         "messages, waits for room, and the time of handlers",
         "only the process itself knows them: its admin port and Session::stats tell",
     );
+    if connections.is_empty() {
+        lacks("bytes and buffers", "the kernel tells them of TCP only");
+    }
     let (client, server) = match is_up {
         true => (client, server),
         false => (server, client),

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use embar_diagnose::session::observed::Way;
 use embar_session::{Flow, Handler, Message, SendError, Session};
 
-use crate::session::copying::ECHO;
-use crate::session::proto::EchoView;
+use super::messages::{Arrived, LARGE, Messages};
 
 /// One message of so many is timed.
 pub(super) const SAMPLE: u64 = 32;
@@ -19,6 +18,12 @@ pub(super) const SAMPLE: u64 = 32;
 pub(super) struct Tally {
     /// Nanoseconds of the application's own code in handlers, from samples: without what they send.
     pub(super) own_ns: AtomicU64,
+    /// Nanoseconds in which handlers decoded, likewise.
+    pub(super) decoding_ns: AtomicU64,
+    /// Messages of more than [`LARGE`] bytes.
+    pub(super) large: AtomicU64,
+    /// Bytes of their payloads.
+    pub(super) large_bytes: AtomicU64,
     /// Messages that were not what was sent.
     pub(super) wrong: AtomicU64,
 }
@@ -35,17 +40,22 @@ pub(super) struct Taker {
 /// Keeps so many messages on their way, once the first one was sent.
 pub(super) struct Asker {
     pub(super) tally: Arc<Tally>,
-    pub(super) payload: Arc<[u8]>,
+    pub(super) messages: Arc<Messages>,
     pub(super) in_flight: u32,
     pub(super) on_their_way: u32,
+    /// How many it has sent, the first one included.
+    pub(super) sent: u64,
 }
 
 impl Asker {
     /// Sends as many as may be on their way. A full ring is no error: there is more room when an answer comes.
     fn fill(&mut self, session: &Session) -> Result<(), SendError> {
         while self.on_their_way < self.in_flight {
-            match ask(session, &self.payload) {
-                Ok(()) => self.on_their_way += 1,
+            match self.messages.send(session, self.sent) {
+                Ok(()) => {
+                    self.on_their_way += 1;
+                    self.sent += 1;
+                }
                 Err(SendError::Full) if self.on_their_way > 0 => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -55,28 +65,35 @@ impl Asker {
 }
 
 impl Taker {
-    /// What an application does with a message.
-    fn use_it(&mut self, payload: &[u8]) {
+    /// Decodes a message, and does with it what an application does.
+    fn use_it<'a>(&mut self, message: &Message<'a>) -> Option<Arrived<'a>> {
         self.taken += 1;
-        let began = self.taken.is_multiple_of(SAMPLE).then(Instant::now);
-        black_box(payload);
+        let clock = || self.taken.is_multiple_of(SAMPLE).then(Instant::now);
+        let began = clock();
+        let arrived = Arrived::decode(message)?;
+        let decoded = clock();
+        let payload = black_box(arrived.payload());
         spin(self.computes);
-        if let Some(began) = began {
-            let took = began.elapsed().saturating_sub(clock_takes());
-            let ns = took.as_nanos() as u64 * SAMPLE;
-            self.tally.own_ns.fetch_add(ns, Relaxed);
+        if let Some((began, decoded)) = began.zip(decoded) {
+            add(&self.tally.own_ns, decoded.elapsed());
+            add(&self.tally.decoding_ns, decoded - began);
         }
+        if payload.len() > LARGE {
+            self.tally.large.fetch_add(1, Relaxed);
+            let bytes = payload.len() as u64;
+            self.tally.large_bytes.fetch_add(bytes, Relaxed);
+        }
+        Some(arrived)
     }
 
     fn take(&mut self, session: &Session, message: &Message<'_>) -> Result<(), SendError> {
-        let Ok(echo) = message.decode::<EchoView<'_>>() else {
+        let Some(arrived) = self.use_it(message) else {
             self.tally.wrong.fetch_add(1, Relaxed);
             return Ok(());
         };
-        self.use_it(echo.payload);
         match self.way {
             Way::OneWay => Ok(()),
-            Way::Echo => session.send_view(ECHO, &echo),
+            Way::Echo => arrived.answer(session),
         }
     }
 }
@@ -92,8 +109,8 @@ impl Handler for Taker {
 
 impl Handler for Asker {
     fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
-        let echo = message.decode::<EchoView<'_>>();
-        if echo.is_ok_and(|it| it.payload.len() != self.payload.len()) {
+        let arrived = Arrived::decode(&message);
+        if !arrived.is_some_and(|it| self.messages.has(it.payload())) {
             self.tally.wrong.fetch_add(1, Relaxed);
         }
         self.on_their_way = self.on_their_way.saturating_sub(1);
@@ -104,10 +121,10 @@ impl Handler for Asker {
     }
 }
 
-/// Sends one message.
-pub(super) fn ask(session: &Session, payload: &[u8]) -> Result<(), SendError> {
-    let sequence = 1;
-    session.send_view(ECHO, &EchoView { sequence, payload })
+/// Adds what one message of so many took, less what the clock takes.
+fn add(to: &AtomicU64, took: Duration) {
+    let ns = took.saturating_sub(clock_takes()).as_nanos() as u64;
+    to.fetch_add(ns * SAMPLE, Relaxed);
 }
 
 /// What it takes to read the clock twice: the least of many tries. Measured once.

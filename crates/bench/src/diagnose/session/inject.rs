@@ -9,6 +9,7 @@ use embar_console::size::{Size, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::session::observed::Way;
 
+use super::messages::LARGE;
 use crate::diagnose::fault::{Given, Known, ParseFaultError, Share, exactly, written};
 use crate::diagnose::network::Network;
 use crate::session::plan::Transport;
@@ -28,10 +29,18 @@ pub enum Fault {
     SmallSndbuf(Size),
     /// So many messages of each session may be on their way.
     FewInFlight(u32),
+    /// A thread that sends waits after so many messages until they have left.
+    SmallWrites(u32),
+    /// One message of 61 has a payload of this size.
+    BigMessage(Size),
+    /// Messages have so many small fields.
+    ManyFields(u32),
     /// Sessions are encrypted.
     Tls,
     /// This many threads of another process do nothing but compute.
     CpuHog(u32),
+    /// Both ends together may use so many percent of one processor.
+    CpuQuota(u32),
     /// The network carries these bytes a second.
     NetRate(Size),
     /// Each packet is so long on its way.
@@ -40,8 +49,14 @@ pub enum Fault {
     NetLoss(Share),
 }
 
+/// With less a big message would not be one.
+const BIG_MIN: u64 = LARGE as u64 + 1;
+
+/// It has at least so many times the payload of others.
+const BIG_TIMES: u64 = 16;
+
 /// All of them.
-const KNOWN: [Known; 11] = [
+const KNOWN: [Known; 15] = [
     ("slow-sender", "20MiB", "send no more than this a second"),
     (
         "slow-handler",
@@ -56,11 +71,27 @@ const KNOWN: [Known; 11] = [
         "1",
         "messages of each session on their way: --flow echo",
     ),
+    (
+        "small-writes",
+        "1",
+        "messages after which a thread waits until they have left",
+    ),
+    ("big-message", "60KiB", "payload of one message of 61"),
+    (
+        "many-fields",
+        "200",
+        "small fields that each message has besides",
+    ),
     ("tls", "", "sessions are encrypted"),
     (
         "cpu-hog",
         "2",
         "threads of another process that only compute",
+    ),
+    (
+        "cpu-quota",
+        "80",
+        "percent of one processor for both ends together (root)",
     ),
     (
         "net-rate",
@@ -89,8 +120,12 @@ impl Fault {
             Self::SmallRcvbuf(_) => Cause::ReceiveWindowTooSmall,
             Self::SmallSndbuf(_) => Cause::SendBufferTooSmall,
             Self::FewInFlight(_) => Cause::TooFewInFlight,
+            Self::SmallWrites(_) => Cause::SmallWrites,
+            Self::BigMessage(_) => Cause::BigValue,
+            Self::ManyFields(_) => Cause::DecodingBound,
             Self::Tls => Cause::TlsCost,
             Self::CpuHog(_) => Cause::ProcessorsTakenByOthers,
+            Self::CpuQuota(_) => Cause::ProcessorQuota,
             Self::NetRate(_) => Cause::NetworkRateLimit,
             Self::NetDelay(_) => Cause::NetworkDelay,
             Self::NetLoss(_) => Cause::NetworkLoss,
@@ -98,12 +133,15 @@ impl Fault {
     }
 
     /// Refuses a fault that would change nothing with these sessions.
-    pub fn must_act(self, way: Way, transport: Transport) -> Result<(), BadSetting> {
+    pub fn must_act(self, way: Way, payload: u32, transport: Transport) -> Result<(), BadSetting> {
         let refused = |setting, why: &str| {
             let why = format!("{} would change nothing: {why}", self.name());
             Err(BadSetting::new(setting, why))
         };
-        let one_way = matches!(self, Self::SlowSender(_) | Self::SmallRing(_));
+        let one_way = matches!(
+            self,
+            Self::SlowSender(_) | Self::SmallRing(_) | Self::SmallWrites(_)
+        );
         if one_way && way != Way::OneWay {
             return refused(
                 &["flow"],
@@ -112,6 +150,12 @@ impl Fault {
         }
         if matches!(self, Self::FewInFlight(_)) && way != Way::Echo {
             return refused(&["flow"], "nothing is answered; --flow echo");
+        }
+        if let Self::BigMessage(size) = self
+            && size.0 < BIG_MIN.max(u64::from(payload) * BIG_TIMES)
+        {
+            let why = "others are nearly as large: a smaller --payload";
+            return refused(&["payload"], why);
         }
         let by_tcp = matches!(
             self,
@@ -146,8 +190,12 @@ impl Fault {
             Self::SmallRcvbuf(_) => "small-rcvbuf",
             Self::SmallSndbuf(_) => "small-sndbuf",
             Self::FewInFlight(_) => "few-in-flight",
+            Self::SmallWrites(_) => "small-writes",
+            Self::BigMessage(_) => "big-message",
+            Self::ManyFields(_) => "many-fields",
             Self::Tls => "tls",
             Self::CpuHog(_) => "cpu-hog",
+            Self::CpuQuota(_) => "cpu-quota",
             Self::NetRate(_) => "net-rate",
             Self::NetDelay(_) => "net-delay",
             Self::NetLoss(_) => "net-loss",
@@ -163,9 +211,14 @@ impl fmt::Display for Fault {
             | Self::SmallRing(size)
             | Self::SmallRcvbuf(size)
             | Self::SmallSndbuf(size)
+            | Self::BigMessage(size)
             | Self::NetRate(size) => exactly(*size),
             Self::SlowHandler(time) | Self::NetDelay(time) => show_duration(*time),
-            Self::FewInFlight(number) | Self::CpuHog(number) => number.to_string(),
+            Self::FewInFlight(number)
+            | Self::SmallWrites(number)
+            | Self::ManyFields(number)
+            | Self::CpuHog(number)
+            | Self::CpuQuota(number) => number.to_string(),
             Self::NetLoss(share) => share.to_string(),
             Self::Tls => String::new(),
         };
@@ -190,11 +243,15 @@ impl FromStr for Fault {
             "small-rcvbuf" => Self::SmallRcvbuf(size(1)?),
             "small-sndbuf" => Self::SmallSndbuf(size(1)?),
             "few-in-flight" => Self::FewInFlight(number(1..=1024)?),
+            "small-writes" => Self::SmallWrites(number(1..=65_536)?),
+            "big-message" => Self::BigMessage(size(BIG_MIN)?),
+            "many-fields" => Self::ManyFields(number(1..=1000)?),
             "tls" => {
                 given.nothing()?;
                 Self::Tls
             }
             "cpu-hog" => Self::CpuHog(number(1..=64)?),
+            "cpu-quota" => Self::CpuQuota(number(5..=6400)?),
             "net-rate" => Self::NetRate(given.net_rate()?),
             "net-delay" => Self::NetDelay(given.net_delay()?),
             "net-loss" => Self::NetLoss(given.net_loss()?),

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread::{self, JoinHandle};
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -12,19 +13,17 @@ use embar_session::{
 };
 use tempfile::TempDir;
 
-use super::handlers::{Asker, SAMPLE, Taker, Tally, ask, clock_takes};
+use super::handlers::{Asker, SAMPLE, Taker, Tally, clock_takes};
 use super::inject::Fault;
-use super::plan::SessionLoad;
+use super::messages::Messages;
+use super::plan::{RING_BYTES, SessionLoad};
 use super::tls::Encryption;
 use crate::diagnose::pace::Pace;
 use crate::session::measure::settings;
-use crate::session::payloads::{Payload, Payloads};
 use crate::session::plan::Transport;
 
 /// The threads that send begin so.
 pub(super) const SENDS: &str = "send-";
-/// Rings hold as much unless told otherwise.
-pub(super) const RING_BYTES: usize = 256 << 10;
 /// Messages between two looks at the clock and at whether to stop.
 const LOOK_EVERY: u64 = 8 * SAMPLE;
 /// A ring that stays full for so long has nobody who empties it; whoever waits looks then whether to stop.
@@ -37,7 +36,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 /// Sessions that are used. Dropping them ends them.
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
-    in_sends_ns: Arc<AtomicU64>,
+    sending: Arc<SendTally>,
     client_tally: Arc<Tally>,
     server_tally: Arc<Tally>,
     threads: Vec<JoinHandle<Result<()>>>,
@@ -56,6 +55,15 @@ pub(super) struct Moved {
     pub(super) server: Counted,
     /// Nanoseconds that threads were in calls that send, from samples, without their waits for room.
     pub(super) in_sends_ns: u64,
+    /// Nanoseconds that threads waited until what they sent had left.
+    pub(super) waited_to_leave_ns: u64,
+}
+
+/// What threads that send count of their time, nanoseconds.
+#[derive(Default)]
+struct SendTally {
+    in_sends: AtomicU64,
+    waited_to_leave: AtomicU64,
 }
 
 /// What one end counted, all its sessions together.
@@ -68,16 +76,16 @@ pub(super) struct Counted {
     pub(super) writes: u64,
     pub(super) waited_for_room: Duration,
     pub(super) own_ns: u64,
+    pub(super) decoding_ns: u64,
+    pub(super) large: u64,
+    pub(super) large_bytes: u64,
 }
 
 impl Load {
     /// Starts it.
     pub(super) fn start(plan: &SessionLoad) -> Result<Self> {
-        let sizes = Payload {
-            min: plan.payload,
-            max: plan.payload,
-        };
-        let frame = Payloads::new(sizes).frame_bytes();
+        let frame = plan.messages().frame_bytes();
+        let messages = Arc::new(Messages::of(plan.messages()));
         let encryption = plan.by_tls.then(Encryption::make).transpose()?;
         let (server_tally, client_tally) = (Arc::<Tally>::default(), Arc::<Tally>::default());
         let (address, dir) = listen(plan)?;
@@ -85,7 +93,7 @@ impl Load {
             Fault::SlowHandler(time) => Some(*time),
             _ => None,
         });
-        let of_server = of_end(plan, frame, RING_BYTES, |it| {
+        let of_server = of_end(plan, frame, plan.ring_of(RING_BYTES), |it| {
             it.sockets.recv_buffer_bytes = plan.recv_buffer.map(|it| it as usize);
         });
         let mut server = Server::builder().settings(of_server).listen(address);
@@ -101,20 +109,19 @@ impl Load {
                 taken: 0,
             })
             .context("cannot start the server")?;
-        let ring = plan.ring.map_or(RING_BYTES, |it| it as usize);
-        let of_client = of_end(plan, frame, ring, |it| {
+        let of_client = of_end(plan, frame, plan.ring_bytes(), |it| {
             it.sockets.send_buffer_bytes = plan.send_buffer.map(|it| it as usize);
         });
         let client = Client::with(Plain, of_client).context("cannot start the client")?;
         let address = server.address();
-        let payload: Arc<[u8]> = embar_meter::random::filler(plan.payload as usize).into();
         let opening: Vec<_> = (0..plan.sessions)
             .map(|_| {
                 let handler = Asker {
                     tally: Arc::clone(&client_tally),
-                    payload: Arc::clone(&payload),
+                    messages: Arc::clone(&messages),
                     in_flight: plan.in_flight,
                     on_their_way: 1,
+                    sent: 1,
                 };
                 match &encryption {
                     Some(it) => client.open_tls(address.clone(), &it.client, &[], handler),
@@ -129,7 +136,7 @@ impl Load {
         let sessions = opening.into_iter().map(open).collect::<Result<_>>()?;
         let mut load = Self {
             stop: Arc::default(),
-            in_sends_ns: Arc::default(),
+            sending: Arc::default(),
             client_tally,
             server_tally,
             threads: Vec::new(),
@@ -140,14 +147,14 @@ impl Load {
             _dir: dir,
         };
         match plan.way {
-            Way::OneWay => load.send(plan, &payload)?,
-            Way::Echo => load.ask(&payload)?,
+            Way::OneWay => load.send(plan, &messages)?,
+            Way::Echo => load.ask(&messages)?,
         }
         Ok(load)
     }
 
     /// A thread for each session sends as fast as it can, or may.
-    fn send(&mut self, plan: &SessionLoad, payload: &Arc<[u8]>) -> Result<()> {
+    fn send(&mut self, plan: &SessionLoad, messages: &Arc<Messages>) -> Result<()> {
         let rate = plan.faults.iter().find_map(|fault| match fault {
             Fault::SlowSender(rate) => Some(rate.0),
             _ => None,
@@ -155,9 +162,10 @@ impl Load {
         for (number, session) in self.sessions.iter().enumerate() {
             let sending = Sending {
                 session: session.clone(),
-                payload: Arc::clone(payload),
+                messages: Arc::clone(messages),
+                waits_after: plan.waits_after.map(u64::from),
                 stop: Arc::clone(&self.stop),
-                in_sends_ns: Arc::clone(&self.in_sends_ns),
+                tally: Arc::clone(&self.sending),
                 pace: Pace::new(rate, plan.sessions),
             };
             let builder = thread::Builder::new().name(format!("{SENDS}{number}"));
@@ -167,8 +175,9 @@ impl Load {
     }
 
     /// Sends the first message of each session; handlers send the others.
-    fn ask(&self, payload: &[u8]) -> Result<()> {
-        let first = |session| ask(session, payload).context("cannot send the first message");
+    fn ask(&self, messages: &Messages) -> Result<()> {
+        let first =
+            |session| { messages.send(session, 0) }.context("cannot send the first message");
         self.sessions.iter().try_for_each(first)
     }
 
@@ -179,7 +188,8 @@ impl Load {
         Moved {
             client: Counted::of(client.map(Session::stats), &self.client_tally),
             server: Counted::of(server.map(|it| it.stats()), &self.server_tally),
-            in_sends_ns: self.in_sends_ns.load(Relaxed),
+            in_sends_ns: self.sending.in_sends.load(Relaxed),
+            waited_to_leave_ns: self.sending.waited_to_leave.load(Relaxed),
         }
     }
 
@@ -237,6 +247,9 @@ impl Counted {
     fn of(sessions: impl Iterator<Item = SessionStats>, tally: &Tally) -> Self {
         let mut all = Self {
             own_ns: tally.own_ns.load(Relaxed),
+            decoding_ns: tally.decoding_ns.load(Relaxed),
+            large: tally.large.load(Relaxed),
+            large_bytes: tally.large_bytes.load(Relaxed),
             ..Self::default()
         };
         for its in sessions {
@@ -271,7 +284,7 @@ fn of_end(
     change: impl FnOnce(&mut Settings),
 ) -> Settings {
     let mut all = settings(frame, RING_BYTES, plan.workers, Duration::ZERO);
-    all.send_ring_bytes = ring.max(2 * frame).next_power_of_two();
+    all.send_ring_bytes = ring;
     all.on_full = OnFull::Wait { timeout: FULL_FOR };
     change(&mut all);
     all
@@ -280,20 +293,21 @@ fn of_end(
 /// A thread that sends.
 struct Sending {
     session: Session,
-    payload: Arc<[u8]>,
+    messages: Arc<Messages>,
+    waits_after: Option<u64>,
     stop: Arc<AtomicBool>,
-    in_sends_ns: Arc<AtomicU64>,
+    tally: Arc<SendTally>,
     pace: Pace,
 }
 
 impl Sending {
     fn run(mut self) -> Result<()> {
-        let bytes = self.payload.len() as u64;
+        let bytes = self.messages.bytes_of(LOOK_EVERY);
         let mut sent: u64 = 0;
         while !self.stop.load(Relaxed) {
             let timed = sent.is_multiple_of(SAMPLE);
             let began = timed.then(Instant::now);
-            match ask(&self.session, &self.payload) {
+            match self.messages.send(&self.session, sent) {
                 Ok(()) => sent += 1,
                 // Nobody empties it for a while: not for this thread to judge.
                 Err(SendError::Full) => continue,
@@ -303,13 +317,42 @@ impl Sending {
                 let took = began.elapsed();
                 if took < WAITS {
                     let ns = took.saturating_sub(clock_takes()).as_nanos() as u64 * SAMPLE;
-                    self.in_sends_ns.fetch_add(ns, Relaxed);
+                    self.tally.in_sends.fetch_add(ns, Relaxed);
                 }
             }
+            if self.waits_after.is_some_and(|it| sent.is_multiple_of(it)) {
+                self.wait_to_leave();
+            }
             if sent.is_multiple_of(LOOK_EVERY) {
-                self.pace.keep(LOOK_EVERY * bytes);
+                self.pace.keep(bytes);
             }
         }
         Ok(())
+    }
+
+    /// Waits until all that was sent has left the ring: until there is room for as much as the ring holds.
+    fn wait_to_leave(&self) {
+        let began = Instant::now();
+        let waker = Waker::from(Arc::new(Unparks(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        while self
+            .session
+            .poll_room(usize::MAX, &mut context)
+            .is_pending()
+            && !self.stop.load(Relaxed)
+        {
+            thread::park_timeout(FULL_FOR);
+        }
+        let ns = began.elapsed().as_nanos() as u64;
+        self.tally.waited_to_leave.fetch_add(ns, Relaxed);
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Unparks(Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }

@@ -4,10 +4,10 @@ use std::process;
 
 use embar_diagnose::observed::{Connection, Thread};
 use embar_diagnose::session::Observed;
-use embar_diagnose::session::observed::{Application, End, Way};
+use embar_diagnose::session::observed::{Application, End, Large, Way};
 
-use super::load::{Counted, Moved, RING_BYTES, SENDS};
-use super::plan::SessionLoad;
+use super::load::{Counted, Moved, SENDS};
+use super::plan::{RING_BYTES, SessionLoad};
 use crate::diagnose::observe::{machine, missing, named};
 use crate::diagnose::sampling::Span;
 
@@ -41,11 +41,14 @@ impl Seen<'_> {
             (seconds / time).min(1.0)
         };
         let waited = of_threads(client.waited_for_room.as_secs_f64());
+        let to_leave = self.after.waited_to_leave_ns - self.before.waited_to_leave_ns;
+        let to_leave = of_threads(to_leave as f64 / 1e9);
         let in_sends = self.after.in_sends_ns - self.before.in_sends_ns;
-        let in_sends = (of_threads(in_sends as f64 / 1e9) + waited).min(1.0);
+        let in_sends = (of_threads(in_sends as f64 / 1e9) + waited + to_leave).min(1.0);
         let workers = named(own, SERVER);
         let time = span.seconds * workers.len().max(1) as f64;
-        let handlers = (server.own_ns as f64 / 1e9 / time).min(1.0);
+        let of_workers = |ns: u64| (ns as f64 / 1e9 / time).min(1.0);
+        let small = messages.saturating_sub(server.large);
         let end = |workers: Vec<Thread>, counted: &Counted| End {
             workers,
             sessions: Some(plan.sessions.into()),
@@ -54,8 +57,9 @@ impl Seen<'_> {
             bytes_sent: Some(counted.bytes_sent),
             reads: Some(counted.reads),
             writes: Some(counted.writes),
-            send_ring_bytes: Some(RING_BYTES as u64),
+            send_ring_bytes: Some(plan.ring_of(RING_BYTES) as u64),
             in_handlers: None,
+            in_decoding: None,
             recv_buffer: None,
             send_buffer: None,
         };
@@ -63,22 +67,29 @@ impl Seen<'_> {
             seconds: span.seconds,
             way: plan.way,
             messages,
-            bytes: messages * u64::from(plan.payload),
+            bytes: small * u64::from(plan.payload) + server.large_bytes,
+            large: Some(Large {
+                messages: server.large,
+                bytes: server.large_bytes,
+            }),
             machine: machine(span),
             application: (plan.way == Way::OneWay).then(|| Application {
                 waited_for_room: waited,
+                waited_to_leave: to_leave,
+                waits_after: plan.waits_after.map(u64::from),
                 in_sends: Some(in_sends),
                 is_bench: true,
                 threads: senders.clone(),
             }),
             client: Some(End {
-                send_ring_bytes: Some(plan.ring.map_or(RING_BYTES as u64, u64::from)),
+                send_ring_bytes: Some(plan.ring_bytes() as u64),
                 send_buffer: plan.send_buffer.map(u64::from),
                 ..end(named(own, CLIENT), &client)
             }),
             server: Some(End {
                 recv_buffer: plan.recv_buffer.map(u64::from),
-                in_handlers: Some(handlers),
+                in_handlers: Some(of_workers(server.own_ns)),
+                in_decoding: Some(of_workers(server.decoding_ns)),
                 ..end(workers, &server)
             }),
             in_flight: (plan.way == Way::Echo)
@@ -113,5 +124,8 @@ fn since(before: &Counted, after: &Counted) -> Counted {
         writes: after.writes.saturating_sub(before.writes),
         waited_for_room: after.waited_for_room.saturating_sub(before.waited_for_room),
         own_ns: after.own_ns.saturating_sub(before.own_ns),
+        decoding_ns: after.decoding_ns.saturating_sub(before.decoding_ns),
+        large: after.large.saturating_sub(before.large),
+        large_bytes: after.large_bytes.saturating_sub(before.large_bytes),
     }
 }

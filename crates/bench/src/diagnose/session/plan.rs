@@ -7,6 +7,7 @@ use embar_diagnose::finding::Change;
 use embar_diagnose::session::observed::Way;
 
 use super::inject::Fault;
+use super::messages::Shape;
 use crate::session::payloads::PAYLOAD_BYTES_MAX;
 use crate::session::plan::Transport;
 
@@ -14,6 +15,8 @@ use crate::session::plan::Transport;
 const RING_MIN: u32 = 4096;
 /// And of at most these.
 const RING_MAX: u32 = 256 << 20;
+/// They hold as much unless told otherwise, bytes.
+pub(super) const RING_BYTES: usize = 256 << 10;
 
 /// Sessions to be diagnosed.
 #[derive(Clone, Debug)]
@@ -42,6 +45,12 @@ pub struct SessionLoad {
     pub span: Duration,
     /// How long it runs before.
     pub warm_up: Duration,
+    /// Messages after which a thread that sends waits until they have left; without it, none does.
+    pub waits_after: Option<u32>,
+    /// Payload of one message of 61; without it, of none.
+    pub big: Option<u32>,
+    /// Small fields that each message has besides.
+    pub fields: u32,
     /// What is injected.
     pub faults: Vec<Fault>,
 }
@@ -50,16 +59,20 @@ impl SessionLoad {
     /// The plan with what its faults change in settings; what they do to applications and the machine is for the load.
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
         for fault in &faults {
-            fault.must_act(self.way, self.transport)?;
+            fault.must_act(self.way, self.payload, self.transport)?;
             match *fault {
                 Fault::SmallRing(size) => self.ring = Some(to_u32(size)?),
                 Fault::SmallRcvbuf(size) => self.recv_buffer = Some(to_u32(size)?),
                 Fault::SmallSndbuf(size) => self.send_buffer = Some(to_u32(size)?),
                 Fault::FewInFlight(messages) => self.in_flight = messages,
                 Fault::Tls => self.by_tls = true,
+                Fault::BigMessage(size) => self.big = Some(to_u32(size)?),
+                Fault::ManyFields(number) => self.fields = number,
+                Fault::SmallWrites(messages) => self.waits_after = Some(messages),
                 Fault::SlowSender(_)
                 | Fault::SlowHandler(_)
                 | Fault::CpuHog(_)
+                | Fault::CpuQuota(_)
                 | Fault::NetRate(_)
                 | Fault::NetDelay(_)
                 | Fault::NetLoss(_) => {}
@@ -67,7 +80,35 @@ impl SessionLoad {
         }
         self.faults = faults;
         self.validate()?;
+        // A ring that held no two messages would hold up everybody for ever.
+        if let Some(asked) = self.ring
+            && self.ring_bytes() > asked as usize
+        {
+            let why = format!("two messages need a ring of {} bytes", self.ring_bytes());
+            return Err(BadSetting::new(&["ring", "inject", "payload"], why));
+        }
         Ok(self)
+    }
+
+    /// What is sent.
+    pub(super) fn messages(&self) -> Shape {
+        Shape {
+            payload: self.payload,
+            big: self.big,
+            fields: self.fields,
+        }
+    }
+
+    /// Bytes of each send ring of the client.
+    pub(super) fn ring_bytes(&self) -> usize {
+        self.ring_of(self.ring.map_or(RING_BYTES, |it| it as usize))
+    }
+
+    /// Bytes of a send ring that was asked for: each holds two messages.
+    pub(super) fn ring_of(&self, asked: usize) -> usize {
+        asked
+            .max(2 * self.messages().frame_bytes())
+            .next_power_of_two()
     }
 
     /// Refuses what cannot be run.
@@ -75,6 +116,9 @@ impl SessionLoad {
         let wrong = |settings, why: String| Err(BadSetting::new(settings, why));
         if self.payload > PAYLOAD_BYTES_MAX {
             return wrong(&["payload"], format!("at most {PAYLOAD_BYTES_MAX} bytes"));
+        }
+        if self.big.is_some_and(|it| it > PAYLOAD_BYTES_MAX) {
+            return wrong(&["inject"], format!("at most {PAYLOAD_BYTES_MAX} bytes"));
         }
         let range = RING_MIN..=RING_MAX;
         if let Some(ring) = self.ring
@@ -98,6 +142,9 @@ impl SessionLoad {
             Change::SendRing(bytes) => plan.ring = Some(u32::try_from(bytes).ok()?),
             Change::InFlight(messages) => plan.in_flight = u32::try_from(messages).ok()?,
             Change::Workers(workers) => plan.workers = u16::try_from(workers).ok()?,
+            Change::MessagesTogether(messages) => {
+                plan.waits_after = Some(u32::try_from(messages).ok()?);
+            }
             Change::PlainConnections if plan.by_tls => plan.by_tls = false,
             _ => return None,
         }

@@ -29,8 +29,9 @@ impl fmt::Display for SessionReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes_per_s = self.observed.bytes as f64 / self.observed.seconds;
         let mib_per_s = bytes_per_s / f64::from(1 << 20);
-        // Of sessions that others use nobody counts messages.
+        // Of sessions that others use nobody counts messages, nor bytes of Unix sockets.
         match self.observed.messages {
+            0 if self.observed.bytes == 0 => write!(f, "nothing that could be counted")?,
             0 => write!(f, "{mib_per_s:.1} MiB/s")?,
             _ => {
                 let messages = grouped(self.messages_per_s as u64);

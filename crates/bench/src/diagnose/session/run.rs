@@ -16,6 +16,7 @@ use super::load::{Load, Moved};
 use super::observe::Seen;
 use super::plan::SessionLoad;
 use crate::diagnose::hog::Hog;
+use crate::diagnose::quota::Quota;
 use crate::diagnose::sampling::{LOOK_EVERY, Sampling};
 use crate::diagnose::verify::Tried;
 
@@ -79,9 +80,14 @@ fn with_load<T>(
         _ => None,
     });
     let hogs = hogs.collect::<Result<Vec<_>>>()?;
+    let quotas = plan.faults.iter().filter_map(|fault| match fault {
+        Fault::CpuQuota(percent) => Some(Quota::start(&[], *percent)),
+        _ => None,
+    });
+    let quotas = quotas.collect::<Result<Vec<_>>>()?;
     let load = Load::start(plan)?;
     let seen = look(&load, context);
-    drop(hogs);
+    drop((quotas, hogs));
     let ended = load.end();
     let seen = seen?;
     ended.map(|()| seen)

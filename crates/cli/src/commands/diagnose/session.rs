@@ -1,6 +1,5 @@
 //! `embar diagnose session`: names what limits message sessions, and tries the remedy.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use embar_console::size::{Size, parse_duration};
 use embar_diagnose::Diagnosis;
 use embar_diagnose::session::observed::Way;
 use embar_diagnose::session::{Observed, diagnose};
+use embar_transport::Address;
 
 use super::{RemedyArgs, enter, save, saved};
 use crate::context::Context;
@@ -30,24 +30,27 @@ Examples:
   embar diagnose session --payload 16KiB --tls
   embar diagnose session --inject small-ring=4KiB --verify   a fault on purpose, and its remedy
   embar diagnose session --inject slow-handler=5us
+  embar diagnose session --inject many-fields=200            messages that take long to decode
   embar diagnose session --server 127.0.0.1:9500 --for 10s   only look at sessions that others use
+  embar diagnose session --server unix:/tmp/bench.sock
   embar diagnose session --save seen.json; embar diagnose session --from seen.json
 
 It starts a server and a client with sessions to it, as `embar bench session` does, and looks at
 what the sessions count (messages, bytes, calls, waits for room in a ring), at the time that the
 server's handlers take, and at the kernel's word on threads, connections and the machine. With
---server it starts nothing, and looks at the threads and TCP connections of a server that runs and
+--server it starts nothing, and looks at the threads and connections of a server that runs and
 of its clients, as far as they are on this machine and this user's (of root: anybody's). What cannot
 be read is said.
 
 It names: application-too-slow, slow-handler, send-ring-too-small, receive-window-too-small,
-send-buffer-too-small, kernel-buffer-maxima, too-few-in-flight, small-writes, tls-cost,
-receiver-cpu-bound, too-few-client-threads, network-delay, network-loss, network-rate-limit,
-processors-taken-by-others, processor-quota; and machine-wall and nothing-found, which are no faults.
+send-buffer-too-small, kernel-buffer-maxima, too-few-in-flight, small-writes, big-value,
+encoding-bound, decoding-bound, tls-cost, receiver-cpu-bound, too-few-client-threads, network-delay,
+network-loss, network-rate-limit, processors-taken-by-others, processor-quota; and machine-wall and
+nothing-found, which are no faults.
 
 JSON, one object: of, injected[], messages_per_s; limits, findings[] and missing[] as of `embar
-diagnose`; observed (all that was looked at: seconds, way, messages, bytes, machine, application,
-client, server, in_flight, connections[], by_tls)
+diagnose`; observed (all that was looked at: seconds, way, messages, bytes, large, machine,
+application, client, server, in_flight, connections[], by_tls)
 ")]
 pub struct SessionArgs {
     /// How long to look
@@ -56,9 +59,9 @@ pub struct SessionArgs {
     /// How long messages go before
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// Only look at the sessions of this server, and their clients on this machine: its address
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["warm_up", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify"])]
-    server: Option<SocketAddr>,
+    /// Only look at the sessions of this server, and their clients on this machine: the address that it listens on, HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["warm_up", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify"])]
+    server: Option<Address>,
     /// Which way messages go
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Flow::OneWay)]
     flow: Flow,
@@ -121,6 +124,9 @@ impl SessionArgs {
             by_tls: self.tls,
             recv_buffer: None,
             send_buffer: None,
+            waits_after: None,
+            big: None,
+            fields: 0,
             span: self.span,
             warm_up: self.warm_up,
             faults: Vec::new(),
@@ -136,7 +142,7 @@ pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
         let of = path.display().to_string();
         return show(of, &[], &observed, &diagnose(&observed), context);
     }
-    if let Some(server) = args.server {
+    if let Some(server) = &args.server {
         let observed = look(server, args.span, &context.work.interrupt)?;
         save(args.save.as_deref(), &observed)?;
         let of = format!("the sessions of the server at {server}");

@@ -3,11 +3,11 @@
 use super::Case;
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
-use crate::limits::{Resource, SATURATED, weighted};
+use crate::limits::{MIN_SHARE, Resource, SATURATED, weighted};
 use crate::observed::{SendingEnd, per};
 use crate::rules::confidence;
 use crate::rules::network::{TINY_BUFFER, confidence_in_buffers};
-use crate::session::observed::End;
+use crate::session::observed::{End, Way};
 
 /// A buffer that is full for a shorter time has no part in anything.
 const FULL_MIN: f64 = 0.2;
@@ -25,7 +25,7 @@ const BUSIEST_MAX: f64 = 0.7;
 /// A call to the kernel that moves less than this takes about as long as one that moves so much, bytes.
 const CALL: f64 = 65_536.0;
 /// The same of a send ring that is filled, and emptied by a call, again and again: fitted to rings of 4 to 64 KiB.
-const RING_OF_A_CALL: f64 = 98_304.0;
+pub(super) const RING_OF_A_CALL: f64 = 98_304.0;
 /// Messages on their way on each session that are always enough.
 const ENOUGH: u64 = 4096;
 /// So many times more of them are tried.
@@ -40,6 +40,7 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     found.extend(window(case));
     found.extend(send_buffer(case));
     found.extend(in_flight(case));
+    found.extend(large(case));
 }
 
 /// By how much the rate could grow if threads slept so many times as rarely, as each time takes what it takes.
@@ -272,6 +273,61 @@ fn in_flight(case: &Case<'_>) -> Option<Finding> {
         remedy: Remedy::change(
             "Have more messages on their way: ask the next before the answer to the last is there.",
             Change::InFlight(more),
+        ),
+        verified: None,
+    })
+}
+
+/// More of the messages than this are not few.
+const FEW_LARGE_MAX: f64 = 0.2;
+/// Large messages have at least this part of the bytes.
+const LARGE_BYTES_MIN: f64 = 0.5;
+/// And so many times the bytes of the others.
+const LARGE_TIMES_MIN: f64 = 16.0;
+/// What a byte takes of a session, seconds, with rings of 256 KiB: fitted to messages of 60 KiB on two virtual processors.
+const BYTE_S: f64 = 0.45e-9;
+/// What a message takes besides, seconds: fitted to messages of 64 bytes.
+const MESSAGE_S: f64 = 20e-9;
+
+/// A few large messages among small ones, which wait behind them: a session sends one after the other.
+fn large(case: &Case<'_>) -> Option<Finding> {
+    let observed = case.observed;
+    let large = observed.large.filter(|it| it.messages > 0)?;
+    let (messages, bytes) = (observed.messages as f64, observed.bytes as f64);
+    let of_messages = per(large.messages as f64, messages);
+    let of_bytes = per(large.bytes as f64, bytes);
+    let each = per(large.bytes as f64, large.messages as f64);
+    let others = per(bytes - large.bytes as f64, messages - large.messages as f64).max(1.0);
+    if of_messages > FEW_LARGE_MAX || of_bytes < LARGE_BYTES_MIN || each < LARGE_TIMES_MIN * others
+    {
+        return None;
+    }
+    let sessions = observed.client.as_ref().and_then(|it| it.sessions);
+    let sessions = sessions.unwrap_or(1).max(1) as f64;
+    let of_time = |seconds: f64| per(seconds, observed.seconds * sessions);
+    // One that is answered passes twice.
+    let ways = match observed.way {
+        Way::OneWay => 1.0,
+        Way::Echo => 2.0,
+    };
+    let held = of_time(ways * large.bytes as f64 * BYTE_S).min(1.0);
+    let small = messages - large.messages as f64;
+    // The others take their time, too.
+    let left = of_time(small * (MESSAGE_S + others * BYTE_S)).max(1.0 - held);
+    Some(Finding {
+        cause: Cause::BigValue,
+        part: Resource::SendRings,
+        evidence: vec![
+            Evidence::share("of the messages, large ones", of_messages),
+            Evidence::share("of the bytes, in these", of_bytes),
+            Evidence::bytes("a large one", each),
+            Evidence::bytes("another one", others),
+            Evidence::share("of a session's time, what they take, about", held),
+        ],
+        confidence: confidence(of_bytes, LARGE_BYTES_MIN, 0.9),
+        gain_at_most: 1.0 / left.clamp(MIN_SHARE, 1.0) - 1.0,
+        remedy: Remedy::advice(
+            "Messages of a session leave one after the other: send large ones on a session of their own, in pieces, or a name by which they are fetched.",
         ),
         verified: None,
     })

@@ -1,6 +1,8 @@
 //! What the threads do that serve sessions, and those that send.
 
 use super::Case;
+use super::application::{CODING_MIN, decoding_share};
+use super::between::RING_OF_A_CALL;
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, SATURATED};
@@ -12,6 +14,8 @@ use crate::session::observed::End;
 const HANDLERS_MAX: f64 = 0.3;
 /// Calls that move less are small, bytes.
 const SMALL_CALL: f64 = 4096.0;
+/// The same where a thread waits for each of them.
+const SMALL_WAITED: f64 = 32_768.0;
 /// What calls take for less of a thread's time is not worth a word.
 const CALLS_MIN: f64 = 0.15;
 /// What a byte takes of either end that encrypts or decrypts it, seconds: ciphers, and a copy more. Fitted to messages of 64 bytes to 60 KiB,
@@ -42,7 +46,8 @@ fn busy<'a>(case: &Case<'_>, threads: &'a [Thread]) -> Option<&'a Thread> {
 /// A worker that serves sessions all the time.
 fn worker(case: &Case<'_>, end: &End, (cause, part): (Cause, Resource)) -> Option<Finding> {
     let thread = busy(case, &end.workers)?;
-    if end.in_handlers.is_some_and(|it| it > HANDLERS_MAX) {
+    let in_decoding = decoding_share(case, end).unwrap_or(0.0);
+    if end.in_handlers.unwrap_or(0.0) > HANDLERS_MAX || in_decoding > CODING_MIN {
         return None;
     }
     let workers = end.workers.len() as u32;
@@ -79,7 +84,8 @@ fn worker(case: &Case<'_>, end: &End, (cause, part): (Cause, Resource)) -> Optio
 fn sender(case: &Case<'_>) -> Option<Finding> {
     let application = case.observed.application.as_ref()?;
     let thread = busy(case, &application.threads)?;
-    let sending = application.in_sends.unwrap_or(1.0) - application.waited_for_room;
+    let waited = application.waited_for_room + application.waited_to_leave;
+    let sending = application.in_sends.unwrap_or(1.0) - waited;
     if sending < 0.5 {
         return None;
     }
@@ -89,17 +95,13 @@ fn sender(case: &Case<'_>) -> Option<Finding> {
         evidence: vec![
             on_a_processor(thread),
             Evidence::share("of the time, they encoded and sent", sending),
-            Evidence::share("they waited for room", application.waited_for_room),
+            Evidence::share("they waited for room, or until messages had left", waited),
             Evidence::count("processors idle", case.spare()),
         ],
         confidence: confidence(thread.on_cpu, SATURATED, 0.97),
         gain_at_most: case
             .limits
-            .gain(
-                Resource::Application,
-                1.0 - application.waited_for_room,
-                0.0,
-            )
+            .gain(Resource::Application, (1.0 - waited).max(0.0), 0.0)
             .min(case.spare()),
         remedy: Remedy::advice(
             "Send from another thread, too: handles of a session are for all threads. Or encode less in each message.",
@@ -108,11 +110,11 @@ fn sender(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// Calls to the kernel that move little, where something works all the time.
+/// Calls to the kernel that move little, where something works all the time, or a thread waits for each of them.
 fn small_calls(case: &Case<'_>) -> Option<Finding> {
-    let observed = case.observed;
+    let (observed, limits) = (case.observed, case.limits);
     // Few messages on their way have their own rule.
-    if !case.limits.saturated() || observed.in_flight.is_some() {
+    if observed.in_flight.is_some() {
         return None;
     }
     let client = observed.client.as_ref()?;
@@ -124,26 +126,50 @@ fn small_calls(case: &Case<'_>) -> Option<Finding> {
     let time = per((writes + reads) * cost * CALL_OF_TCP, observed.seconds);
     let cores = f64::from(observed.machine.cores.max(1));
     let share = per(time, cores).min(0.9);
-    if each > SMALL_CALL || share < CALLS_MIN {
-        return None;
-    }
+    let mut evidence = vec![
+        Evidence::bytes("a send took", each),
+        Evidence::per_second("sends", per(writes, observed.seconds)),
+        Evidence::per_second("receives", per(reads, observed.seconds)),
+        Evidence::share("of all processors, what they take, about", share),
+    ];
+    let application = observed.application.as_ref();
+    let waits = application.filter(|it| it.waited_to_leave >= CALLS_MIN);
+    let (sure, gain_at_most, remedy) = match waits {
+        Some(application) if each <= SMALL_WAITED => {
+            let waited = application.waited_to_leave;
+            let what = "threads that send waited until what they sent had left";
+            evidence.push(Evidence::share(what, waited));
+            let messages = application.waits_after.unwrap_or(1).max(1);
+            let more = messages.saturating_mul(MORE_TOGETHER).clamp(1024, 65_536);
+            // More messages leave with each call, and each wait, which take what they take.
+            let together = (RING_OF_A_CALL / each.max(1.0)).min(more as f64 / messages as f64);
+            let text = "Send more messages before waiting until they have left, so that more leave with each call.";
+            let remedy = match application.waits_after {
+                Some(_) => Remedy::change(text, Change::MessagesTogether(more)),
+                None => Remedy::advice(text),
+            };
+            (waited, (together - 1.0).max(0.0), remedy)
+        }
+        _ if limits.saturated() && each <= SMALL_CALL && share >= CALLS_MIN => {
+            let gain = limits.gain(Resource::Processors, share, share);
+            let text = "Send several messages before others may leave: from a handler, or many at a time from one thread, so that they leave together.";
+            (share, gain, Remedy::advice(text))
+        }
+        _ => return None,
+    };
     Some(Finding {
         cause: Cause::SmallWrites,
         part: Resource::Senders,
-        evidence: vec![
-            Evidence::bytes("a send took", each),
-            Evidence::per_second("sends", per(writes, observed.seconds)),
-            Evidence::per_second("receives", per(reads, observed.seconds)),
-            Evidence::share("of all processors, what they take, about", share),
-        ],
-        confidence: confidence(share, CALLS_MIN, 0.4),
-        gain_at_most: case.limits.gain(Resource::Processors, share, share),
-        remedy: Remedy::advice(
-            "Send several messages before others may leave: from a handler, or many at a time from one thread, so that they leave together.",
-        ),
+        evidence,
+        confidence: confidence(sure, CALLS_MIN, 0.4),
+        gain_at_most,
+        remedy,
         verified: None,
     })
 }
+
+/// So many times more messages are tried to leave together.
+const MORE_TOGETHER: u64 = 64;
 
 /// A call that sends or receives by TCP takes so many times what one takes that does nothing.
 const CALL_OF_TCP: f64 = 4.0;
