@@ -123,6 +123,22 @@ fn a_connection_that_runs_dry_has_too_small_a_send_buffer() {
 }
 
 #[test]
+fn a_send_buffer_that_is_filled_again_and_again_takes_the_time_of_a_full_machine() {
+    let mut observed = reading(2);
+    saturate(&mut observed);
+    for end in senders(&mut observed) {
+        (end.send_buffer_full, end.sent_bytes) = (0.0, 4 * GIB);
+        end.buffer_bytes = 192 << 10;
+    }
+    let diagnosis = first(&observed, Cause::SendBufferTooSmall);
+    let gain = diagnosis.findings[0].gain_at_most;
+    assert!((0.1..0.6).contains(&gain), "{gain}");
+    // One that the kernel made as large as it is needed has no part in it.
+    senders(&mut observed).for_each(|end| end.buffer_bytes = 1 << 20);
+    first(&observed, Cause::MachineWall);
+}
+
+#[test]
 fn a_send_buffer_of_a_segment_is_too_small_although_the_kernel_counts_no_wait() {
     let mut observed = reading(4);
     observed.machine.busy = 0.1;

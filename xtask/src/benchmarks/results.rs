@@ -16,7 +16,7 @@ mod compared;
 mod diagnosis;
 
 pub use compared::{Compared, Comparison};
-pub use diagnosis::DiagnoseMatrix;
+pub use diagnosis::{DiagnoseMatrix, MatrixRow};
 
 /// What a command reports.
 pub trait Report: Serialize + DeserializeOwned {}

@@ -1,5 +1,7 @@
 //! How often a diagnosis names what was injected: each fault, strong and weak, two at once, and none, in rounds.
 
+mod cases;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -9,112 +11,48 @@ use anyhow::{Context as _, Result, bail};
 use embar_console::context::Context;
 use embar_console::size::show_duration;
 use embar_diagnose::Cause;
+use embar_meter::stats::median;
 use embar_meter::table::Table;
 use serde::{Deserialize, Serialize};
 
+use cases::CASES;
+
 /// What is injected, with options that the fault needs to act, and the causes that are right: of two faults both.
-const CASES: [(&str, &[&str], &[Cause]); 38] = [
-    ("nothing", &[], &NO_FAULT),
-    (
-        "nothing, batches of 256 KiB",
-        &["--batch-size", "256KiB"],
-        &NO_FAULT,
-    ),
-    ("nothing, order 5", &["-o", "5"], &NO_FAULT),
-    ("nothing, reading", &["--flow", "read"], &NO_FAULT),
-    ("slow-sender=200MiB", &[], &[Cause::ApplicationTooSlow]),
-    ("slow-sender=2GiB", &[], &[Cause::ApplicationTooSlow]),
-    (
-        "slow-reader=200MiB",
-        &["--flow", "read"],
-        &[Cause::SlowSubscriber],
-    ),
-    (
-        "slow-reader=2GiB",
-        &["--flow", "read"],
-        &[Cause::SlowSubscriber],
-    ),
-    ("small-rcvbuf=43690", &[], &[Cause::ReceiveWindowTooSmall]),
-    ("small-rcvbuf=200KiB", &[], &[Cause::ReceiveWindowTooSmall]),
-    (
-        "small-sndbuf=16KiB",
-        &["--flow", "read"],
-        &[Cause::SendBufferTooSmall],
-    ),
-    (
-        "small-sndbuf=48KiB",
-        &["--flow", "read"],
-        &[Cause::SendBufferTooSmall],
-    ),
-    ("cpu-hog=2", &[], &[Cause::ProcessorsTakenByOthers]),
-    ("cpu-hog=1", &[], &[Cause::ProcessorsTakenByOthers]),
-    ("cpu-quota=80", &[], &[Cause::ProcessorQuota]),
-    ("cpu-quota=150", &[], &[Cause::ProcessorQuota]),
-    ("hot-broker=90", &[], &[Cause::HotBroker]),
-    ("hot-broker=60", &[], &[Cause::HotBroker]),
-    ("small-batches=4KiB", &[], &[Cause::BatchesTooSmall]),
-    ("small-batches=16KiB", &[], &[Cause::BatchesTooSmall]),
-    ("long-linger=20ms", &[], &[Cause::LingerTooLong]),
-    ("long-linger=200us", &[], &[Cause::LingerTooLong]),
-    (
-        "few-in-flight=1",
-        &["--batch-size", "64KiB"],
-        &[Cause::TooFewInFlight],
-    ),
-    (
-        "few-in-flight=2",
-        &["--batch-size", "32KiB"],
-        &[Cause::TooFewInFlight],
-    ),
-    ("many-threads=4", &[], &[Cause::MoreThreadsThanCores]),
-    ("many-threads=2", &[], &[Cause::MoreThreadsThanCores]),
-    ("net-rate=100MiB", &[], &[Cause::NetworkRateLimit]),
-    ("net-delay=2ms", &[], &[Cause::NetworkDelay]),
-    ("net-delay=500us", &[], &[Cause::NetworkDelay]),
-    ("net-loss=1", &[], &[Cause::NetworkLoss]),
-    ("net-loss=0.3", &[], &[Cause::NetworkLoss]),
-    (
-        "cold-memory",
-        &["--region-size", "8GiB"],
-        &[Cause::ColdMemory],
-    ),
-    (
-        "small-rcvbuf=43690 + cpu-hog=1",
-        &[],
-        &[Cause::ReceiveWindowTooSmall, Cause::ProcessorsTakenByOthers],
-    ),
-    (
-        "small-rcvbuf=43690 + small-batches=16KiB",
-        &[],
-        &[Cause::ReceiveWindowTooSmall, Cause::BatchesTooSmall],
-    ),
-    (
-        "small-batches=4KiB + cpu-hog=2",
-        &[],
-        &[Cause::BatchesTooSmall, Cause::ProcessorsTakenByOthers],
-    ),
-    (
-        "small-batches=16KiB + cpu-quota=150",
-        &[],
-        &[Cause::BatchesTooSmall, Cause::ProcessorQuota],
-    ),
-    (
-        "many-threads=4 + cpu-hog=4",
-        &[],
-        &[Cause::MoreThreadsThanCores, Cause::ProcessorsTakenByOthers],
-    ),
-    (
-        "slow-sender=1GiB + cpu-hog=2",
-        &[],
-        &[Cause::ApplicationTooSlow, Cause::ProcessorsTakenByOthers],
-    ),
-];
+#[derive(Clone, Copy)]
+struct Case {
+    injected: &'static str,
+    options: &'static [&'static str],
+    expected: &'static [Cause],
+}
+
+impl Case {
+    /// The faults; none where nothing is injected.
+    fn faults(self) -> impl Iterator<Item = &'static str> {
+        let all = self.injected.split(AND);
+        all.filter(|it| !it.starts_with("nothing"))
+    }
+
+    /// Whether what one finding says can be gained is the rate without its fault. Of two faults each finding is of one; a worse network goes
+    /// by a wire that takes time itself; with a long linger each message is waited for.
+    fn is_of_one(self) -> bool {
+        let other = [
+            Cause::NetworkDelay,
+            Cause::NetworkLoss,
+            Cause::LingerTooLong,
+        ];
+        self.faults().count() == 1 && !self.expected.iter().any(|it| other.contains(it))
+    }
+
+    /// The case with nothing injected, and the same options.
+    fn without(self) -> Option<usize> {
+        CASES
+            .iter()
+            .position(|it| it.options == self.options && it.faults().count() == 0)
+    }
+}
 
 /// Between the names of faults that are injected together.
 const AND: &str = " + ";
-
-/// What is right where nothing was injected.
-const NO_FAULT: [Cause; 2] = [Cause::MachineWall, Cause::NothingFound];
 
 /// How the matrix is measured.
 #[derive(Clone, Copy, Debug)]
@@ -153,11 +91,16 @@ pub struct Row {
     pub among_three: usize,
     /// The median rate, bytes of message values a second.
     pub bytes_per_s: f64,
+    /// What a right finding said could be gained at most, 0.2 for 20 %: the median of the runs in which it came first.
+    pub gain_at_most: Option<f64>,
+    /// How much more the median rate was of the case with the same options and nothing injected; `None` where there is none, or where
+    /// that is not what is gained without the fault.
+    pub gained: Option<f64>,
 }
 
-/// Of what a run reports, what is needed.
+/// What one run named, in order, and its rate.
 #[derive(Deserialize)]
-struct Reported {
+struct Run {
     findings: Vec<Named>,
     bytes_per_s: f64,
 }
@@ -165,65 +108,100 @@ struct Reported {
 #[derive(Deserialize)]
 struct Named {
     cause: Cause,
+    gain_at_most: f64,
 }
 
-/// Measures it: in each round one run of each case, so that what changes on the machine changes for all.
+/// Measures it: in each round one run of each case, so that what changes on the machine changes for all. Who interrupts it gets the rounds
+/// that were completed.
 pub fn measure(plan: MatrixPlan, context: &Context) -> Result<Matrix> {
-    let mut rows: Vec<Row> = CASES
-        .iter()
-        .map(|(injected, options, expected)| Row {
-            injected: (*injected).to_owned(),
-            options: options.join(" "),
-            expected: expected.to_vec(),
-            first: BTreeMap::new(),
-            right: 0,
-            among_three: 0,
-            bytes_per_s: 0.0,
-        })
-        .collect();
-    let mut rates = vec![Vec::new(); CASES.len()];
-    for round in 0..plan.runs {
-        for (index, (injected, options, expected)) in CASES.iter().enumerate() {
-            context.interrupt.check()?;
-            let reported = run(plan, injected, options, context)
-                .with_context(|| format!("{injected}, run {}", round + 1))?;
-            let causes: Vec<Cause> = reported.findings.iter().map(|it| it.cause).collect();
-            let first = causes.first().copied().unwrap_or(Cause::NothingFound);
-            let is_right = |cause: &Cause| expected.contains(cause);
-            let row = &mut rows[index];
-            *row.first.entry(first.to_string()).or_default() += 1;
-            row.right += usize::from(is_right(&first));
-            let three = &causes[..causes.len().min(3)];
-            let is_among = match injected.contains(AND) {
-                true => expected.iter().all(|cause| three.contains(cause)),
-                false => three.iter().any(is_right),
-            };
-            row.among_three += usize::from(is_among);
-            rates[index].push(reported.bytes_per_s);
-            context.note(format_args!("run {}, {injected}: {first}", round + 1));
+    let mut runs: Vec<Vec<Run>> = CASES.iter().map(|_| Vec::new()).collect();
+    'rounds: for round in 1..=plan.runs {
+        for (case, runs) in CASES.iter().zip(&mut runs) {
+            let seen = { context.interrupt.check().map_err(Into::into) }
+                .and_then(|()| run(plan, *case, context))
+                .with_context(|| format!("{}, run {round}", case.injected));
+            match seen {
+                Ok(seen) => {
+                    let first = seen.first();
+                    context.note(format_args!("run {round}, {}: {first}", case.injected));
+                    runs.push(seen);
+                }
+                Err(_) if round > 1 && context.interrupt.check().is_err() => break 'rounds,
+                Err(error) => return Err(error),
+            }
         }
     }
-    for (row, rates) in rows.iter_mut().zip(&rates) {
-        row.bytes_per_s = embar_meter::stats::median(rates).unwrap_or(0.0);
+    let complete = runs.iter().map(Vec::len).min().unwrap_or(0);
+    if complete < plan.runs {
+        context.note(format_args!("interrupted: {complete} rounds are complete"));
     }
+    for runs in &mut runs {
+        runs.truncate(complete);
+    }
+    let rate = |runs: &[Run]| {
+        let rates: Vec<f64> = runs.iter().map(|it| it.bytes_per_s).collect();
+        median(&rates).unwrap_or(0.0)
+    };
+    let rows = CASES.iter().zip(&runs).map(|(case, seen)| {
+        let bytes_per_s = rate(seen);
+        let without = case.without().filter(|_| case.is_of_one());
+        let gained = without.map(|it| rate(&runs[it]) / bytes_per_s - 1.0);
+        row(*case, seen, bytes_per_s, gained)
+    });
     Ok(Matrix {
-        runs: plan.runs,
-        rows,
+        runs: complete,
+        rows: rows.collect(),
     })
 }
 
+fn row(case: Case, runs: &[Run], bytes_per_s: f64, gained: Option<f64>) -> Row {
+    let mut row = Row {
+        injected: case.injected.to_owned(),
+        options: case.options.join(" "),
+        expected: case.expected.to_vec(),
+        first: BTreeMap::new(),
+        right: 0,
+        among_three: 0,
+        bytes_per_s,
+        gain_at_most: None,
+        gained,
+    };
+    let mut gains = Vec::new();
+    for run in runs {
+        let is_right = |it: &Named| case.expected.contains(&it.cause);
+        *row.first.entry(run.first().to_string()).or_default() += 1;
+        if let Some(first) = run.findings.first().filter(|it| is_right(it)) {
+            row.right += 1;
+            gains.push(first.gain_at_most);
+        }
+        let three = &run.findings[..run.findings.len().min(3)];
+        let is_among = match case.faults().count() > 1 {
+            true => (case.expected.iter()).all(|cause| three.iter().any(|it| it.cause == *cause)),
+            false => three.iter().any(is_right),
+        };
+        row.among_three += usize::from(is_among);
+    }
+    row.gain_at_most = median(&gains).filter(|_| case.is_of_one());
+    row
+}
+
+impl Run {
+    fn first(&self) -> Cause {
+        let first = self.findings.first();
+        first.map_or(Cause::NothingFound, |it| it.cause)
+    }
+}
+
 /// Each run is a process of its own, as a user would start it.
-fn run(plan: MatrixPlan, injected: &str, options: &[&str], context: &Context) -> Result<Reported> {
+fn run(plan: MatrixPlan, case: Case, context: &Context) -> Result<Run> {
     let mut command = Command::new(&context.program);
     command
         .args(["--json", "diagnose", "--for", &show_duration(plan.span)])
         .args(["--warm-up", &show_duration(plan.warm_up)])
-        .args(options)
+        .args(case.options)
         .stdin(Stdio::null());
-    if !injected.starts_with("nothing") {
-        for fault in injected.split(AND) {
-            command.args(["--inject", fault]);
-        }
+    for fault in case.faults() {
+        command.args(["--inject", fault]);
     }
     let output = command.output().context("cannot start the program again")?;
     if !output.status.success() {
@@ -239,6 +217,8 @@ impl fmt::Display for Matrix {
             "MiB/s",
             "right first",
             "in three",
+            "at most",
+            "without it",
             "named first",
         ]);
         for row in &self.rows {
@@ -246,33 +226,17 @@ impl fmt::Display for Matrix {
                 .first
                 .iter()
                 .map(|(cause, times)| format!("{cause} {times}"));
+            let gain = |it: Option<f64>| it.map_or_else(String::new, |it| format!("{it:+.2}"));
             table.row([
                 row.injected.clone(),
                 format!("{:.0}", row.bytes_per_s / f64::from(1 << 20)),
                 format!("{} of {}", row.right, self.runs),
                 format!("{} of {}", row.among_three, self.runs),
+                gain(row.gain_at_most),
+                gain(row.gained),
                 named.collect::<Vec<_>>().join(", "),
             ]);
         }
         write!(f, "{table}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::inject::Fault;
-    use super::*;
-
-    #[test]
-    fn each_case_is_a_fault_of_the_cause_that_is_expected() {
-        for (injected, _, expected) in CASES {
-            if injected.starts_with("nothing") {
-                assert!(expected.iter().all(|cause| !cause.is_fault()));
-            } else {
-                let faults = injected.split(AND).map(|it| it.parse::<Fault>());
-                let causes = faults.map(|it| it.expect(injected).cause());
-                assert_eq!(expected, causes.collect::<Vec<_>>(), "{injected}");
-            }
-        }
     }
 }

@@ -68,7 +68,8 @@ findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1)
 is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict, pairs,
 as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
 that was looked at). With --matrix: runs, rows[] with injected, options, expected[], first (how
-often each cause came first), right, among_three, bytes_per_s
+often each cause came first), right, among_three, bytes_per_s, gain_at_most (the median said where a
+right cause came first), gained (what the rate is more without the fault, where that is known)
 "
 )]
 pub struct DiagnoseArgs {

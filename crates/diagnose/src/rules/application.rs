@@ -8,8 +8,10 @@ use crate::observed::{Publisher, Thread, per};
 
 /// A publisher whose threads wait for buffers longer than this is held up by what follows.
 const BLOCKED_MAX: f64 = 0.25;
+/// A linger that takes less of the time is not worth a word.
+const LINGER_MIN: f64 = 0.08;
 /// A thread that does nothing for this share of the time is not what the machine could have.
-const IDLE_MIN: f64 = 0.2;
+const IDLE_MIN: f64 = 0.12;
 
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(publisher) = &case.observed.publisher else {
@@ -252,7 +254,7 @@ fn lingers(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
         case.observed.messages as f64,
     );
     let share = per(linger, each).min(1.0);
-    if share < 0.15 {
+    if share < LINGER_MIN {
         return;
     }
     found.push(Finding {
@@ -262,7 +264,7 @@ fn lingers(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
             Evidence::seconds("a message and its acknowledgement took", each),
             Evidence::seconds("of that, its batch waited to be filled", linger.min(each)),
         ],
-        confidence: confidence(share, 0.15, 0.5),
+        confidence: confidence(share, LINGER_MIN, 0.5),
         gain_at_most: (1.0 / (1.0 - share).max(0.05)) - 1.0,
         remedy: Remedy::change(
             "Send each message at once, since nobody publishes meanwhile: a linger of zero, or flush() after the last message before a wait.",

@@ -9,7 +9,7 @@ use crate::observed::{Machine, Thread};
 /// Others may take this share of the processors without being worth a word.
 const OTHERS_MIN: f64 = 0.08;
 /// A quota that stops threads for less than this share of the time is not worth one.
-const THROTTLED_MIN: f64 = 0.05;
+const THROTTLED_MIN: f64 = 0.03;
 /// Time in which a disk is waited for.
 const IOWAIT_MIN: f64 = 0.2;
 

@@ -7,7 +7,9 @@ use crate::limits::{Resource, starved};
 use crate::observed::{Subscriber, Thread};
 
 /// A reader that waits for messages longer than this is not what limits.
-const STARVED_MAX: f64 = 0.25;
+const STARVED_MAX: f64 = 0.4;
+/// One that does something else for less of the time is not what limits.
+const IDLE_MIN: f64 = 0.12;
 
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(subscriber) = &case.observed.subscriber else {
@@ -31,10 +33,10 @@ fn slow(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
     let (on_cpu, waiting) = (mean(|it| it.on_cpu), mean(|it| it.waiting));
     let idle = (1.0 - starved - on_cpu - waiting).max(0.0);
     let busy = on_cpu >= 0.7 && case.spare() >= 0.3;
-    if idle < 0.2 && !busy {
+    if idle < IDLE_MIN && !busy {
         return;
     }
-    let gone = if idle >= 0.2 { idle } else { on_cpu };
+    let gone = if idle >= IDLE_MIN { idle } else { on_cpu };
     found.push(Finding {
         cause: Cause::SlowSubscriber,
         part: Resource::Reader,
@@ -47,7 +49,7 @@ fn slow(case: &Case<'_>, subscriber: &Subscriber, found: &mut Vec<Finding>) {
                 case.limits.share(Resource::ReceiveBuffers),
             ),
         ],
-        confidence: confidence(gone, 0.2, 0.5) * confidence(STARVED_MAX - starved, 0.0, 0.2),
+        confidence: confidence(gone, IDLE_MIN, 0.5) * confidence(STARVED_MAX - starved, 0.0, 0.2),
         gain_at_most: case
             .limits
             .gain_of_waiting(gone, Some(Resource::Reader)),

@@ -41,8 +41,11 @@ fn behind(limits: &Limits, to_subscribers: bool) -> f64 {
 }
 
 /// What a window that fills costs beside the time that both sides wait: an acknowledgement, the packet that opens it again, and
-/// a wake-up on each side. With windows of 64 and 256 KiB between threads of two busy processors it was about this.
-const EACH_WINDOW_S: f64 = 30e-6;
+/// a wake-up on each side. And what each byte costs that waits for room in a small one. Fitted to windows of 64 to 512 KiB between threads of two
+/// busy processors.
+const EACH_WINDOW_S: f64 = 20e-6;
+const BYTE_OF_FULL_WINDOW_S: f64 = 0.15e-9;
+const SMALL_WINDOW: f64 = (1 << 20) as f64;
 
 /// A window that holds as much as this is large enough for a machine with itself.
 const LARGE_WINDOW: f64 = (4 << 20) as f64;
@@ -70,7 +73,11 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
         .sum();
     let filled = per(per(sent, window), observed.seconds);
     let cores = f64::from(observed.machine.cores.max(1));
-    let spent = (filled * EACH_WINDOW_S / cores).min(0.9);
+    let of_bytes = match window < SMALL_WINDOW {
+        true => per(sent, observed.seconds) * BYTE_OF_FULL_WINDOW_S,
+        false => 0.0,
+    };
+    let spent = ((filled * EACH_WINDOW_S + of_bytes) / cores).min(0.9);
     let mut evidence = vec![
         Evidence::share("the receive window was full", full),
         Evidence::share("the busiest of those who empty it worked", busy),
@@ -147,6 +154,13 @@ fn bytes_for_receive(observed: &Observed, to_subscribers: bool) -> Option<f64> {
     (calls > 0.0).then(|| per(counted("recv_bytes"), calls))
 }
 
+/// The kernel makes send buffers larger than this where much is sent, unless it is told otherwise.
+const SMALL_SEND_BUFFER: f64 = (512 << 10) as f64;
+/// What one costs that is filled and emptied, seconds: fitted to buffers of 192 and 320 KiB between threads of two busy processors.
+const EACH_SEND_BUFFER_S: f64 = 12e-6;
+/// What takes less of all processors is not worth a word.
+const SPENT_MIN: f64 = 0.05;
+
 fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) {
     let observed = case.observed;
     let these = observed.connections_with(to_subscribers);
@@ -168,9 +182,23 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
         Some(busiest) if tiny => full.max(1.0 - busiest.share),
         _ => full,
     };
-    if full < FULL_MIN || case.limits.share(filler) >= SATURATED {
+    // One that holds little is filled and emptied by turns, which takes the time of a machine that has none to spare.
+    let sent: f64 = { these.clone() }
+        .filter_map(|it| it.sender.as_ref())
+        .map(|it| it.sent_bytes as f64)
+        .sum();
+    let filled = per(per(sent, granted), observed.seconds);
+    let cores = f64::from(observed.machine.cores.max(1));
+    let spent = match granted < SMALL_SEND_BUFFER {
+        true => (filled * EACH_SEND_BUFFER_S / cores).min(0.5),
+        false => 0.0,
+    };
+    let is_full = full >= FULL_MIN;
+    let takes_time = spent >= SPENT_MIN && case.limits.share(Resource::Processors) >= SATURATED;
+    if !(is_full || takes_time) || case.limits.share(filler) >= SATURATED {
         return;
     }
+    let waiting = if is_full { full } else { 0.0 };
     let asked = observed.brokers.iter().find_map(|it| it.send_buffer);
     let change = (asked.is_some() && to_subscribers).then_some(Change::SendBufferTuned);
     let text = "Leave send buffers to the kernel: without --send-buffer. If nothing was asked for, raise net.ipv4.tcp_wmem.";
@@ -184,6 +212,8 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
                 full,
             ),
             Evidence::bytes("the send buffer, as granted", granted),
+            Evidence::per_second("send buffers filled", filled),
+            Evidence::share("of all processors, for that, about", spent),
             Evidence::share(
                 "the busiest of those who fill it worked",
                 case.limits.share(filler),
@@ -193,9 +223,12 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
                 weighted(these, |end| end.round_trip_s).unwrap_or(0.0),
             ),
         ],
-        confidence: confidence(full, FULL_MIN, 0.6)
+        confidence: confidence(waiting, FULL_MIN, 0.6).max(confidence(spent, SPENT_MIN, 0.2))
             * confidence_in_buffers(observed.connections_with(to_subscribers)),
-        gain_at_most: case.limits.gain_of_waiting(full, None),
+        gain_at_most: case
+            .limits
+            .gain_of_waiting(waiting, None)
+            .max(case.limits.gain(Resource::Processors, spent, spent)),
         remedy: Remedy {
             text: text.to_owned(),
             change,

@@ -12,7 +12,7 @@ use crate::table::{Cell, Column, Mark, Table};
 use crate::words;
 
 /// The most causes that are columns: more than there are. A file may name any number.
-const CAUSES_MAX: usize = 40;
+const CAUSES_MAX: usize = 48;
 
 /// One case.
 struct Case {
@@ -25,6 +25,8 @@ struct Case {
     among_three: f64,
     runs: f64,
     rate: Option<f64>,
+    /// What was said could be gained at most, and what is without the fault.
+    gains: [Option<f64>; 2],
 }
 
 /// The section of it.
@@ -85,6 +87,7 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
         runs: runs.unwrap_or(counted),
         first,
         rate: row.number("bytes_per_s")?,
+        gains: [row.number("gain_at_most")?, row.number("gained")?],
     })
 }
 
@@ -97,6 +100,8 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
         "#MiB/s",
         "#right first",
         "#among three",
+        "#gain at most, %",
+        "#without it, %",
     ];
     let of =
         |count: f64, case: &Case| format!("{} of {}", words::whole(count), words::whole(case.runs));
@@ -108,6 +113,8 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
         };
         let mebi = f64::from(1 << 20);
         let rate = case.rate.map(|it| words::number(it / mebi));
+        let gain =
+            |it: Option<f64>| it.map_or_else(String::new, |it| format!("{:+.0}", it * 100.0));
         Share {
             label: case.injected.clone(),
             share,
@@ -124,6 +131,8 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
                 rate.unwrap_or_default(),
                 of(case.right, case),
                 of(case.among_three, case),
+                gain(case.gains[0]),
+                gain(case.gains[1]),
             ],
         }
     };

@@ -20,4 +20,6 @@ pub struct MatrixRow {
     pub right: u64,
     pub among_three: u64,
     pub bytes_per_s: f64,
+    pub gain_at_most: Option<f64>,
+    pub gained: Option<f64>,
 }

@@ -1,11 +1,55 @@
-//! The table of how often a diagnosis names what was injected.
+//! How often a diagnosis names what was injected: by cause, and case by case.
+
+use std::collections::BTreeMap;
 
 use super::Table;
-use crate::benchmarks::results::{DiagnoseMatrix, Recorded};
+use crate::benchmarks::results::{DiagnoseMatrix, MatrixRow, Recorded};
 
-/// A row for each fault.
+/// A row for each cause, a row for each fault, and how near the gains are that were said.
 pub fn matrix(recorded: &Recorded<DiagnoseMatrix>) -> String {
     let matrix = &recorded.report;
+    let compared: Vec<f64> = matrix.rows.iter().filter_map(apart).collect();
+    let near = compared.iter().filter(|it| **it <= NEAR).count();
+    let agreeing = format!(
+        "In {near} of {} cases the rate that the finding allowed for at most, and the one without the fault, are within a factor of {NEAR} of each other.",
+        compared.len()
+    );
+    let (by_cause, by_case) = (causes(matrix).0, cases(matrix));
+    let by_case = by_case.measured(&[(&recorded.command, &recorded.measured)]);
+    format!("{by_cause}\n{agreeing}\n\n{by_case}")
+}
+
+/// What the runs of a cause, at all strengths, are called in the first table.
+fn cause(row: &MatrixRow) -> &str {
+    match (row.injected.as_str(), row.expected.as_slice()) {
+        (injected, _) if injected.starts_with("nothing") => "nothing injected: no fault",
+        (_, [one]) => one,
+        _ => "two at once: both among the first three",
+    }
+}
+
+fn causes(matrix: &DiagnoseMatrix) -> Table {
+    let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for row in &matrix.rows {
+        let (right, of) = counts.entry(cause(row)).or_default();
+        *right += match row.expected.len() > 1 && !row.injected.starts_with("nothing") {
+            true => row.among_three,
+            false => row.right,
+        };
+        *of += matrix.runs;
+    }
+    let mut table = Table::new(&["cause, at all strengths", ">right", ">95 % interval"]);
+    for (cause, (right, of)) in counts {
+        table.row(&[
+            cause.to_owned(),
+            format!("{right} of {of}"),
+            interval(right, of),
+        ]);
+    }
+    table
+}
+
+fn cases(matrix: &DiagnoseMatrix) -> Table {
     let mut table = Table::new(&[
         "injected",
         "options",
@@ -13,6 +57,8 @@ pub fn matrix(recorded: &Recorded<DiagnoseMatrix>) -> String {
         ">right first",
         ">95 % interval",
         ">among three",
+        ">at most",
+        ">without it",
         "named first",
     ]);
     for row in &matrix.rows {
@@ -22,18 +68,43 @@ pub fn matrix(recorded: &Recorded<DiagnoseMatrix>) -> String {
             .into_iter()
             .map(|(cause, times)| format!("{cause} {times}"))
             .collect();
-        let (low, high) = wilson(row.right, matrix.runs);
         table.row(&[
             format!("`{}`", row.injected),
             row.options.clone(),
             format!("{:.0}", row.bytes_per_s / f64::from(1 << 20)),
             format!("{} of {}", row.right, matrix.runs),
-            format!("{:.0} to {:.0} %", low * 100.0, high * 100.0),
+            interval(row.right, matrix.runs),
             format!("{} of {}", row.among_three, matrix.runs),
+            gain(row.gain_at_most),
+            gain(row.gained),
             named.join(", "),
         ]);
     }
-    table.measured(&[(&recorded.command, &recorded.measured)])
+    table
+}
+
+/// Rates further apart than this do not agree.
+const NEAR: f64 = 1.5;
+
+/// The factor between the rate that was said to be possible, and the one that was seen.
+fn apart(row: &MatrixRow) -> Option<f64> {
+    let (said, seen) = (1.0 + row.gain_at_most?, 1.0 + row.gained?);
+    let is_fault = !row.injected.starts_with("nothing");
+    is_fault.then(|| (said / seen).max(seen / said))
+}
+
+/// By how much a rate grows: `+85 %`, or `x 3.2` of those that more than double.
+fn gain(gain: Option<f64>) -> String {
+    match gain {
+        None => String::new(),
+        Some(gain) if gain > 1.0 => format!("x {:.1}", 1.0 + gain),
+        Some(gain) => format!("{:+.0} %", gain * 100.0),
+    }
+}
+
+fn interval(times: u64, of: u64) -> String {
+    let (low, high) = wilson(times, of);
+    format!("{:.0} to {:.0} %", low * 100.0, high * 100.0)
 }
 
 /// Wilson's interval of a share at 95 % ("Probable Inference, the Law of Succession, and Statistical Inference", 1927).
