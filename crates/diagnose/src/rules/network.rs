@@ -75,9 +75,6 @@ pub(crate) fn find(
             verified: None,
         }
     };
-    if limits.saturated() {
-        return None;
-    }
     let waited = (busy - limits.busiest().map_or(0.0, |it| it.share)).max(0.1);
     if lost >= LOSS_MIN {
         return Some(found(
@@ -88,7 +85,7 @@ pub(crate) fn find(
             "Find where packets are dropped: `ethtool -S`, `tc -s qdisc`, and the switch. Congestion control that bears loss (BBR) may help.",
         ));
     }
-    if busy < 0.5 {
+    if limits.saturated() || busy < 0.5 {
         return None;
     }
     if least >= DELAY_MIN_S && round_trip < QUEUE_MIN * least {

@@ -44,7 +44,7 @@ fn behind(limits: &Limits, to_subscribers: bool) -> f64 {
 /// a wake-up on each side. And what each byte costs that waits for room in a small one. Fitted to windows of 64 to 512 KiB between threads of two
 /// busy processors.
 const EACH_WINDOW_S: f64 = 20e-6;
-const BYTE_OF_FULL_WINDOW_S: f64 = 0.15e-9;
+const BYTE_OF_FULL_WINDOW_S: f64 = 0.12e-9;
 const SMALL_WINDOW: f64 = (1 << 20) as f64;
 
 /// A window that holds as much as this is large enough for a machine with itself.

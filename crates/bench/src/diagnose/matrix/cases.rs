@@ -20,7 +20,7 @@ pub(super) const CASES: [Case; 51] = [
     nothing("nothing, order 5", &["-o", "5"]),
     nothing("nothing, reading", READ),
     nothing("nothing, a region of 8 GiB", LARGE_REGION),
-    nothing("nothing, a region of 4 GiB", LESS_LARGE),
+    nothing("nothing, a region of 7 GiB", LESS_LARGE),
     fault("slow-sender=200MiB", &[], &[Cause::ApplicationTooSlow]),
     fault("slow-sender=2GiB", &[], &[Cause::ApplicationTooSlow]),
     fault("slow-sender=5500MiB", &[], &[Cause::ApplicationTooSlow]),
@@ -95,7 +95,7 @@ const READ: &[&str] = &["--flow", "read"];
 const SMALL: &[&str] = &["--batch-size", "64KiB"];
 /// Not all of it has been written when the look begins, so a part is touched for the first time meanwhile.
 const LARGE_REGION: &[&str] = &["--region-size", "8GiB"];
-const LESS_LARGE: &[&str] = &["--region-size", "4GiB"];
+const LESS_LARGE: &[&str] = &["--region-size", "7GiB"];
 
 const fn nothing(injected: &'static str, options: &'static [&'static str]) -> Case {
     let expected = &[Cause::MachineWall, Cause::NothingFound];
