@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Space, embar, list, number, reported, run, text};
 use serde_json::Value;
 
@@ -206,23 +208,11 @@ fn others_take_processors_and_are_gone_afterwards() {
 
 #[test]
 fn a_quota_needs_root_and_throttles() {
-    if rustix::process::geteuid().is_root() {
-        let report = diagnose(&["--inject", "cpu-quota=20"]);
-        let throttled = number(&report["observed"]["machine"]["throttled"]);
-        assert!(throttled > 0.0, "{report}");
-        let left = std::fs::read_dir("/sys/fs/cgroup")
-            .expect("control groups")
-            .flatten();
-        let ours = left.filter(|it| it.file_name().to_string_lossy().starts_with("embar-quota-"));
-        assert_eq!(ours.count(), 0);
-    } else {
-        let output = run(&mut embar(&["diagnose", "--inject", "cpu-quota=20"]));
-        assert!(
-            text(&output.stderr).contains("root"),
-            "{}",
-            text(&output.stderr)
-        );
-    }
+    common::quota_throttles(&["diagnose"], diagnose);
+    let ours = common::names_in(Path::new("/sys/fs/cgroup"))
+        .into_iter()
+        .filter(|it| it.starts_with("embar-quota-"));
+    assert_eq!(ours.count(), 0);
 }
 
 #[test]

@@ -141,23 +141,7 @@ fn what_messages_are_acts() {
 
 #[test]
 fn a_quota_needs_root_and_throttles() {
-    if rustix::process::geteuid().is_root() {
-        let report = diagnose(&["--inject", "cpu-quota=20"]);
-        let throttled = number(&report["observed"]["machine"]["throttled"]);
-        assert!(throttled > 0.0, "{report}");
-    } else {
-        let output = run(&mut embar(&[
-            "diagnose",
-            "session",
-            "--inject",
-            "cpu-quota=20",
-        ]));
-        assert!(
-            text(&output.stderr).contains("root"),
-            "{}",
-            text(&output.stderr)
-        );
-    }
+    common::quota_throttles(&["diagnose", "session"], diagnose);
 }
 
 #[test]

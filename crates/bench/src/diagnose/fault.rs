@@ -116,18 +116,8 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Bytes a second that a network carries.
-    pub fn net_rate(&self) -> Result<Size, ParseFaultError> {
-        self.size(1 << 20..=u64::MAX)
-    }
-
-    /// How long a packet is on its way: what threads can keep, and connections survive.
-    pub fn net_delay(&self) -> Result<Duration, ParseFaultError> {
-        self.time(Duration::from_micros(100)..=Duration::from_secs(1))
-    }
-
-    /// The part of the packets that gets lost, where connections still live.
-    pub fn net_loss(&self) -> Result<Share, ParseFaultError> {
+    /// A percentage from 0.001 to 50.
+    pub fn share(&self) -> Result<Share, ParseFaultError> {
         let share = self.value.parse().ok();
         let share = share.filter(|it: &Share| (1..=Share::WHOLE / 2).contains(&it.0));
         share.ok_or_else(|| {

@@ -10,8 +10,8 @@ use embar_console::size::{Size, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::observed::Flow;
 
-use super::fault::{Given, Known, ParseFaultError, Share, exactly, written};
-use super::network::Network;
+use super::fault::{Given, Known, ParseFaultError, exactly, written};
+use super::network::{Network, Worse};
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,12 +38,8 @@ pub enum Fault {
     FewInFlight(u32),
     /// So many threads publish, so many serve each broker's connections, and each broker has as many.
     ManyThreads(u32),
-    /// The network carries these bytes a second.
-    NetRate(Size),
-    /// Each packet is so long on its way.
-    NetDelay(Duration),
-    /// The network loses this part of the packets.
-    NetLoss(Share),
+    /// The network is worse than loopback.
+    Network(Worse),
     /// Brokers have not touched their memory before, and neither has the load.
     ColdMemory,
 }
@@ -89,21 +85,9 @@ const KNOWN: [Known; 15] = [
         "batches that a connection may have on their way",
     ),
     ("many-threads", "4", "threads of each kind"),
-    (
-        "net-rate",
-        "100MiB",
-        "what the network carries in a second (root)",
-    ),
-    (
-        "net-delay",
-        "2ms",
-        "how long each packet is on its way, in each direction (root)",
-    ),
-    (
-        "net-loss",
-        "1",
-        "percent of the packets that the network loses (root)",
-    ),
+    Worse::KNOWN[0],
+    Worse::KNOWN[1],
+    Worse::KNOWN[2],
     (
         "cold-memory",
         "",
@@ -126,9 +110,7 @@ impl Fault {
             Self::LongLinger(_) => Cause::LingerTooLong,
             Self::FewInFlight(_) => Cause::TooFewInFlight,
             Self::ManyThreads(_) => Cause::MoreThreadsThanCores,
-            Self::NetRate(_) => Cause::NetworkRateLimit,
-            Self::NetDelay(_) => Cause::NetworkDelay,
-            Self::NetLoss(_) => Cause::NetworkLoss,
+            Self::Network(way) => way.cause(),
             Self::ColdMemory => Cause::ColdMemory,
         }
     }
@@ -148,7 +130,7 @@ impl Fault {
             Self::ColdMemory => (true, false, false),
             Self::SlowReader(_) => (false, true, false),
             Self::SmallSndbuf(_) => (false, true, true),
-            Self::NetRate(_) | Self::NetDelay(_) | Self::NetLoss(_) => (false, false, true),
+            Self::Network(_) => (false, false, true),
             _ => (false, false, false),
         };
         if publishes && !flow.publishes() {
@@ -165,16 +147,10 @@ impl Fault {
 
     /// The network that these faults ask for, if they ask for any.
     pub fn network(faults: &[Self]) -> Option<Network> {
-        let (mut rate, mut delay, mut loss) = Default::default();
-        for fault in faults {
-            match *fault {
-                Self::NetRate(it) => rate = Some(it.0),
-                Self::NetDelay(it) => delay = it,
-                Self::NetLoss(it) => loss = it,
-                _ => {}
-            }
-        }
-        Network::worse(rate, delay, loss)
+        Network::of(faults.iter().filter_map(|fault| match *fault {
+            Self::Network(way) => Some(way),
+            _ => None,
+        }))
     }
 
     fn name(self) -> &'static str {
@@ -190,9 +166,7 @@ impl Fault {
             Self::LongLinger(_) => "long-linger",
             Self::FewInFlight(_) => "few-in-flight",
             Self::ManyThreads(_) => "many-threads",
-            Self::NetRate(_) => "net-rate",
-            Self::NetDelay(_) => "net-delay",
-            Self::NetLoss(_) => "net-loss",
+            Self::Network(way) => way.name(),
             Self::ColdMemory => "cold-memory",
         }
     }
@@ -206,15 +180,14 @@ impl fmt::Display for Fault {
             | Self::SlowReader(size)
             | Self::SmallRcvbuf(size)
             | Self::SmallSndbuf(size)
-            | Self::SmallBatches(size)
-            | Self::NetRate(size) => exactly(*size),
+            | Self::SmallBatches(size) => exactly(*size),
             Self::CpuHog(number)
             | Self::CpuQuota(number)
             | Self::HotBroker(number)
             | Self::FewInFlight(number)
             | Self::ManyThreads(number) => number.to_string(),
-            Self::LongLinger(time) | Self::NetDelay(time) => show_duration(*time),
-            Self::NetLoss(share) => share.to_string(),
+            Self::LongLinger(time) => show_duration(*time),
+            Self::Network(way) => way.value(),
             Self::ColdMemory => String::new(),
         };
         f.write_str(&written(self.name(), &value))
@@ -226,6 +199,9 @@ impl FromStr for Fault {
 
     fn from_str(text: &str) -> Result<Self, ParseFaultError> {
         let given = Given::read(text, &KNOWN)?;
+        if let Some(way) = Worse::read(&given)? {
+            return Ok(Self::Network(way));
+        }
         let number = |range| given.number(range);
         let size = |least: u64| given.size(least..=u64::MAX);
         Ok(match given.name {
@@ -240,9 +216,6 @@ impl FromStr for Fault {
             "long-linger" => Self::LongLinger(given.time(Duration::ZERO..=Duration::MAX)?),
             "few-in-flight" => Self::FewInFlight(number(1..=64)?),
             "many-threads" => Self::ManyThreads(number(2..=8)?),
-            "net-rate" => Self::NetRate(given.net_rate()?),
-            "net-delay" => Self::NetDelay(given.net_delay()?),
-            "net-loss" => Self::NetLoss(given.net_loss()?),
             "cold-memory" => {
                 given.nothing()?;
                 Self::ColdMemory

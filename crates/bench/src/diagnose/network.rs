@@ -9,7 +9,10 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::fault::Share;
+use embar_console::size::{Size, show_duration};
+use embar_diagnose::Cause;
+
+use super::fault::{Given, Known, ParseFaultError, Share, exactly};
 
 mod wire;
 
@@ -21,6 +24,78 @@ const BURST_MIN: u64 = 256 << 10;
 const LOOPBACK_IF_UP: [&str; 6] = ["-o", "link", "show", "dev", "lo", "up"];
 /// Where packets get lost they are of this size, as on Ethernet. On loopback they have 64 KiB, so few would matter.
 const MTU_WITH_LOSS: &str = "1500";
+
+/// One way in which a network is worse: a fault, with its strength.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Worse {
+    /// It carries these bytes a second.
+    Rate(Size),
+    /// Each packet is so long on its way.
+    Delay(Duration),
+    /// It loses this part of the packets.
+    Loss(Share),
+}
+
+impl Worse {
+    /// All of them.
+    pub const KNOWN: [Known; 3] = [
+        (
+            "net-rate",
+            "20MiB",
+            "what the network carries in a second (root)",
+        ),
+        (
+            "net-delay",
+            "2ms",
+            "how long each packet is on its way, in each direction (root)",
+        ),
+        (
+            "net-loss",
+            "1",
+            "percent of the packets that the network loses (root)",
+        ),
+    ];
+
+    /// Reads one; `None` if it is another fault.
+    pub fn read(given: &Given<'_>) -> Result<Option<Self>, ParseFaultError> {
+        Ok(Some(match given.name {
+            "net-rate" => Self::Rate(given.size(1 << 20..=u64::MAX)?),
+            // What threads can keep, and connections survive.
+            "net-delay" => {
+                Self::Delay(given.time(Duration::from_micros(100)..=Duration::from_secs(1))?)
+            }
+            "net-loss" => Self::Loss(given.share()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// What a diagnosis should name.
+    pub fn cause(self) -> Cause {
+        match self {
+            Self::Rate(_) => Cause::NetworkRateLimit,
+            Self::Delay(_) => Cause::NetworkDelay,
+            Self::Loss(_) => Cause::NetworkLoss,
+        }
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rate(_) => "net-rate",
+            Self::Delay(_) => "net-delay",
+            Self::Loss(_) => "net-loss",
+        }
+    }
+
+    /// Its value there.
+    pub fn value(self) -> String {
+        match self {
+            Self::Rate(size) => exactly(size),
+            Self::Delay(time) => show_duration(time),
+            Self::Loss(share) => share.to_string(),
+        }
+    }
+}
 
 /// How a network is worse than loopback.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,10 +109,16 @@ pub struct Network {
 }
 
 impl Network {
-    /// One that carries so many bytes a second, if it is bounded, on which each packet is so long on its way, and that loses this part of them; `None` if it
-    /// is not worse in any way.
-    pub fn worse(rate: Option<u64>, delay: Duration, loss: Share) -> Option<Self> {
-        let network = Self { rate, delay, loss };
+    /// One that is worse in these ways; `None` if there are none. Of two of a kind the last one counts.
+    pub fn of(ways: impl Iterator<Item = Worse>) -> Option<Self> {
+        let mut network = Self::default();
+        for way in ways {
+            match way {
+                Worse::Rate(it) => network.rate = Some(it.0),
+                Worse::Delay(it) => network.delay = it,
+                Worse::Loss(it) => network.loss = it,
+            }
+        }
         (network != Self::default()).then_some(network)
     }
 

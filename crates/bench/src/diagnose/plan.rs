@@ -74,9 +74,7 @@ impl LoadPlan {
                 | Fault::CpuHog(_)
                 | Fault::CpuQuota(_)
                 | Fault::HotBroker(_)
-                | Fault::NetRate(_)
-                | Fault::NetDelay(_)
-                | Fault::NetLoss(_) => {}
+                | Fault::Network(_) => {}
             }
         }
         self.faults = faults;

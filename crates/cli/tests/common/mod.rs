@@ -98,6 +98,20 @@ pub fn reported(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
 }
 
+/// A quota throttles what a look says of it, where this is root; others are told.
+pub fn quota_throttles(command: &[&str], diagnose: fn(&[&str]) -> Value) {
+    const QUOTA: [&str; 2] = ["--inject", "cpu-quota=20"];
+    if rustix::process::geteuid().is_root() {
+        let report = diagnose(&QUOTA);
+        let throttled = number(&report["observed"]["machine"]["throttled"]);
+        assert!(throttled > 0.0, "{report}");
+    } else {
+        let output = run(&mut embar(&[command, &QUOTA].concat()));
+        let says = text(&output.stderr);
+        assert!(says.contains("root"), "{says}");
+    }
+}
+
 /// The entries of a list; none if there is no such list.
 pub fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
     of[name].as_array().map_or(&[], Vec::as_slice)

@@ -40,6 +40,13 @@ fn behind(limits: &Limits, to_subscribers: bool) -> f64 {
     }
 }
 
+/// Bytes that connections carry in a second.
+fn sent_per_s(observed: &Observed, to_subscribers: bool) -> f64 {
+    let ends = observed.connections_with(to_subscribers);
+    let ends = ends.filter_map(|it| it.sender.as_ref());
+    per(ends.map(|it| it.sent_bytes as f64).sum(), observed.seconds)
+}
+
 /// What a window that fills costs beside the time that both sides wait: an acknowledgement, the packet that opens it again, and
 /// a wake-up on each side. And what each byte costs that waits for room in a small one. Fitted to windows of 64 to 512 KiB between threads of two
 /// busy processors.
@@ -66,15 +73,12 @@ fn receive_window(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding
         .filter_map(|it| Some(it.receiver.as_ref()?.buffer_bytes))
         .collect();
     let granted = granted.iter().max().copied();
-    let round_trip = weighted(these.clone(), |end| end.round_trip_s).unwrap_or(0.0);
-    let sent: f64 = these
-        .filter_map(|it| it.sender.as_ref())
-        .map(|it| it.sent_bytes as f64)
-        .sum();
-    let filled = per(per(sent, window), observed.seconds);
+    let round_trip = weighted(these, |end| end.round_trip_s).unwrap_or(0.0);
+    let sent = sent_per_s(observed, to_subscribers);
+    let filled = per(sent, window);
     let cores = f64::from(observed.machine.cores.max(1));
     let of_bytes = match window < SMALL_WINDOW {
-        true => per(sent, observed.seconds) * BYTE_OF_FULL_WINDOW_S,
+        true => sent * BYTE_OF_FULL_WINDOW_S,
         false => 0.0,
     };
     let spent = ((filled * EACH_WINDOW_S + of_bytes) / cores).min(0.9);
@@ -183,11 +187,7 @@ fn send_buffer(case: &Case<'_>, to_subscribers: bool, found: &mut Vec<Finding>) 
         _ => full,
     };
     // One that holds little is filled and emptied by turns, which takes the time of a machine that has none to spare.
-    let sent: f64 = { these.clone() }
-        .filter_map(|it| it.sender.as_ref())
-        .map(|it| it.sent_bytes as f64)
-        .sum();
-    let filled = per(per(sent, granted), observed.seconds);
+    let filled = per(sent_per_s(observed, to_subscribers), granted);
     let cores = f64::from(observed.machine.cores.max(1));
     let spent = match granted < SMALL_SEND_BUFFER {
         true => (filled * EACH_SEND_BUFFER_S / cores).min(0.5),

@@ -19,22 +19,25 @@ pub fn matrix(recorded: &Recorded<DiagnoseMatrix>) -> String {
     format!("{by_cause}\n{agreeing}\n\n{by_case}")
 }
 
+const TWO: &str = "two at once: both among the first three";
+
 /// What the runs of a cause, at all strengths, are called in the first table.
 fn cause(row: &MatrixRow) -> &str {
     match (row.injected.as_str(), row.expected.as_slice()) {
         (injected, _) if injected.starts_with("nothing") => "nothing injected: no fault",
         (_, [one]) => one,
-        _ => "two at once: both among the first three",
+        _ => TWO,
     }
 }
 
 fn causes(matrix: &DiagnoseMatrix) -> Table {
     let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for row in &matrix.rows {
-        let (right, of) = counts.entry(cause(row)).or_default();
-        *right += match row.expected.len() > 1 && !row.injected.starts_with("nothing") {
-            true => row.among_three,
-            false => row.right,
+        let cause = cause(row);
+        let (right, of) = counts.entry(cause).or_default();
+        *right += match cause {
+            TWO => row.among_three,
+            _ => row.right,
         };
         *of += matrix.runs;
     }
@@ -86,11 +89,10 @@ fn cases(matrix: &DiagnoseMatrix) -> Table {
 /// Rates further apart than this do not agree.
 const NEAR: f64 = 1.5;
 
-/// The factor between the rate that was said to be possible, and the one that was seen.
+/// The factor between the rate that was said to be possible, and the one that was seen; of one fault only both are known.
 fn apart(row: &MatrixRow) -> Option<f64> {
     let (said, seen) = (1.0 + row.gain_at_most?, 1.0 + row.gained?);
-    let is_fault = !row.injected.starts_with("nothing");
-    is_fault.then(|| (said / seen).max(seen / said))
+    Some((said / seen).max(seen / said))
 }
 
 /// By how much a rate grows: `+85 %`, or `x 3.2` of those that more than double.

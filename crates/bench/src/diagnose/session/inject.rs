@@ -10,8 +10,8 @@ use embar_diagnose::Cause;
 use embar_diagnose::session::observed::Way;
 
 use super::messages::LARGE;
-use crate::diagnose::fault::{Given, Known, ParseFaultError, Share, exactly, written};
-use crate::diagnose::network::Network;
+use crate::diagnose::fault::{Given, Known, ParseFaultError, exactly, written};
+use crate::diagnose::network::{Network, Worse};
 use crate::session::plan::Transport;
 
 /// A fault, with its strength.
@@ -41,12 +41,8 @@ pub enum Fault {
     CpuHog(u32),
     /// Both ends together may use so many percent of one processor.
     CpuQuota(u32),
-    /// The network carries these bytes a second.
-    NetRate(Size),
-    /// Each packet is so long on its way.
-    NetDelay(Duration),
-    /// The network loses this part of the packets.
-    NetLoss(Share),
+    /// The network is worse than loopback.
+    Network(Worse),
 }
 
 /// With less a big message would not be one.
@@ -93,21 +89,9 @@ const KNOWN: [Known; 15] = [
         "80",
         "percent of one processor for both ends together (root)",
     ),
-    (
-        "net-rate",
-        "20MiB",
-        "what the network carries in a second (root)",
-    ),
-    (
-        "net-delay",
-        "2ms",
-        "how long each packet is on its way, in each direction (root)",
-    ),
-    (
-        "net-loss",
-        "1",
-        "percent of the packets that the network loses (root)",
-    ),
+    Worse::KNOWN[0],
+    Worse::KNOWN[1],
+    Worse::KNOWN[2],
 ];
 
 impl Fault {
@@ -126,9 +110,7 @@ impl Fault {
             Self::Tls => Cause::TlsCost,
             Self::CpuHog(_) => Cause::ProcessorsTakenByOthers,
             Self::CpuQuota(_) => Cause::ProcessorQuota,
-            Self::NetRate(_) => Cause::NetworkRateLimit,
-            Self::NetDelay(_) => Cause::NetworkDelay,
-            Self::NetLoss(_) => Cause::NetworkLoss,
+            Self::Network(way) => way.cause(),
         }
     }
 
@@ -152,15 +134,12 @@ impl Fault {
             return refused(&["flow"], "nothing is answered; --flow echo");
         }
         if let Self::BigMessage(size) = self
-            && size.0 < BIG_MIN.max(u64::from(payload) * BIG_TIMES)
+            && size.0 < u64::from(payload) * BIG_TIMES
         {
             let why = "others are nearly as large: a smaller --payload";
             return refused(&["payload"], why);
         }
-        let by_tcp = matches!(
-            self,
-            Self::SmallRcvbuf(_) | Self::NetRate(_) | Self::NetDelay(_) | Self::NetLoss(_)
-        );
+        let by_tcp = matches!(self, Self::SmallRcvbuf(_) | Self::Network(_));
         if by_tcp && transport != Transport::Tcp {
             return refused(&["transport"], "it is of TCP; --transport tcp");
         }
@@ -169,16 +148,10 @@ impl Fault {
 
     /// The network that these faults ask for, if they ask for any.
     pub fn network(faults: &[Self]) -> Option<Network> {
-        let (mut rate, mut delay, mut loss) = Default::default();
-        for fault in faults {
-            match *fault {
-                Self::NetRate(it) => rate = Some(it.0),
-                Self::NetDelay(it) => delay = it,
-                Self::NetLoss(it) => loss = it,
-                _ => {}
-            }
-        }
-        Network::worse(rate, delay, loss)
+        Network::of(faults.iter().filter_map(|fault| match *fault {
+            Self::Network(way) => Some(way),
+            _ => None,
+        }))
     }
 
     /// Its name on the command line.
@@ -196,9 +169,7 @@ impl Fault {
             Self::Tls => "tls",
             Self::CpuHog(_) => "cpu-hog",
             Self::CpuQuota(_) => "cpu-quota",
-            Self::NetRate(_) => "net-rate",
-            Self::NetDelay(_) => "net-delay",
-            Self::NetLoss(_) => "net-loss",
+            Self::Network(way) => way.name(),
         }
     }
 }
@@ -211,15 +182,14 @@ impl fmt::Display for Fault {
             | Self::SmallRing(size)
             | Self::SmallRcvbuf(size)
             | Self::SmallSndbuf(size)
-            | Self::BigMessage(size)
-            | Self::NetRate(size) => exactly(*size),
-            Self::SlowHandler(time) | Self::NetDelay(time) => show_duration(*time),
+            | Self::BigMessage(size) => exactly(*size),
+            Self::SlowHandler(time) => show_duration(*time),
             Self::FewInFlight(number)
             | Self::SmallWrites(number)
             | Self::ManyFields(number)
             | Self::CpuHog(number)
             | Self::CpuQuota(number) => number.to_string(),
-            Self::NetLoss(share) => share.to_string(),
+            Self::Network(way) => way.value(),
             Self::Tls => String::new(),
         };
         f.write_str(&written(self.name(), &value))
@@ -231,6 +201,9 @@ impl FromStr for Fault {
 
     fn from_str(text: &str) -> Result<Self, ParseFaultError> {
         let given = Given::read(text, &KNOWN)?;
+        if let Some(way) = Worse::read(&given)? {
+            return Ok(Self::Network(way));
+        }
         let number = |range| given.number(range);
         let size = |least: u64| given.size(least..=u64::MAX);
         Ok(match given.name {
@@ -252,9 +225,6 @@ impl FromStr for Fault {
             }
             "cpu-hog" => Self::CpuHog(number(1..=64)?),
             "cpu-quota" => Self::CpuQuota(number(5..=6400)?),
-            "net-rate" => Self::NetRate(given.net_rate()?),
-            "net-delay" => Self::NetDelay(given.net_delay()?),
-            "net-loss" => Self::NetLoss(given.net_loss()?),
             name => unreachable!("{name} is listed, and nobody reads it"),
         })
     }

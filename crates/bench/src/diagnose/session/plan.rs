@@ -73,9 +73,7 @@ impl SessionLoad {
                 | Fault::SlowHandler(_)
                 | Fault::CpuHog(_)
                 | Fault::CpuQuota(_)
-                | Fault::NetRate(_)
-                | Fault::NetDelay(_)
-                | Fault::NetLoss(_) => {}
+                | Fault::Network(_) => {}
             }
         }
         self.faults = faults;
