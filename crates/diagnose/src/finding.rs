@@ -229,7 +229,7 @@ pub struct Verified {
 }
 
 /// What follows from trying a remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The rate grew: the cause is what limited.
@@ -238,6 +238,17 @@ pub enum Outcome {
     DidNotHelp,
     /// The trials differ by too much to say.
     NotShown,
+}
+
+impl fmt::Display for Outcome {
+    /// As JSON has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Helped => "helped",
+            Self::DidNotHelp => "did-not-help",
+            Self::NotShown => "not-shown",
+        })
+    }
 }
 
 impl Verified {

@@ -50,6 +50,7 @@ Examples:
   embar diagnose --attach 10.0.0.7:9400 --for 10s
   embar diagnose --save seen.json; embar diagnose --from seen.json
   embar diagnose --matrix 40                             how often it names what was injected
+  embar diagnose --matrix 4 --verify                     how often its remedies help, and by how much
   embar diagnose redis                                   callers of Redis, and its servers
   embar diagnose session                                 message sessions
 
@@ -69,7 +70,9 @@ is 20 % more), remedy (text, change), verified (null, or ratio with its interval
 as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
 that was looked at). With --matrix: runs, rows[] with injected, options, expected[], first (how
 often each cause came first), right, among_three, bytes_per_s, gain_at_most (the median said where a
-right cause came first), gained (what the rate is more without the fault, where that is known)
+right cause came first, or was tried), gained (what the rate is more without the fault, where that is
+known), outcomes (how often each came of a remedy that was tried), as_predicted (how often the rate
+with it was within a factor of 1.5 of the one that was said to be possible)
 "
 )]
 pub struct DiagnoseArgs {
@@ -98,8 +101,8 @@ pub struct DiagnoseArgs {
     /// Diagnose what such a file says, instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix"], &[]))]
     from: Option<PathBuf>,
-    /// Inject each fault in turn, so many times, and count how often it is named
-    #[arg(long, value_name = "RUNS", conflicts_with_all = of_one_run(&["from"], &[]))]
+    /// Inject each fault in turn, so many times, and count how often it is named; with --verify those that a setting undoes, and what came of it
+    #[arg(long, value_name = "RUNS", conflicts_with_all = of_one_run(&["from"], &["verify", "pairs"]))]
     matrix: Option<usize>,
     #[command(flatten)]
     load: LoadArgs,
@@ -209,18 +212,19 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         let of = format!("the cluster at {address}");
         return show(&of, &[], &observed, &diagnose(&observed), context);
     }
+    args.remedies.check()?;
     if let Some(runs) = args.matrix {
         let matrix = measure(
             MatrixPlan {
                 runs,
                 span: args.span,
                 warm_up: args.warm_up,
+                pairs: args.remedies.verify.then_some(args.remedies.pairs),
             },
             &context.work,
         )?;
         return context.output.report(&matrix, &matrix);
     }
-    args.remedies.check()?;
     let plan = LoadPlan {
         bench: args.load.plan(ANY_SIZE, 1, Metering::On)?,
         flow: args.flow.into(),

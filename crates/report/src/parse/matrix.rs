@@ -27,6 +27,8 @@ struct Case {
     rate: Option<f64>,
     /// What was said could be gained at most, and what is without the fault.
     gains: [Option<f64>; 2],
+    /// How often each came of the remedy that was tried.
+    outcomes: BTreeMap<String, f64>,
 }
 
 /// The section of it.
@@ -65,14 +67,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
 
 fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
     let expected = row.list("expected")?;
-    let mut first = BTreeMap::new();
-    if let Some(counts) = row.object("first")?
-        && let Value::Object(fields) = counts.value()
-    {
-        for name in fields.keys() {
-            first.insert(words::clipped(name), counts.needed(name)?);
-        }
-    }
+    let (first, outcomes) = (counts(row, "first")?, counts(row, "outcomes")?);
     let counted = first.values().sum();
     Ok(Case {
         injected: row.needed_text("injected")?,
@@ -88,7 +83,21 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
         first,
         rate: row.number("bytes_per_s")?,
         gains: [row.number("gain_at_most")?, row.number("gained")?],
+        outcomes,
     })
+}
+
+/// An object whose fields say how often each was seen; none if it is not there.
+fn counts(row: &Node<'_>, name: &str) -> Result<BTreeMap<String, f64>, Error> {
+    let mut all = BTreeMap::new();
+    if let Some(counts) = row.object(name)?
+        && let Value::Object(fields) = counts.value()
+    {
+        for name in fields.keys() {
+            all.insert(words::clipped(name), counts.needed(name)?);
+        }
+    }
+    Ok(all)
 }
 
 fn right_first(cases: &[Case]) -> crate::picture::Picture {
@@ -102,9 +111,15 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
         "#among three",
         "#gain at most, %",
         "#without it, %",
+        "remedy tried",
     ];
     let of =
         |count: f64, case: &Case| format!("{} of {}", words::whole(count), words::whole(case.runs));
+    let tried = |case: &Case| {
+        let each = case.outcomes.iter();
+        let each = each.map(|(outcome, times)| format!("{outcome} {}", words::whole(*times)));
+        each.collect::<Vec<_>>().join(", ")
+    };
     let share = |case: &Case| {
         let share = if case.runs > 0.0 {
             case.right / case.runs
@@ -133,6 +148,7 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
                 of(case.among_three, case),
                 gain(case.gains[0]),
                 gain(case.gains[1]),
+                tried(case),
             ],
         }
     };
