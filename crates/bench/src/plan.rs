@@ -20,7 +20,7 @@ use super::stamp::STAMP_BYTES;
 pub const TOPIC: &str = "bench";
 
 /// Parameters of a run; `config` in JSON.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchPlan {
     /// The topic.
     #[serde(skip)]

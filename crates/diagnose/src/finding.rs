@@ -192,8 +192,10 @@ impl fmt::Display for Change {
             Self::ReceiveBufferTuned => f.write_str("no --recv-buffer"),
             Self::SendBufferTuned => f.write_str("no --send-buffer"),
             Self::BatchSize(bytes) => write!(f, "--batch-size {bytes}"),
-            Self::Linger(seconds) => write!(f, "--linger {}us", seconds * 1e6),
-            Self::BatchesInFlight(batches) => write!(f, "--batches-in-flight {batches}"),
+            Self::Linger(seconds) => write!(f, "a linger of {} us", seconds * 1e6),
+            Self::BatchesInFlight(batches) => {
+                write!(f, "{batches} batches in flight on each connection")
+            }
             Self::Publishers(threads) => write!(f, "--publishers {threads}"),
             Self::ThreadsPerBroker(threads) => write!(f, "--threads-per-broker {threads}"),
             Self::NetworkThreads(threads) => write!(f, "--network-threads {threads}"),
@@ -219,7 +221,8 @@ pub struct Verified {
     pub verdict: Verdict,
     /// Pairs of trials.
     pub pairs: usize,
-    /// Whether the finding's bound on the gain and the gain that was seen agree within a factor of 1.5.
+    /// Whether the rate that the finding allowed for, and the one that was seen, are within a factor of 1.5 of each other; never of a
+    /// finding that its remedy refuted.
     pub as_predicted: bool,
     /// What follows from it.
     pub outcome: Outcome,
@@ -234,10 +237,21 @@ pub struct Verified {
 pub enum Outcome {
     /// The rate grew: the cause is what limited.
     Helped,
-    /// It did not, or by far less than was predicted: the cause is not what limits.
+    /// It did not, or by so little that something else limits: the cause is not what does.
     DidNotHelp,
     /// The trials differ by too much to say.
     NotShown,
+}
+
+impl Outcome {
+    /// What people are told.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Helped => "it helped",
+            Self::DidNotHelp => "it brought too little, so this is not what limits",
+            Self::NotShown => "the trials differ by too much to say whether it helps",
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -260,29 +274,34 @@ impl Verified {
             pairs,
             ..
         } = *comparison;
+        let is_sure = ratio.level >= embar_meter::stats::LEVEL;
+        let is_below = |gain: f64| is_sure && ratio.high < 1.0 + gain;
+        // The bound on a gain is often far above it, so what helps much is right, however much was allowed for.
+        let part = predicted / PART_OF_PREDICTED;
         let outcome = match verdict {
-            Verdict::Faster => Outcome::Helped,
             Verdict::Slower => Outcome::DidNotHelp,
-            Verdict::InsideNoise if ratio.level < embar_meter::stats::LEVEL => Outcome::NotShown,
-            Verdict::InsideNoise if ratio.high < 1.0 + (predicted / 3.0).max(GAIN_SHOWN) => {
-                Outcome::DidNotHelp
-            }
+            Verdict::Faster if is_below(part.min(GAIN_THAT_MATTERS)) => Outcome::DidNotHelp,
+            Verdict::Faster => Outcome::Helped,
+            Verdict::InsideNoise if is_below(part) => Outcome::DidNotHelp,
             Verdict::InsideNoise => Outcome::NotShown,
         };
+        let refuted = outcome == Outcome::DidNotHelp;
         let (predicted, seen) = (1.0 + predicted, ratio.point);
         Self {
             ratio,
             verdict,
             pairs,
-            as_predicted: (predicted / seen).max(seen / predicted) <= AGREES_WITHIN,
+            as_predicted: !refuted && (predicted / seen).max(seen / predicted) <= AGREES_WITHIN,
             outcome,
             others,
         }
     }
 }
 
-/// A gain of less than this is none.
-const GAIN_SHOWN: f64 = 0.05;
+/// A finding is refuted by a gain that is surely less than one part of so many of what it allowed for,
+const PART_OF_PREDICTED: f64 = 3.0;
+/// but not by one of this or more that is sure.
+const GAIN_THAT_MATTERS: f64 = 0.1;
 /// The predicted and the seen rate agree if neither is more than this many times the other.
 const AGREES_WITHIN: f64 = 1.5;
 
@@ -355,6 +374,22 @@ mod tests {
         let refuted = tried(0.98, 1.007, 1.03, Verdict::InsideNoise, 1.0);
         assert_eq!(
             (refuted.outcome, refuted.as_predicted),
+            (Outcome::DidNotHelp, false)
+        );
+        let sure = tried(1.005, 1.007, 1.009, Verdict::Faster, 1.0);
+        assert_eq!(
+            (sure.outcome, sure.as_predicted),
+            (Outcome::DidNotHelp, false)
+        );
+        // A bound that is far above the gain is still of what limited.
+        let less = tried(2.9, 3.0, 3.1, Verdict::Faster, 19.0);
+        assert_eq!((less.outcome, less.as_predicted), (Outcome::Helped, false));
+        // As little as that was predicted, and the noise hides it.
+        let little = tried(1.005, 1.03, 1.045, Verdict::InsideNoise, 0.04);
+        assert_eq!(little.outcome, Outcome::NotShown);
+        let none = tried(0.99, 1.0, 1.01, Verdict::InsideNoise, 0.45);
+        assert_eq!(
+            (none.outcome, none.as_predicted),
             (Outcome::DidNotHelp, false)
         );
         let slower = tried(0.7, 0.8, 0.9, Verdict::Slower, 0.1);

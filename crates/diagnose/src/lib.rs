@@ -42,6 +42,23 @@ pub struct Diagnosis {
     pub missing: Vec<observed::Missing>,
 }
 
+impl Diagnosis {
+    /// The finding that says what limits: the first one, unless its remedy refuted it or nothing was found.
+    pub fn limiting(&self) -> Option<&Finding> {
+        let first = self.findings.first()?;
+        let stands = first.cause != Cause::NothingFound && !first.withdrawn();
+        stands.then_some(first)
+    }
+
+    /// Puts findings that their remedies refuted behind those that stand, and says so if none does.
+    pub fn withdraw(&mut self) {
+        self.findings.sort_by_key(Finding::withdrawn);
+        if self.findings.iter().all(Finding::withdrawn) {
+            self.findings.insert(0, rules::nothing(&self.limits));
+        }
+    }
+}
+
 /// Says what limits.
 pub fn diagnose(observed: &Observed) -> Diagnosis {
     let limits = Limits::of(observed);

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{Connection, Observed, SendingEnd, Thread};
+use crate::observed::{Connection, Observed, SendingEnd, Thread, per};
 
 /// A part of a pipeline that works for more of the time than this counts as working all the time.
 pub const SATURATED: f64 = 0.85;
@@ -83,7 +83,8 @@ pub struct Use {
     pub part: Resource,
     /// Share of the time in which it works, or, for buffers, in which they are full, 0 to 1.
     pub share: f64,
-    /// Of that, share of the time in which it would have worked, but had no processor.
+    /// Of that, share of the time in which it would have worked, but had no processor. Of several threads, `share` is that of the one that
+    /// wanted to work the most, and the rest of it is what the busiest one worked.
     pub without_processor: f64,
 }
 
@@ -117,12 +118,8 @@ impl Limits {
 
     fn publishing(&mut self, observed: &Observed) {
         if let Some(publisher) = &observed.publisher {
-            let working = match blocked(observed) {
-                Some(blocked) if !publisher.waits_for_each => 1.0 - blocked,
-                _ => most(&publisher.application, Thread::occupied),
-            };
-            let waiting = most(&publisher.application, |thread| thread.waiting);
-            self.add(Resource::Application, working, waiting);
+            let blocked = blocked(observed).filter(|_| !publisher.waits_for_each);
+            self.application(Resource::Application, blocked, &publisher.application);
             self.threads(Resource::Senders, &publisher.senders);
             if let Some(share) = in_flight(observed) {
                 self.add(Resource::InFlight, share, 0.0);
@@ -143,12 +140,8 @@ impl Limits {
         self.buffers(observed, true);
         if let Some(subscriber) = &observed.subscriber {
             self.threads(Resource::Receivers, &subscriber.receivers);
-            let working = match starved(observed) {
-                Some(starved) => 1.0 - starved,
-                None => most(&subscriber.application, Thread::occupied),
-            };
-            let waiting = most(&subscriber.application, |thread| thread.waiting);
-            self.add(Resource::Reader, working, waiting);
+            let starved = starved(observed);
+            self.application(Resource::Reader, starved, &subscriber.application);
         }
     }
 
@@ -164,17 +157,30 @@ impl Limits {
         }
     }
 
+    /// An application does something, whatever it is, while it does not wait for the log; of one that does not say for how long it
+    /// waited only its threads are known.
+    fn application(&mut self, part: Resource, waited_for_log: Option<f64>, threads: &[Thread]) {
+        let Some(waited_for_log) = waited_for_log else {
+            self.threads(part, threads);
+            return;
+        };
+        let ready: f64 = threads.iter().map(|it| it.waiting).sum();
+        self.add(part, 1.0 - waited_for_log, per(ready, threads.len() as f64));
+    }
+
     fn threads<'a>(&mut self, part: Resource, threads: impl IntoIterator<Item = &'a Thread>) {
         let threads: Vec<&Thread> = threads.into_iter().collect();
         if !threads.is_empty() {
-            let occupied = most(threads.iter().copied(), Thread::occupied);
-            self.add(part, occupied, most(threads, |thread| thread.waiting));
+            let occupied = most(threads.iter().copied(), Thread::occupied).min(1.0);
+            let worked = most(threads, |thread| thread.on_cpu);
+            self.add(part, occupied, occupied - worked);
         }
     }
 
     /// Adds a part, or the more used one of two of a name.
     pub(crate) fn add(&mut self, part: Resource, share: f64, without_processor: f64) {
         let share = share.clamp(0.0, 1.0);
+        let without_processor = without_processor.clamp(0.0, share);
         match self.uses.iter_mut().find(|it| it.part == part) {
             Some(used) if used.share >= share => {}
             Some(used) => (used.share, used.without_processor) = (share, without_processor),

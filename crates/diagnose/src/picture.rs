@@ -17,7 +17,10 @@ pub struct Picture<'a>(pub &'a Diagnosis);
 
 impl fmt::Display for Picture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limiting = self.0.findings.first().map(|it| it.part);
+        if self.0.limits.uses.is_empty() {
+            return f.write_str("no part of the pipeline could be looked at\n");
+        }
+        let limiting = self.0.limiting().map(|it| it.part);
         for used in &self.0.limits.uses {
             let mark = if limiting == Some(used.part) {
                 MARK

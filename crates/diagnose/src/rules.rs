@@ -11,7 +11,7 @@ mod reading;
 mod waiting;
 
 use crate::cause::Cause;
-use crate::finding::{Evidence, Finding, Remedy};
+use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Limits, Resource, SATURATED};
 use crate::observed::{Observed, Thread};
 
@@ -70,6 +70,19 @@ pub(crate) fn busiest<'a>(threads: impl IntoIterator<Item = &'a Thread>) -> Opti
 pub(crate) fn on_a_processor(thread: &Thread) -> Evidence {
     Evidence::share(format!("{} was on a processor", thread.name), thread.on_cpu)
 }
+
+/// That batches should be larger: something to try, unless they are as large already.
+pub(crate) fn larger_batches(case: &Case<'_>, text: &str) -> Remedy {
+    let publisher = case.observed.publisher.as_ref();
+    let full = publisher.and_then(|it| it.batch_bytes).unwrap_or(0);
+    match full < LARGE_BATCH {
+        true => Remedy::change(text, Change::BatchSize(LARGE_BATCH)),
+        false => Remedy::advice(text),
+    }
+}
+
+/// Bytes of a batch of which more would gain nothing.
+const LARGE_BATCH: u64 = 2 << 20;
 
 /// This much of a processor must be idle for another thread to find one.
 pub(crate) const SPARE_MIN: f64 = 0.6;

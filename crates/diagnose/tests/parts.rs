@@ -7,7 +7,8 @@ use common::*;
 use embar_diagnose::limits::Resource;
 use embar_diagnose::observed::*;
 use embar_diagnose::picture::Picture;
-use embar_diagnose::{Cause, Change, Diagnosis, diagnose};
+use embar_diagnose::{Cause, Change, Diagnosis, Verified, diagnose};
+use embar_meter::{Better, Comparison, Series};
 use serde_json::Value;
 
 #[test]
@@ -28,6 +29,72 @@ fn a_broker_that_takes_less_than_the_others_is_named() {
     );
     let diagnosis = first(&observed, Cause::HotBroker);
     assert!(diagnosis.findings[0].evidence[0].what.contains("broker 3"));
+}
+
+#[test]
+fn a_broker_that_hands_out_less_than_the_others_is_named() {
+    let mut observed = reading(4);
+    observed.machine.busy = 0.4;
+    for (index, broker) in observed.brokers.iter_mut().enumerate() {
+        let bytes = if index == 1 { GIB } else { 5 * GIB };
+        let counters = [("send_calls", bytes / (1 << 20)), ("send_bytes", bytes)];
+        broker.profile = profile(&[], &counters);
+    }
+    let diagnosis = first(&observed, Cause::HotBroker);
+    assert!(diagnosis.findings[0].evidence[0].what.contains("broker 2"));
+}
+
+#[test]
+fn of_a_broker_with_threads_that_wait_the_one_that_works_says_how_much_it_works() {
+    let mut observed = publishing(4);
+    for broker in &mut observed.brokers {
+        broker.network = vec![
+            thread("embar-net-0", 0.95, 0.0),
+            thread("embar-net-1", 0.1, 0.6),
+        ];
+    }
+    senders(&mut observed).for_each(|end| end.window_full = 0.9);
+    let diagnosis = diagnose(&observed);
+    let uses = &diagnosis.limits.uses;
+    let brokers = uses.iter().find(|it| it.part == Resource::Brokers);
+    let brokers = brokers.expect("they were seen");
+    assert_eq!((brokers.share, brokers.without_processor), (0.95, 0.0));
+    // The window is full because they work all the time.
+    let causes: Vec<_> = diagnosis.findings.iter().map(|it| it.cause).collect();
+    assert!(
+        !causes.contains(&Cause::ReceiveWindowTooSmall),
+        "{causes:?}"
+    );
+}
+
+#[test]
+fn batches_in_flight_are_those_of_each_connection_by_unix_sockets_too() {
+    let mut observed = publishing(4);
+    observed.machine.busy = 0.3;
+    observed.connections.clear();
+    publisher(&mut observed).in_flight_max = Some(12);
+    stage(&mut observed, "WaitForBuffer", 3.0);
+    stage(&mut observed, "WaitForAck", 46.0);
+    let found = first(&observed, Cause::TooFewInFlight).findings.remove(0);
+    assert_eq!(found.remedy.change, Some(Change::BatchesInFlight(8)));
+}
+
+#[test]
+fn a_refuted_finding_limits_nothing_and_neither_does_nothing() {
+    let mut observed = publishing(4);
+    stage(&mut observed, "WaitForBuffer", 3.0);
+    senders(&mut observed).for_each(|end| end.window_full = 0.9);
+    let mut diagnosis = first(&observed, Cause::ReceiveWindowTooSmall);
+    let marked = |diagnosis: &Diagnosis| Picture(diagnosis).to_string().contains("limits");
+    assert!(marked(&diagnosis));
+    diagnosis.findings.truncate(1);
+    let same = Series::new([1.0; 8]).expect("finite");
+    let same = Comparison::of(("a", &same), ("b", &same), Better::Higher).expect("pairs");
+    diagnosis.findings[0].verified = Some(Verified::new(&same, 0.5, 0.0));
+    diagnosis.withdraw();
+    assert!(!marked(&diagnosis), "{}", Picture(&diagnosis));
+    let causes: Vec<_> = diagnosis.findings.iter().map(|it| it.cause).collect();
+    assert_eq!(causes, [Cause::NothingFound, Cause::ReceiveWindowTooSmall]);
 }
 
 #[test]
@@ -138,7 +205,12 @@ fn a_sequencer_that_works_all_the_time_is_named() {
         sequencer: Some(thread("embar-order-0", 0.97, 0.01)),
         ..Broker::default()
     });
-    first(&observed, Cause::SequencerBound);
+    // Its publishers' batches are as large as is worth trying.
+    let found = first(&observed, Cause::SequencerBound).findings.remove(0);
+    assert_eq!(found.remedy.change, None);
+    publisher(&mut observed).batch_bytes = Some(64 << 10);
+    let found = first(&observed, Cause::SequencerBound).findings.remove(0);
+    assert_eq!(found.remedy.change, Some(Change::BatchSize(2 << 20)));
 }
 
 #[test]
@@ -199,7 +271,15 @@ fn no_number_of_a_file_breaks_a_diagnosis() {
     for observed in [publishing(2), both] {
         let mut document = serde_json::to_value(&observed).expect("JSON");
         let count = numbers(&mut document).len();
-        for extreme in ["0", "1", "18446744073709551615", "1e300", "-1.5"] {
+        let extremes = [
+            "0",
+            "1",
+            "4294967295",
+            "18446744073709551615",
+            "1e300",
+            "-1.5",
+        ];
+        for extreme in extremes {
             for place in 0..count {
                 let mut changed = document.clone();
                 *numbers(&mut changed)[place] = serde_json::from_str(extreme).expect("a number");

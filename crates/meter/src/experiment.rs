@@ -2,7 +2,7 @@
 //! the machine) hits all of them alike.
 //!
 //! A round runs every configuration once. Rounds alternate their direction (A B, B A, A B, ...), so that neither is
-//! always the one that follows the other; with [`Experiment::rotating`] each round also begins with another one. Warm-up rounds run first and are not kept: the first trial is cold. Whether
+//! always the one that follows the other; with [`Experiment::rotating`] each two rounds also begin with another one. Warm-up rounds run first and are not kept: the first trial is cold. Whether
 //! two configurations differ is decided by the ratio within each round, see [`verdict`](mod@crate::stats::verdict).
 
 mod precision;
@@ -105,8 +105,9 @@ impl Experiment {
         }
     }
 
-    /// Has each round begin with the next configuration. For three or more: alternating alone leaves those in the
-    /// middle where they are, always between the same neighbours.
+    /// Has each two rounds begin with the next configuration. For three or more: alternating alone leaves those in the
+    /// middle where they are, always between the same neighbours. A round and its reverse begin with the same one: if each began with
+    /// the next, two configurations would always run in the same order.
     pub fn rotating(mut self) -> Self {
         self.rotating = true;
         self
@@ -162,7 +163,7 @@ impl Experiment {
                 break;
             }
             let count = self.names.len();
-            let first = if self.rotating { direction } else { 0 };
+            let first = if self.rotating { direction / 2 } else { 0 };
             for step in 0..count {
                 let step = if direction % 2 == 0 {
                     step

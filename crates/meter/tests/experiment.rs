@@ -32,23 +32,40 @@ fn rounds_alternate_their_direction_and_warm_up_first() {
 
 #[test]
 fn rotating_rounds_give_every_configuration_every_place() {
-    let mut order = Vec::new();
-    Experiment::new(["a", "b", "c"])
-        .warmup(0)
-        .trials(6)
-        .rotating()
-        .run(|config, _| {
-            order.push(config);
-            infallible(1.0)
-        })
-        .expect("no trial fails");
-    let rounds: Vec<&[usize]> = order.chunks(3).collect();
-    assert_eq!(rounds[..3], [[0, 1, 2], [0, 2, 1], [2, 0, 1]]);
-    for place in 0..3 {
-        let mut seen: Vec<usize> = rounds.iter().map(|round| round[place]).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen, [0, 1, 2], "place {place}");
+    let order = |names: &[&str], rounds| {
+        let mut order = Vec::new();
+        Experiment::new(names.iter().copied())
+            .warmup(0)
+            .trials(rounds)
+            .rotating()
+            .run(|config, _| {
+                order.push(config);
+                infallible(1.0)
+            })
+            .expect("no trial fails");
+        order
+    };
+    for (names, rounds) in [
+        (&["a", "b"][..], 8),
+        (&["a", "b", "c"], 6),
+        (&["a", "b", "c", "d"], 8),
+    ] {
+        let count = names.len();
+        let order = order(names, rounds);
+        let rounds: Vec<&[usize]> = order.chunks(count).collect();
+        for one in 0..count {
+            for place in 0..count {
+                let times = rounds.iter().filter(|it| it[place] == one).count();
+                assert_eq!(times, rounds.len() / count, "{one} of {count} at {place}");
+            }
+            // None runs before another one more often than behind it.
+            for other in (0..count).filter(|it| *it != one) {
+                let place = |round: &[usize], of| round.iter().position(|it| *it == of);
+                let before = |it: &&&[usize]| place(it, one) < place(it, other);
+                let times = rounds.iter().filter(before).count();
+                assert_eq!(times, rounds.len() / 2, "{one} before {other} of {count}");
+            }
+        }
     }
 }
 

@@ -82,7 +82,7 @@ impl LoadPlan {
         Ok(self)
     }
 
-    /// The plan with a remedy; `None` if that cannot be applied here.
+    /// The plan with a remedy; `None` if that cannot be applied here, or is what the plan says already.
     pub fn with(&self, change: &Change) -> Option<Self> {
         let mut plan = self.clone();
         let (bench, settings) = (&mut plan.bench, &mut plan.settings);
@@ -110,7 +110,8 @@ impl LoadPlan {
             | Change::MessagesTogether(_) => return None,
         }
         plan.bench.validate(false).ok()?;
-        Some(plan)
+        let changes = plan.bench != self.bench || plan.settings != self.settings;
+        changes.then_some(plan)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use embar_diagnose::finding::Outcome;
 use embar_diagnose::picture::Picture;
 use embar_diagnose::{Diagnosis, Finding, Observed};
 use serde::Serialize;
@@ -73,14 +72,10 @@ fn write_finding(f: &mut fmt::Formatter<'_>, number: usize, finding: &Finding) -
     }
     writeln!(f, "   remedy: {}", finding.remedy.text)?;
     if let Some(verified) = &finding.verified {
-        let said = match verified.outcome {
-            Outcome::Helped => "it helped",
-            Outcome::DidNotHelp => "it did not help, so this is not what limits",
-            Outcome::NotShown => "the trials differ by too much to say whether it helps",
-        };
         writeln!(
             f,
-            "   tried: {said}: {:.2} of the rate, {} pairs; others took {:.0} % of the processors",
+            "   tried: {}: {:.2} of the rate, {} pairs; others took {:.0} % of the processors",
+            verified.outcome.sentence(),
             verified.ratio,
             verified.pairs,
             verified.others * 100.0

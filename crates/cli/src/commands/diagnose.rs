@@ -24,6 +24,7 @@ use embar_diagnose::{Diagnosis, Observed, diagnose};
 use embar_meter::experiment::too_few;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::bench::LoadArgs;
 use crate::connect::DEFAULT_BOOTSTRAP;
@@ -102,8 +103,8 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix"], &[]))]
     from: Option<PathBuf>,
     /// Inject each fault in turn, so many times, and count how often it is named; with --verify those that a setting undoes, and what came of it
-    #[arg(long, value_name = "RUNS", conflicts_with_all = of_one_run(&["from"], &["verify", "pairs"]))]
-    matrix: Option<usize>,
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with_all = of_one_run(&["from"], &["verify", "pairs"]))]
+    matrix: Option<u64>,
     #[command(flatten)]
     load: LoadArgs,
 }
@@ -131,7 +132,7 @@ impl RemedyArgs {
         }
     }
 
-    /// Tries them, if that was asked for.
+    /// Tries them, if that was asked for. Where that fails, what was found before is still to be shown.
     fn try_on(
         &self,
         diagnosis: &mut Diagnosis,
@@ -216,7 +217,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
     if let Some(runs) = args.matrix {
         let matrix = measure(
             MatrixPlan {
-                runs,
+                runs: usize::try_from(runs)?,
                 span: args.span,
                 warm_up: args.warm_up,
                 pairs: args.remedies.verify.then_some(args.remedies.pairs),
@@ -239,14 +240,15 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
     let observed = examine(&plan, &context.work)?;
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
-    args.remedies.try_on(&mut diagnosis, &plan, context)?;
+    let tried = args.remedies.try_on(&mut diagnosis, &plan, context);
     show(
         "a load of our own",
         &args.inject,
         &observed,
         &diagnosis,
         context,
-    )
+    )?;
+    tried
 }
 
 /// Goes on where the network is as bad as that. Elsewhere the program runs itself again in such a one, and ends with it.
@@ -269,12 +271,34 @@ fn default_bootstrap() -> String {
 fn saved<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| {
+    let parsed = serde_json::from_str(&text).and_then(|saved: Value| {
+        // Sums of such numbers are none.
+        match largest(&saved) <= NUMBER_MAX {
+            true => serde_json::from_value(saved),
+            false => Err(serde::de::Error::custom(
+                "it has a number beyond all reason",
+            )),
+        }
+    });
+    parsed.map_err(|error| {
         exit::data(format!(
             "{} is not what --save writes: {error}",
             path.display()
         ))
     })
+}
+
+/// No look has seen as much of anything.
+const NUMBER_MAX: f64 = 1e20;
+
+/// The largest number of a document, its sign aside.
+fn largest(of: &Value) -> f64 {
+    match of {
+        Value::Number(number) => number.as_f64().map_or(f64::INFINITY, f64::abs),
+        Value::Array(all) => all.iter().map(largest).fold(0.0, f64::max),
+        Value::Object(all) => all.values().map(largest).fold(0.0, f64::max),
+        _ => 0.0,
+    }
 }
 
 fn save(path: Option<&Path>, observed: &impl Serialize) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What the publishing process does itself: its application, copying into batches, sending, lingering.
 
-use super::{Case, DEFAULT_SYSCALL_S, SPARE_MIN, confidence};
+use super::{Case, DEFAULT_SYSCALL_S, SPARE_MIN, confidence, larger_batches};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, blocked, stage_share, weighted};
@@ -159,7 +159,7 @@ fn sends(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
     let Some(busiest) = case.busy_thread(&publisher.senders) else {
         return;
     };
-    let more = publisher.threads_per_broker.unwrap_or(1) + 1;
+    let more = publisher.threads_per_broker.unwrap_or(1).saturating_add(1);
     let remedy = Remedy::change(
         format!("Open {more} connections to each broker."),
         Change::ThreadsPerBroker(more),
@@ -205,9 +205,9 @@ fn writes_little(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding
         ],
         confidence: confidence(share, CALLS_MIN, 0.3),
         gain_at_most: case.limits.gain(Resource::Senders, share, of_machine),
-        remedy: Remedy::change(
+        remedy: larger_batches(
+            case,
             "Fill larger batches, by a longer linger if they are sent before they are full; or shared memory, which needs no calls.",
-            Change::BatchSize(2 << 20),
         ),
         verified: None,
     });

@@ -1,6 +1,6 @@
 //! What brokers do with their time.
 
-use super::{Case, DEFAULT_SYSCALL_S, busiest, confidence, on_a_processor};
+use super::{Case, DEFAULT_SYSCALL_S, busiest, confidence, larger_batches, on_a_processor};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, SATURATED, stage_share};
@@ -87,25 +87,31 @@ fn log_full(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
         .collect();
     let free = free.iter().copied().fold(1.0, f64::min);
     let times = per(pauses, case.observed.seconds);
+    let blocked = crate::limits::blocked(case.observed);
+    let mut evidence = vec![
+        Evidence::per_second("publishers were paused", times),
+        Evidence::count("publishers paused at the end", paused),
+        Evidence::count("batches refused", refused),
+        Evidence::share("of the fullest log, free", free),
+    ];
+    evidence
+        .extend(blocked.map(|it| Evidence::share("application threads waited for the log", it)));
     found.push(Finding {
         cause: Cause::LogFull,
         part: Resource::Log,
-        evidence: vec![
-            Evidence::per_second("publishers were paused", times),
-            Evidence::count("publishers paused at the end", paused),
-            Evidence::count("batches refused", refused),
-            Evidence::share("of the fullest log, free", free),
-        ],
+        evidence,
         confidence: confidence(times + paused + refused, 0.0, 10.0),
-        gain_at_most: case
-            .limits
-            .gain_of_waiting(crate::limits::blocked(case.observed).unwrap_or(0.5), None),
+        // Who does not say for how long it waited may have done nothing else.
+        gain_at_most: case.limits.gain_of_waiting(blocked.unwrap_or(1.0), None),
         remedy: Remedy::advice(
             "More memory (--region-size), a higher --high-watermark, or readers that keep up: brokers had no room for what came.",
         ),
         verified: None,
     });
 }
+
+/// With fewer batches or sends it is chance which broker has them.
+const MOVED_MIN: f64 = 40.0;
 
 /// One that is busy, or slow, beside others that are not.
 fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Finding>) {
@@ -154,7 +160,11 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
         return;
     };
     let behind = 1.0 - per(rate(slowest), middle);
-    if middle <= 0.0 || behind < 0.4 || sum(data, "batches") < 40.0 {
+    let moved = match case.observed.flow.publishes() {
+        true => sum(data, "batches"),
+        false => sum(data, "send_calls"),
+    };
+    if middle <= 0.0 || behind < 0.4 || moved < MOVED_MIN {
         return;
     }
     found.push(Finding {
@@ -193,8 +203,9 @@ fn cold(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
         .receive_byte_s
         .map(|it| it * case.observed.bytes as f64);
     // Pages that were never used cost more than those that were measured: the host supplies them, too. What receiving does
-    // not explain of the kernel's time is theirs.
-    let unexplained = receiving.map_or(0.0, |it| in_kernel - it);
+    // not explain of the kernel's time is theirs, where brokers do not send as well.
+    let sends = case.observed.flow.reads();
+    let unexplained = receiving.map_or(0.0, |it| if sends { 0.0 } else { in_kernel - it });
     let time = (faults * cost).max(unexplained);
     let share = per(time, case.observed.seconds * threads(data) as f64).min(on_cpu(data));
     if share < SHARE_MIN / 2.0 {
@@ -279,9 +290,9 @@ fn small_batches(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
         gain_at_most: case
             .limits
             .gain(Resource::Brokers, share, of_machine.min(0.9)),
-        remedy: Remedy::change(
+        remedy: larger_batches(
+            case,
             "Fill larger batches: a batch size of 256 KiB to 2 MiB.",
-            Change::BatchSize(2 << 20),
         ),
         verified: None,
     });
@@ -401,9 +412,9 @@ fn ordering(case: &Case<'_>, found: &mut Vec<Finding>) {
         evidence,
         confidence: confidence(thread.on_cpu, SATURATED, 0.97),
         gain_at_most: case.limits.gain(Resource::Sequencer, thread.on_cpu, 0.0),
-        remedy: Remedy::change(
+        remedy: larger_batches(
+            case,
             "Larger batches: the sequencer's work is for each batch.",
-            Change::BatchSize(2 << 20),
         ),
         verified: None,
     });

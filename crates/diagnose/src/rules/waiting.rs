@@ -257,7 +257,11 @@ fn in_flight(case: &Case<'_>, found: &mut Vec<Finding>) {
     let Some(publisher) = &observed.publisher else {
         return;
     };
-    let these = observed.connections_with(false).count().max(1) as u64;
+    // Those of Unix sockets and shared memory are not seen, but known.
+    let seen = observed.connections_with(false).count();
+    let opened = observed.brokers.iter().filter(|it| it.takes_data).count()
+        * publisher.threads_per_broker.unwrap_or(1) as usize;
+    let these = if seen > 0 { seen } else { opened }.max(1) as u64;
     let most = publisher.in_flight_max.unwrap_or(0);
     let (each, batch) = (most / these, publisher.batch_bytes.unwrap_or(0));
     let little = each.saturating_mul(batch) < LITTLE_IN_FLIGHT;

@@ -224,8 +224,9 @@ pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
     let observed = examine(&plan, &context.work)?;
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
-    args.remedies.try_on(&mut diagnosis, &plan, context)?;
-    show(args.of(), &args.inject, &observed, &diagnosis, context)
+    let tried = args.remedies.try_on(&mut diagnosis, &plan, context);
+    show(args.of(), &args.inject, &observed, &diagnosis, context)?;
+    tried
 }
 
 fn show(

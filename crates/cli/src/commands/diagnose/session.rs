@@ -154,9 +154,10 @@ pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
     let observed = examine(&plan, &context.work)?;
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
-    args.remedies.try_on(&mut diagnosis, &plan, context)?;
+    let tried = args.remedies.try_on(&mut diagnosis, &plan, context);
     let of = "a server and a client of our own".to_owned();
-    show(of, &args.inject, &observed, &diagnosis, context)
+    show(of, &args.inject, &observed, &diagnosis, context)?;
+    tried
 }
 
 fn show(
