@@ -74,11 +74,15 @@ fn each_finding_has_its_numbers_and_a_saved_look_says_the_same_again() {
     assert_eq!(list(&observed["publisher"], "senders").len(), 4);
     assert_eq!(data_brokers(&report).count(), 3);
 
-    let again = run(&mut embar(&["--json", "diagnose", "--from", saved]));
-    assert!(again.status.success(), "{}", text(&again.stderr));
-    let again: Value = serde_json::from_slice(&again.stdout).expect("JSON");
-    assert_eq!(again["findings"], report["findings"]);
-    assert_eq!(again["limits"], report["limits"]);
+    let printed = space.dir.join("printed.json");
+    std::fs::write(&printed, report.to_string()).expect("written");
+    for file in [saved, printed.to_str().expect("UTF-8")] {
+        let again = run(&mut embar(&["--json", "diagnose", "--from", file]));
+        assert!(again.status.success(), "{}", text(&again.stderr));
+        let again: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+        assert_eq!(again["findings"], report["findings"]);
+        assert_eq!(again["limits"], report["limits"]);
+    }
 
     let picture = run(&mut embar(&["diagnose", "--from", saved]));
     let picture = text(&picture.stdout);

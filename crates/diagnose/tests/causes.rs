@@ -316,3 +316,15 @@ fn few_batches_on_a_long_way_are_too_few() {
         Some(Change::BatchesInFlight(32))
     );
 }
+
+#[test]
+fn each_cause_is_in_the_documentation() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/architecture/diagnosis.md"
+    );
+    let text = std::fs::read_to_string(path).expect("it is there");
+    for cause in Cause::ALL {
+        assert!(text.contains(&format!("`{cause}`")), "{cause}");
+    }
+}

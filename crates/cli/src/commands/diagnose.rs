@@ -51,7 +51,7 @@ Examples:
   embar diagnose --attach 10.0.0.7:9400 --for 10s
   embar diagnose --save seen.json; embar diagnose --from seen.json
   embar diagnose --matrix 40                             how often it names what was injected
-  embar diagnose --matrix 4 --verify                     how often its remedies help, and by how much
+  embar diagnose --matrix 4 --verify                     how often its remedies help
   embar diagnose redis                                   callers of Redis, and its servers
   embar diagnose session                                 message sessions
 
@@ -60,20 +60,28 @@ stages that brokers and clients time, and what a page fault and a system call co
 --attach it looks at a cluster that runs, and at the threads and connections of the brokers and
 clients that are this user's (of root: anybody's) and on this machine; they notice nothing. Each
 finding has the numbers that say so, a confidence, the most that could be gained without its
-cause, and a remedy. With --verify the remedy is applied in trials that alternate with trials
-without it; a finding whose remedy does not help is withdrawn. machine-wall and nothing-found are
-no faults. cpu-quota needs root; net-rate, net-delay and net-loss need root, or a user who may make
-namespaces.
+cause, and a remedy. It names: application-too-slow, benchmark-itself, copy-bound-sender,
+too-few-client-threads, receiver-cpu-bound, hot-lane, hot-broker, more-threads-than-cores,
+receive-window-too-small, kernel-buffer-maxima, send-buffer-too-small, small-reads, small-writes,
+batches-too-small, linger-too-long, too-few-in-flight, slow-subscriber, sequencer-bound, log-full,
+cold-memory, disk-bound, processors-taken-by-others, processor-quota, network-loss, network-delay,
+network-rate-limit; and machine-wall and nothing-found, which are no faults.
+
+With --verify the remedy is applied in trials that alternate with trials without it; a finding
+whose remedy does not help is withdrawn. cpu-quota needs root; net-rate, net-delay and net-loss
+need root, or a user who may make namespaces. --from reads what --save wrote, or what --json
+printed.
 
 JSON, one object: of, injected[], bytes_per_s, limits (uses[] with part, share, without_processor),
-findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1), gain_at_most (0.2
-is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict, pairs,
-as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why), observed (all
-that was looked at). With --matrix: runs, rows[] with injected, options, expected[], first (how
-often each cause came first), right, among_three, bytes_per_s, gain_at_most (the median said where a
-right cause came first, or was tried), gained (what the rate is more without the fault, where that is
-known), outcomes (how often each came of a remedy that was tried), as_predicted (how often the rate
-with it was within a factor of 1.5 of the one that was said to be possible)
+findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1), gain_at_most
+(0.2 is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict,
+pairs, as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why),
+observed (all that was looked at). With --matrix: runs, rows[] with injected, options, expected[],
+first (how often each cause came first), right, among_three, bytes_per_s, gain_at_most (the median
+said where a right cause came first, or was tried), gained (what the rate is more without the
+fault, where that is known), outcomes (how often each came of a remedy that was tried),
+as_predicted (how often the rate with it was within a factor of 1.5 of the one that was said to be
+possible)
 "
 )]
 pub struct DiagnoseArgs {
@@ -193,7 +201,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         None => {}
     }
     if let Some(path) = &args.from {
-        let observed: Observed = saved(path)?;
+        let observed: Observed = saved(path, "embar diagnose")?;
         let diagnosis = diagnose(&observed);
         return show(
             &path.display().to_string(),
@@ -267,11 +275,15 @@ fn default_bootstrap() -> String {
     env::var("EMBAR_BOOTSTRAP").unwrap_or_else(|_| DEFAULT_BOOTSTRAP.into())
 }
 
-/// Reads what [`save`] wrote.
-fn saved<T: DeserializeOwned>(path: &Path) -> Result<T> {
+/// Reads what [`save`] wrote for this command, or what it printed with `--json`.
+fn saved<T: DeserializeOwned>(path: &Path, command: &str) -> Result<T> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let parsed = serde_json::from_str(&text).and_then(|saved: Value| {
+    let parsed = serde_json::from_str(&text).and_then(|mut saved: Value| {
+        // What --json printed has what was seen in it.
+        if let Some(observed) = saved.get_mut("observed") {
+            saved = observed.take();
+        }
         // Sums of such numbers are none.
         match largest(&saved) <= NUMBER_MAX {
             true => serde_json::from_value(saved),
@@ -282,7 +294,7 @@ fn saved<T: DeserializeOwned>(path: &Path) -> Result<T> {
     });
     parsed.map_err(|error| {
         exit::data(format!(
-            "{} is not what --save writes: {error}",
+            "{} is not what `{command} --save` or `--json` writes: {error}",
             path.display()
         ))
     })

@@ -59,7 +59,7 @@ pub struct CompareArgs {
     /// Go on until no interval's end is further from the estimate than this, or the budget is spent
     #[arg(long, global = true, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Comparing")]
     precision: Option<f64>,
-    /// Begin no round after so long [default: 10m]
+    /// Begin no round after so long, but for the first ones [default: 10m]
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, requires = "precision", help_heading = "Comparing")]
     budget: Option<Duration>,
     /// Rounds to measure; with --precision at least [default: 8, the fewest that support a verdict]

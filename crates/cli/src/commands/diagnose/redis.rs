@@ -201,7 +201,7 @@ fn without_secrets(addresses: &str) -> String {
 /// Measures, and says what limits.
 pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
     if let Some(path) = &args.from {
-        let observed: Observed = saved(path)?;
+        let observed: Observed = saved(path, "embar diagnose redis")?;
         let of = path.display().to_string();
         return show(of, &[], &observed, &diagnose(&observed), context);
     }

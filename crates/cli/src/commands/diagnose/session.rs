@@ -138,7 +138,7 @@ impl SessionArgs {
 /// Measures, and says what limits.
 pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
     if let Some(path) = &args.from {
-        let observed: Observed = saved(path)?;
+        let observed: Observed = saved(path, "embar diagnose session")?;
         let of = path.display().to_string();
         return show(of, &[], &observed, &diagnose(&observed), context);
     }
