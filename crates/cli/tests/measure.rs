@@ -245,6 +245,24 @@ fn comparisons_say_what_too_few_trials_cannot() {
     let report = json(&[&["--json", "bench", "metering"][..], &small].concat());
     assert_eq!(report["metering_cost"]["verdict"], "InsideNoise");
     assert_eq!(report["series"].as_array().map(Vec::len), Some(2));
+    let looked = [
+        "--attached",
+        "--for",
+        "100ms",
+        "--pairs",
+        "2",
+        "--brokers",
+        "2",
+        "--region-size",
+        "64MiB",
+    ];
+    let report = json(&[&["--json", "bench", "metering"][..], &looked].concat());
+    let names = report["series"].as_array().expect("two").iter();
+    let names: Vec<_> = names
+        .map(|it| it["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names, ["alone", "looked at"]);
+    assert_eq!(report["metering_cost"]["pairs"], 2);
 }
 
 #[test]
