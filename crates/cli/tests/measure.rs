@@ -312,6 +312,21 @@ fn what_does_not_fit_is_refused_with_advice() {
         "{}",
         text(&output.stderr)
     );
+    let nobody_receives = [
+        "bench",
+        "publish",
+        "--transport",
+        "shm",
+        "--compare",
+        "receive=direct,staging",
+    ];
+    let output = run(&mut embar(&nobody_receives));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("--receive would change nothing"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// `bench walls` with small rounds and these options.

@@ -182,6 +182,10 @@ impl LoadArgs {
 
     /// The plan of one trial of so many bytes.
     pub fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
+        if self.receive.is_some() && self.transport == Transport::Shm {
+            let message = "--receive would change nothing: nobody receives from a socket by shared memory; leave it out, or --transport tcp";
+            return Err(exit::usage(message));
+        }
         let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = size / u64::from(message_bytes.max(1));
         Ok(BenchPlan {
