@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use embar_bench::diagnose::hog;
 use embar_bench::wall::receiver;
 use embar_verify::{hostile, publisher, victims};
@@ -51,6 +51,32 @@ pub struct Cli {
     pub color: Color,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process, and whether its command [leaves nothing behind](leaves_nothing). Where it cannot be
+    /// used, it says why and ends the process.
+    pub fn read() -> (Self, bool) {
+        let matches = Self::command().get_matches();
+        let leaves_nothing = leaves_nothing(&matches);
+        match Self::from_arg_matches(&matches) {
+            Ok(cli) => (cli, leaves_nothing),
+            Err(error) => error.format(&mut Self::command()).exit(),
+        }
+    }
+}
+
+/// Whether a command only reads or asks, and prints: it starts nothing that would have to be ended or removed, so a signal may
+/// end it wherever it is, for instance while it waits for a pipe to be opened.
+fn leaves_nothing(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some(("report" | "layout" | "status" | "topic" | "drain", _)) => true,
+        Some(("diagnose", of)) => {
+            let of = of.subcommand().map_or(of, |(_, it)| it);
+            of.contains_id("from")
+        }
+        _ => false,
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -126,8 +152,6 @@ pub fn check(command: &[OsString]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -166,6 +190,34 @@ mod tests {
                     "{name}: lines are not to be wrapped by the terminal"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn what_only_reads_leaves_nothing_behind() {
+        let leaves_nothing = |line: &str| {
+            let words = line.split_whitespace();
+            let matches = Cli::command().try_get_matches_from(words).expect(line);
+            leaves_nothing(&matches)
+        };
+        for line in [
+            "embar report x.json",
+            "embar layout",
+            "embar status",
+            "embar --json diagnose --from x.json",
+            "embar diagnose redis --from x.json",
+            "embar diagnose session --from x.json",
+        ] {
+            assert!(leaves_nothing(line), "{line}");
+        }
+        for line in [
+            "embar up",
+            "embar diagnose",
+            "embar diagnose redis",
+            "embar diagnose session --save x.json",
+            "embar consume numbers --from start",
+        ] {
+            assert!(!leaves_nothing(line), "{line}");
         }
     }
 

@@ -71,7 +71,8 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Problem::Usage(message.into()).into()
 }
 
-/// An error about data that is not what it must be.
+/// An error about what the log or a server keeps, which is not what it must be. A file that cannot be read as what it should
+/// be is none: nothing was lost, so it is a plain failure.
 pub fn data(message: impl Into<String>) -> anyhow::Error {
     Problem::Data(message.into()).into()
 }

@@ -20,7 +20,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
 use embar_console::interrupt::{Interrupt, Interrupted};
 use embar_console::process::own_executable;
 use embar_console::progress::{Progress, Terminal};
@@ -36,9 +35,9 @@ use crate::output::Output;
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let (cli, leaves_nothing) = Cli::read();
     let output = Output::new(cli.json, cli.color);
-    match run(&cli, output) {
+    match run(&cli, leaves_nothing, output) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
             report(&error);
@@ -47,12 +46,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli, output: Output) -> Result<()> {
+fn run(cli: &Cli, leaves_nothing: bool, output: Output) -> Result<()> {
+    // What has nothing to end or to remove is ended by the signal itself.
+    let interrupt = match leaves_nothing {
+        true => Interrupt::default(),
+        false => Interrupt::install().context("cannot watch for signals")?,
+    };
     let context = Context {
         output,
         work: embar_console::context::Context {
             progress: Arc::new(Terminal),
-            interrupt: Interrupt::install().context("cannot watch for signals")?,
+            interrupt,
             program: own_executable(),
         },
     };

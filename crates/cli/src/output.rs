@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
 use embar_console::paint::Paint;
+use embar_console::visible::visible;
 use serde::Serialize;
 
 use crate::exit;
@@ -52,11 +53,13 @@ impl Output {
         self.json
     }
 
-    /// A result for people; silent with `--json`.
+    /// A result for people, as [`visible`] shows it; silent with `--json`.
     pub fn say(&self, text: impl Display) -> Result<()> {
         if self.json {
             return Ok(());
         }
+        let text = text.to_string();
+        let text = visible(&text, self.paint);
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")
             .and_then(|()| out.flush())

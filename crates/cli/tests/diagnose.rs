@@ -112,7 +112,7 @@ fn what_cannot_be_is_refused_with_what_can() {
     let file = space.dir.join("not.json");
     std::fs::write(&file, "{}").expect("written");
     let output = run(embar(&["diagnose", "--from"]).arg(&file));
-    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("--save"));
 }
 

@@ -2,12 +2,14 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Space, embar, output_of, run, text};
+use common::{Space, embar, end_of, eventually, output_of, run, signal, text};
 use serde_json::Value;
 
 fn recorded(name: &str) -> String {
@@ -96,13 +98,13 @@ fn what_is_no_result_leaves_the_page_as_it_is() {
         assert_eq!(fs::read_to_string(&page).expect("there"), "as it was");
         error
     };
-    assert!(refused(&[bad], 4).contains("trials is a number, where a list is expected"));
+    assert!(refused(&[bad], 1).contains("trials is a number, where a list is expected"));
     assert!(
-        refused(&[&recorded("read"), &recorded("scale")], 4).contains("embar bench walls --json")
+        refused(&[&recorded("read"), &recorded("scale")], 1).contains("embar bench walls --json")
     );
     assert!(refused(&["none.json"], 1).contains("none.json"));
     assert!(refused(&["-", "-"], 2).contains("once"));
-    assert!(refused(&["-"], 4).contains("standard input is empty"));
+    assert!(refused(&["-"], 1).contains("standard input is empty"));
     refused(&[], 2);
 
     let read = recorded("read");
@@ -111,4 +113,111 @@ fn what_is_no_result_leaves_the_page_as_it_is() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let output = run(&mut embar(&["--json", "report", &read, "--out", "-"]));
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_is_read_is_never_what_the_page_replaces() {
+    let space = Space::new();
+    let result = fs::read(recorded("read")).expect("recorded");
+    let same = space.dir.join("same.json");
+    fs::write(&same, &result).expect("written");
+    let other = space.dir.join("other.json");
+    fs::hard_link(&same, &other).expect("linked");
+    let link = space.dir.join("link.json");
+    symlink("same.json", &link).expect("linked");
+    for (input, out) in [
+        (&same, &same),
+        (&other, &same),
+        (&same, &link),
+        (&link, &same),
+    ] {
+        let output = run(embar(&["report"]).arg(input).arg("--out").arg(out));
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("another one for the page"), "{error}");
+    }
+    let stdin = File::open(&same).expect("there");
+    let output = run(embar(&["report", "-", "--out"]).arg(&same).stdin(stdin));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert_eq!(fs::read(&same).expect("there"), result);
+    assert_eq!(files(&space.dir), ["link.json", "other.json", "same.json"]);
+}
+
+#[test]
+fn a_page_keeps_the_mode_the_links_and_the_name_of_what_it_replaces() {
+    let space = Space::new();
+    let read = recorded("read");
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
+    let report = |out: &Path| {
+        let output = run(embar(&["report", &read, "--out"]).arg(out));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let page = fs::read_to_string(out).expect("a page");
+        assert!(page.starts_with("<!DOCTYPE html>"));
+    };
+    let long = space.dir.join("x".repeat(250) + ".html");
+    fs::write(&long, "as it was").expect("written");
+    fs::set_permissions(&long, fs::Permissions::from_mode(0o640)).expect("ours");
+    report(&long);
+    assert_eq!(mode(&long), 0o640);
+
+    // A link stays one, whether there is something at its end or not yet.
+    fs::create_dir(space.dir.join("pages")).expect("made");
+    let (link, end) = (space.dir.join("link"), space.dir.join("pages/page.html"));
+    symlink("pages/page.html", &link).expect("linked");
+    for mode_before in [None, Some(0o600)] {
+        if let Some(mode) = mode_before {
+            fs::set_permissions(&end, fs::Permissions::from_mode(mode)).expect("ours");
+        }
+        report(&link);
+        assert!(link.is_symlink() && !end.is_symlink());
+        assert!(mode_before.is_none_or(|it| it == mode(&end)));
+    }
+    assert_eq!(files(&space.dir.join("pages")), ["page.html"]);
+    assert_eq!(files(&space.dir).len(), 3);
+}
+
+#[test]
+fn a_signal_ends_what_waits_for_a_file() {
+    let space = Space::new();
+    let fifo = space.dir.join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo starts").success());
+    let name = fifo.to_str().expect("a name");
+    // A writer can be opened without waiting once somebody reads.
+    let open = || {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&fifo)
+    };
+    for (arguments, by, number) in [
+        (vec!["report", name], "INT", libc::SIGINT),
+        (vec!["diagnose", "--from", name], "TERM", libc::SIGTERM),
+        (
+            vec!["diagnose", "redis", "--from", name],
+            "INT",
+            libc::SIGINT,
+        ),
+    ] {
+        let mut child = embar(&arguments).spawn().expect("embar starts");
+        let mut writer = None;
+        eventually("it reads", || {
+            writer = open().ok();
+            writer.is_some()
+        });
+        signal(child.id(), by);
+        // The writer is open until then, so that it is not the end of the file that ends it.
+        assert_eq!(end_of(&mut child).signal(), Some(number), "{arguments:?}");
+    }
+    let mut child = embar(&["report", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("embar starts");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    // More than fits into a pipe: it reads.
+    pipe.write_all(&[b' '; 100_000]).expect("it reads");
+    signal(child.id(), "TERM");
+    assert_eq!(end_of(&mut child).signal(), Some(libc::SIGTERM));
+    drop(pipe);
 }

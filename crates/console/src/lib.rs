@@ -16,4 +16,5 @@ pub mod process;
 pub mod progress;
 pub mod setting;
 pub mod size;
+pub mod visible;
 pub mod waiting;

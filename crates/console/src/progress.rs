@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::paint::Paint;
+use crate::visible::visible;
+
 /// Where work reports how it goes.
 pub trait Progress: Send + Sync {
     /// A remark for whoever waits.
@@ -20,6 +23,9 @@ pub trait Bar: Send + Sync {
     /// `done_bytes` of the total are done.
     fn set(&self, done_bytes: u64);
 }
+
+/// Remarks have no colours.
+const PLAIN: Paint = Paint::new(false);
 
 /// Work shorter than this shows no bar: it would only flicker.
 const SHOW_AFTER: Duration = Duration::from_millis(700);
@@ -46,13 +52,13 @@ pub struct Terminal;
 impl Progress for Terminal {
     fn note(&self, text: &str) {
         // Where a remark cannot be written, neither can the complaint about it.
-        let _dropped = writeln!(io::stderr().lock(), "{text}");
+        let _dropped = writeln!(io::stderr().lock(), "{}", visible(text, PLAIN));
     }
 
     fn bar(&self, label: &str, total_bytes: u64) -> Box<dyn Bar> {
         Box::new(TerminalBar {
             started: Instant::now(),
-            label: label.to_owned(),
+            label: visible(label, PLAIN).into_owned(),
             total_bytes,
             is_terminal: io::stderr().is_terminal(),
             bar: Mutex::new(None),

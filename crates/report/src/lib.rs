@@ -21,6 +21,7 @@ mod input;
 mod limits;
 mod parse;
 mod picture;
+pub mod secrets;
 mod section;
 mod svg;
 mod table;

@@ -2,6 +2,8 @@
 
 use embar_meter::table::grouped;
 
+use crate::secrets::without_secrets;
+
 /// A number from which on digits say less than an exponent.
 const HUGE: f64 = 1e15;
 /// The most characters of a text.
@@ -11,8 +13,14 @@ const LABEL_MAX: usize = 48;
 
 const MIB: f64 = 1_048_576.0;
 
+/// What stands where a number would be that is none, because those of the file are too large to be taken together.
+pub(crate) const NONE: &str = "–";
+
 /// Whole, with a comma before every third digit.
 pub(crate) fn whole(value: f64) -> String {
+    if !value.is_finite() {
+        return NONE.into();
+    }
     if value.abs() >= HUGE {
         return format!("{value:.2e}");
     }
@@ -24,7 +32,7 @@ pub(crate) fn whole(value: f64) -> String {
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
-        _ if size >= 100.0 || size.fract() == 0.0 => whole(value),
+        _ if !value.is_finite() || size >= 100.0 || size.fract() == 0.0 => whole(value),
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 0.01 => format!("{value:.2}"),
         _ if size >= 0.0001 => format!("{value:.4}"),
@@ -34,20 +42,28 @@ pub(crate) fn number(value: f64) -> String {
 
 /// 0.617 as `62 %`.
 pub(crate) fn percent(share: f64) -> String {
-    format!("{} %", whole(share * 100.0))
+    with_unit(whole(share * 100.0), "%")
 }
 
 /// 0.0617 as `6.2 %`.
 pub(crate) fn percent_fine(share: f64) -> String {
-    if share.abs() * 100.0 >= HUGE {
+    if !share.is_finite() || share.abs() * 100.0 >= HUGE {
         return percent(share);
     }
-    format!("{:.1} %", share * 100.0)
+    with_unit(format!("{:.1}", share * 100.0), "%")
+}
+
+/// What is no number has no unit either.
+fn with_unit(number: String, unit: &str) -> String {
+    match number.as_str() {
+        NONE => number,
+        number => format!("{number} {unit}"),
+    }
 }
 
 /// MiB (2^20 bytes) a second.
 pub(crate) fn mib_per_s(value: f64) -> String {
-    format!("{} MiB/s", number(value))
+    with_unit(number(value), "MiB/s")
 }
 
 /// Bytes a second in MiB.
@@ -64,21 +80,21 @@ pub(crate) fn bytes(value: f64) -> String {
     });
     match exact {
         Some((name, bits)) => format!("{} {name}", whole(value / f64::from(1 << bits))),
-        None => format!("{} B", whole(value)),
+        None => with_unit(whole(value), "B"),
     }
 }
 
 /// A time, from microseconds.
 pub(crate) fn micros(value: f64) -> String {
     match value.abs() {
-        size if size < 1.0 => format!("{} ns", number(value * 1e3)),
-        size if size < 1e3 => format!("{} µs", number(value)),
-        size if size < 1e6 => format!("{} ms", number(value / 1e3)),
-        _ => format!("{} s", number(value / 1e6)),
+        size if size < 1.0 => with_unit(number(value * 1e3), "ns"),
+        size if size < 1e3 => with_unit(number(value), "µs"),
+        size if size < 1e6 => with_unit(number(value / 1e3), "ms"),
+        _ => with_unit(number(value / 1e6), "s"),
     }
 }
 
-/// The text of a field, at most so long as a reader reads.
+/// The text of a field, without secrets, and at most so long as a reader reads.
 pub(crate) fn clipped(text: &str) -> String {
     clip(text, TEXT_MAX)
 }
@@ -89,6 +105,8 @@ pub(crate) fn label(text: &str) -> String {
 }
 
 fn clip(text: &str, max: usize) -> String {
+    // A page is handed on, and files are older than what leaves secrets out of them.
+    let text = without_secrets(text);
     // Control characters have no place in HTML.
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut clipped: String = shown.take(max).collect();
@@ -121,7 +139,9 @@ mod tests {
 
     #[test]
     fn nothing_becomes_long() {
-        for value in [f64::MAX, f64::MIN, f64::MIN_POSITIVE, 1e15, -1e-300] {
+        let infinite = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+        let large = [f64::MAX, f64::MIN, f64::MIN_POSITIVE, 1e15, -1e-300];
+        for value in large.into_iter().chain(infinite) {
             for show in [
                 number,
                 whole,
@@ -131,7 +151,10 @@ mod tests {
                 micros,
                 bytes_per_s,
             ] {
-                assert!(show(value).len() < 24, "{value:e}: {}", show(value));
+                let shown = show(value);
+                assert!(shown.len() < 24, "{value:e}: {shown}");
+                assert!(!shown.contains("inf") && !shown.contains("NaN"), "{shown}");
+                assert!(value.is_finite() || shown == NONE, "{shown}");
             }
         }
         assert_eq!(label(&"ä".repeat(90)).chars().count(), LABEL_MAX);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use embar_report::secrets::word;
+
 /// Values of an option. The others are compared with the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
@@ -53,9 +55,13 @@ impl FromStr for Compare {
 }
 
 impl fmt::Display for Compare {
+    /// As it stands on the command line, but for secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Values { option, values } => write!(f, "{option}={}", values.join(",")),
+            Self::Values { option, values } => {
+                let values: Vec<_> = values.iter().map(|it| word(it)).collect();
+                write!(f, "{option}={}", values.join(","))
+            }
             Self::Itself => f.write_str("itself"),
             Self::Nothing => f.write_str("nothing"),
         }
@@ -63,11 +69,12 @@ impl fmt::Display for Compare {
 }
 
 impl Compare {
-    /// What the configurations are called.
+    /// What the configurations are called, without secrets.
     pub fn names(&self) -> Vec<String> {
         match self {
             Self::Values { option, values } => {
-                values.iter().map(|it| format!("{option} {it}")).collect()
+                let name = |it: &String| format!("{option} {}", word(it));
+                values.iter().map(name).collect()
             }
             Self::Itself => vec!["as it is".into(), "the same again".into()],
             Self::Nothing => vec!["as it is".into()],
@@ -121,5 +128,19 @@ mod tests {
         let arguments = ["--spin=0s", "--spin=1ms"].map(|it| Some(it.to_owned()));
         assert_eq!(compare.arguments(), arguments);
         assert_eq!(Compare::Itself.arguments(), [None, None]);
+    }
+
+    #[test]
+    fn reports_have_no_secrets_of_what_is_compared() {
+        let text = "url=redis://me:hunter2@a:1,redis://me:hunter2@b:2";
+        let compare: Compare = text.parse().expect("two values");
+        assert_eq!(compare.to_string(), "url=redis://a:1,redis://b:2");
+        assert_eq!(compare.names(), ["url redis://a:1", "url redis://b:2"]);
+        let arguments = compare.arguments();
+        assert!(
+            arguments[0]
+                .as_ref()
+                .is_some_and(|it| it.contains("hunter2"))
+        );
     }
 }

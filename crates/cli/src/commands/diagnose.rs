@@ -293,7 +293,7 @@ fn saved<T: DeserializeOwned>(path: &Path, command: &str) -> Result<T> {
         }
     });
     parsed.map_err(|error| {
-        exit::data(format!(
+        anyhow::Error::msg(format!(
             "{} is not what `{command} --save` or `--json` writes: {error}",
             path.display()
         ))

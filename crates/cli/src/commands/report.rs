@@ -1,17 +1,20 @@
 //! `embar report`: results of other commands as one HTML page.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use embar_report::{BYTES_MAX, Report, Section};
 use serde::Serialize;
 
+use self::target::{is_same, replace};
 use crate::context::Context;
 use crate::exit;
+
+mod target;
 
 /// Standard input or output, as a file.
 const STANDARD: &str = "-";
@@ -28,6 +31,7 @@ Examples:
 It takes what these commands print with --json, tells them apart by their fields, and shows them in
 the order in which they are named:
   embar diagnose                        which part limits, the findings, what could not be read
+  embar diagnose redis, session         the same of callers of Redis, and of message sessions
   embar diagnose --matrix               what was injected, and which causes were named
   embar diagnose --save                 what was looked at is diagnosed again
   embar bench publish, read, e2e        rates of trials, their median, beside walls, stages, costs
@@ -38,8 +42,9 @@ A file may hold several of them, one after the other. It may also be a recorded 
 command and the machine around the report, as in benches/results.
 
 The page has no script, loads nothing, follows the light or dark setting of its reader, and can be
-printed. Each picture has the table of its figures below it. --out replaces a file that is there, as
-compilers do; what is there stays as it is until the page is complete.
+printed. Each picture has the table of its figures below it. Users and passwords of URLs are left
+out. --out replaces a file that is there, as compilers do, unless it is one of those that are read;
+what is there stays as it is until the page is complete.
 
 JSON, one object: out, bytes, sections[] with title, says")]
 pub struct ReportArgs {
@@ -82,7 +87,7 @@ pub fn run(args: &ReportArgs, context: &Context) -> Result<()> {
     }
     let mut sections = Vec::new();
     for path in &args.files {
-        sections.extend(read(path)?);
+        sections.extend(read(path, &args.out)?);
     }
     let report = Report {
         title: args.title.clone(),
@@ -111,13 +116,16 @@ pub fn run(args: &ReportArgs, context: &Context) -> Result<()> {
     context.output.report(&written, text)
 }
 
-/// The sections of one file, of which no more is read than may be in it.
-fn read(path: &Path) -> Result<Vec<Section>> {
+/// The sections of one file, of which no more is read than may be in it, and nothing if the page would take its place.
+fn read(path: &Path, out: &Path) -> Result<Vec<Section>> {
     let (name, source): (String, Box<dyn Read>) = if path.as_os_str() == STANDARD {
-        ("standard input".into(), Box::new(io::stdin().lock()))
+        let stdin = io::stdin();
+        refuse_if_same(out, &stdin, "standard input")?;
+        ("standard input".into(), Box::new(stdin.lock()))
     } else {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+        refuse_if_same(out, &file, &name)?;
         (name, Box::new(file))
     };
     let mut bytes = Vec::new();
@@ -126,26 +134,16 @@ fn read(path: &Path) -> Result<Vec<Section>> {
     bounded
         .read_to_end(&mut bytes)
         .with_context(|| format!("cannot read {name}"))?;
-    embar_report::read(&name, &bytes).map_err(|error| exit::data(error.to_string()))
+    Ok(embar_report::read(&name, &bytes)?)
 }
 
-/// Writes a file beside it and puts that in its place, so that nobody ever sees half of a page.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let is_special = fs::metadata(path).is_ok_and(|it| !it.is_file());
-    if is_special {
-        // A device or a pipe: `/dev/null`, `/dev/stdout`.
-        return fs::write(path, bytes);
+/// A result that took an hour must not be lost to a slip of the hand.
+fn refuse_if_same(out: &Path, input: impl AsFd, name: &str) -> Result<()> {
+    if out.as_os_str() != STANDARD && is_same(out, input) {
+        return Err(exit::usage(format!(
+            "--out {} is the file that is read as {name}: name another one for the page",
+            out.display()
+        )));
     }
-    let Some(name) = path.file_name() else {
-        return Err(io::ErrorKind::IsADirectory.into());
-    };
-    let mut part = name.to_owned();
-    part.push(format!(".{}.part", process::id()));
-    let part = path.with_file_name(part);
-    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
-        // It may not even be there.
-        let _ = fs::remove_file(&part);
-    }
-    written
+    Ok(())
 }

@@ -6,7 +6,7 @@ use super::node::Node;
 use super::shared::Series;
 use super::{origin, shared};
 use crate::Error;
-use crate::picture::ratios::Line;
+use crate::picture::ratios::{Claim, Line};
 use crate::picture::trials::{self, Trials};
 use crate::section::{Block, Fact, Section};
 use crate::table::Table;
@@ -14,10 +14,6 @@ use crate::words;
 
 /// The section of a comparison.
 pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
-    let mut lines = Vec::new();
-    for one in root.objects("comparisons")? {
-        lines.extend(shared::comparison(&one, ["changed", "baseline"])?);
-    }
     let configurations = root.objects("configurations")?;
     let series = configurations.iter().map(series);
     let series = series.collect::<Result<Vec<_>, _>>()?;
@@ -28,6 +24,10 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
         Some("Lower") => Better::Lower,
         _ => Better::Higher,
     };
+    let mut lines = Vec::new();
+    for one in root.objects("comparisons")? {
+        lines.extend(shared::comparison(&one, ["changed", "baseline"], better)?);
+    }
     let mut blocks = facts(root)?;
     let says = says(&lines, &series, &unit);
     if !lines.is_empty() {
@@ -58,7 +58,7 @@ fn says(lines: &[Line], series: &[Series], unit: &str) -> String {
     if let ([], [only]) = (lines, series) {
         return format!("{} {unit}", words::number(only.median));
     }
-    let sure = lines.iter().filter(|it| it.interval.excludes_equal());
+    let sure = lines.iter().filter(|it| it.claim != Claim::Nothing);
     let sure: Vec<String> = sure
         .take(3)
         .map(|it| format!("{}: {}", it.label, it.interval.shown()))

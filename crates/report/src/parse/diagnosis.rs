@@ -10,7 +10,7 @@ use embar_meter::Better;
 use super::node::Node;
 use crate::Error;
 use crate::picture::Picture;
-use crate::picture::ratios::{Interval, Line};
+use crate::picture::ratios::{Claim, Interval, Line};
 use crate::picture::shares::{self, Share};
 use crate::section::{Block, Fact, Found, Section, Weight};
 use crate::table::Table;
@@ -319,15 +319,18 @@ fn tried(findings: &[Finding]) -> Option<Block> {
         .filter_map(|finding| {
             let verified = finding.verified.as_ref()?;
             let ratio = interval(&verified.ratio);
+            // It is built on a wider interval than the one that is printed.
+            let claim = Claim::of(verified.verdict, Better::Higher);
             Some(Line {
                 group: String::new(),
                 label: finding.cause.name().into(),
                 interval: ratio,
+                claim,
                 aim: None,
                 cells: vec![
                     finding.cause.name().into(),
                     ratio.shown(),
-                    ratio.verdict().into(),
+                    claim.words().into(),
                     verified.pairs.to_string(),
                 ],
             })

@@ -1,5 +1,6 @@
 //! A place in an object: reads fields, and knows the way to them when they are not what they should be.
 
+use embar_meter::Verdict;
 use serde_json::Value;
 
 use crate::Error;
@@ -114,6 +115,19 @@ impl<'a> Node<'a> {
         flag.map(Some).ok_or_else(|| field.wrong("true or false"))
     }
 
+    /// What a command concluded of two configurations.
+    pub fn verdict(&self, name: &str) -> Result<Option<Verdict>, Error> {
+        let Some(field) = self.field(name) else {
+            return Ok(None);
+        };
+        match field.value.as_str() {
+            Some("Faster") => Ok(Some(Verdict::Faster)),
+            Some("Slower") => Ok(Some(Verdict::Slower)),
+            Some("InsideNoise") => Ok(Some(Verdict::InsideNoise)),
+            _ => Err(field.wrong("Faster, Slower or InsideNoise")),
+        }
+    }
+
     /// An interval with its estimate.
     pub fn interval(&self, name: &str) -> Result<Option<Interval>, Error> {
         let Some(of) = self.object(name)? else {
@@ -141,7 +155,7 @@ impl<'a> Node<'a> {
         let dot = if self.path.is_empty() { "" } else { "." };
         Error::WrongType {
             name: self.file.to_owned(),
-            path: format!("{}{dot}{name}", self.path),
+            path: words::clipped(&format!("{}{dot}{name}", self.path)),
             expected,
             found: "missing",
         }
@@ -188,6 +202,21 @@ mod tests {
         );
         assert!(root.objects("a").is_err() && root.text("trials").is_err());
         assert!(root.list("none").expect("no field").is_empty());
+    }
+
+    #[test]
+    fn names_of_fields_become_neither_long_nor_control_characters() {
+        let name = format!("\u{1b}[2J{}", "x".repeat(100_000));
+        let value = json!({ name.as_str(): {}, "first": { name.as_str(): "x" } });
+        let root = Node::root("x", &value);
+        let field = root.object(&name).expect("an object").expect("there");
+        let missing = field.needed("a").expect_err("nothing in it");
+        let first = root.object("first").expect("an object").expect("there");
+        let wrong = first.needed(&name).expect_err("a text");
+        for error in [missing, wrong] {
+            let error = error.to_string();
+            assert!(error.len() < 600 && !error.contains('\u{1b}'), "{error}");
+        }
     }
 
     #[test]

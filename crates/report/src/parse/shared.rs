@@ -4,7 +4,7 @@ use embar_meter::Better;
 
 use super::node::Node;
 use crate::Error;
-use crate::picture::ratios::{self, Interval, Line};
+use crate::picture::ratios::{self, Claim, Interval, Line};
 use crate::picture::shares::{self, Share};
 use crate::picture::trials::Trials;
 use crate::section::{Block, Fact};
@@ -196,7 +196,7 @@ pub(super) fn medians(title: &str, unit: &str, all: &[Series]) -> Option<Block> 
     let line = |it: &Series| {
         let ends = it.interval.map(|it| {
             let ends = [it.low, it.high].map(words::number);
-            ends.join(" to ") + &it.doubt()
+            ends.join(" to ") + &it.confidence()
         });
         let trials = match it.trials.values.len() {
             0 => String::new(),
@@ -218,6 +218,7 @@ pub(super) fn medians(title: &str, unit: &str, all: &[Series]) -> Option<Block> 
                 high: it.median,
                 level: None,
             }),
+            claim: Claim::Nothing,
             aim: None,
         }
     };
@@ -243,7 +244,11 @@ pub(super) const COMPARISON: [&str; 6] = [
 ];
 
 /// One comparison; `names` are used where it has none.
-pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>, Error> {
+pub(super) fn comparison(
+    of: &Node<'_>,
+    names: [&str; 2],
+    better: Better,
+) -> Result<Option<Line>, Error> {
     // A verdict is built on the wider one.
     let interval = match of.interval("ratio_99")? {
         Some(interval) => interval,
@@ -262,6 +267,11 @@ pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>
         None => None,
     };
     let pairs = of.number("pairs")?.map(words::whole);
+    // Recorded results keep only the ratio.
+    let claim = match of.verdict("verdict")? {
+        Some(verdict) => Claim::of(verdict, better),
+        None => interval.claim(),
+    };
     Ok(Some(Line {
         group: String::new(),
         label: format!("{changed} / {baseline}"),
@@ -269,11 +279,12 @@ pub(super) fn comparison(of: &Node<'_>, names: [&str; 2]) -> Result<Option<Line>
             changed,
             baseline,
             interval.shown(),
-            interval.verdict().to_owned(),
+            claim.words().to_owned(),
             pairs.unwrap_or_default(),
             loss.map(words::percent_fine).unwrap_or_default(),
         ],
         interval,
+        claim,
         aim: None,
     }))
 }

@@ -141,7 +141,7 @@ fn walls(wall: &Node<'_>, bench: Bench) -> Result<Option<Block>, Error> {
     let mut lines: Vec<Line> = Vec::new();
     for (field, name) in names {
         if let Some(one) = wall.object(field)? {
-            lines.extend(shared::comparison(&one, [ours, name])?);
+            lines.extend(shared::comparison(&one, [ours, name], Better::Higher)?);
         }
     }
     if lines.is_empty() {

@@ -5,7 +5,7 @@ use embar_meter::Better;
 use super::node::Node;
 use super::origin;
 use crate::Error;
-use crate::picture::ratios::{self, Line};
+use crate::picture::ratios::{self, Claim, Line};
 use crate::section::{Block, Section};
 use crate::table::Table;
 use crate::words;
@@ -72,16 +72,13 @@ fn by_path(lines: Vec<(String, Line)>) -> Vec<Vec<(String, Line)>> {
 }
 
 fn described(lines: &[Line]) -> String {
-    let count = |verdict| {
-        let all = lines.iter().filter(|it| it.interval.verdict() == verdict);
-        all.count()
-    };
+    let count = |claim| lines.iter().filter(|it| it.claim == claim).count();
     format!(
         "{} ratios of ours to a wall: {} are below 1, {} above, {} inside the noise.",
         lines.len(),
-        count("below 1"),
-        count("above 1"),
-        count("inside the noise")
+        count(Claim::Below),
+        count(Claim::Above),
+        count(Claim::Nothing)
     )
 }
 
@@ -146,9 +143,10 @@ fn rate_lines(rows: &[Node<'_>]) -> Result<(Vec<(String, Line)>, Table), Error> 
                 interval.shown(),
                 joined(aims.into_iter().flatten(), ", "),
                 reached(row)?,
-                interval.verdict().to_owned(),
+                interval.claim().words().to_owned(),
             ],
             group: sizes_in_words(row)?,
+            claim: interval.claim(),
             interval,
             aim: target,
         };
@@ -194,9 +192,10 @@ fn time_lines(rows: &[Node<'_>]) -> Result<(Vec<Line>, Table), Error> {
                 interval.shown(),
                 joined(aims.into_iter().flatten(), ", "),
                 reached(row)?,
-                interval.verdict().to_owned(),
+                interval.claim().words().to_owned(),
             ],
             group: path,
+            claim: interval.claim(),
             interval,
             aim: target,
         });

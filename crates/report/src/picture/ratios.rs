@@ -4,7 +4,8 @@ use super::scale::Scale;
 use super::{Drawing, Group, Marks, Picture, Row, Rows, Tone};
 use crate::table::Table;
 use crate::words;
-use embar_meter::Better;
+use embar_meter::stats::LEVEL;
+use embar_meter::{Better, Verdict};
 
 /// An interval with its estimate, as the benches print it.
 #[derive(Clone, Copy, Debug)]
@@ -17,41 +18,65 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// `0.84 [0.54, 0.92]`, and the confidence if it is less than that of all others.
+    /// `0.84 [0.54, 0.92]`, and the confidence if it is not the one that the page names for all.
     pub fn shown(&self) -> String {
         let Self {
             point, low, high, ..
         } = self;
         let ends = [*low, *high].map(fixed).join(", ");
-        format!("{} [{ends}]{}", fixed(*point), self.doubt())
+        format!("{} [{ends}]{}", fixed(*point), self.confidence())
     }
 
-    /// ` (75 %)` of an interval of so little confidence, because trials are few; else nothing.
-    pub fn doubt(&self) -> String {
-        let low = self.level.filter(|it| *it < embar_meter::stats::LEVEL);
-        low.map_or_else(String::new, |it| format!(" ({})", words::percent(it)))
+    /// ` (99 %)` of one on which a verdict is built, ` (75 %)` where trials are few; nothing of the usual 95 %.
+    pub fn confidence(&self) -> String {
+        let other = self.level.filter(|it| *it != LEVEL);
+        other.map_or_else(String::new, |it| format!(" ({})", words::percent(it)))
     }
 
-    /// Whether it excludes 1. One of a confidence below 95 % can exclude nothing.
-    pub fn excludes_equal(&self) -> bool {
-        let is_sure = self.level.is_none_or(|it| it >= embar_meter::stats::LEVEL);
-        is_sure && !(self.low..=self.high).contains(&1.0)
+    /// What may be claimed of a ratio of which only this interval is known. One of a confidence below 95 % can exclude nothing.
+    pub fn claim(&self) -> Claim {
+        let is_sure = self.level.is_none_or(|it| it >= LEVEL);
+        match is_sure && !(self.low..=self.high).contains(&1.0) {
+            true if self.point > 1.0 => Claim::Above,
+            true => Claim::Below,
+            false => Claim::Nothing,
+        }
     }
+}
 
-    /// What may be said of a ratio whose interval this is.
-    pub fn verdict(&self) -> &'static str {
-        match self.excludes_equal() {
-            true if self.point > 1.0 => "above 1",
-            true => "below 1",
-            false => "inside the noise",
+/// What may be claimed of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Above,
+    Below,
+    /// It is inside the noise.
+    Nothing,
+}
+
+impl Claim {
+    /// What the command concluded, which knows more than the interval that it printed.
+    pub fn of(verdict: Verdict, better: Better) -> Self {
+        match (verdict, better) {
+            (Verdict::Faster, Better::Higher) | (Verdict::Slower, Better::Lower) => Self::Above,
+            (Verdict::Faster, Better::Lower) | (Verdict::Slower, Better::Higher) => Self::Below,
+            (Verdict::InsideNoise, _) => Self::Nothing,
         }
     }
 
-    fn tone(&self, better: Better) -> Tone {
-        match self.excludes_equal() {
-            true if (self.point > 1.0) == (better == Better::Higher) => Tone::Strong,
-            true => Tone::Weak,
-            false => Tone::Plain,
+    /// For a table.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Above => "above 1",
+            Self::Below => "below 1",
+            Self::Nothing => "inside the noise",
+        }
+    }
+
+    fn tone(self, better: Better) -> Tone {
+        match (self, better) {
+            (Self::Above, Better::Higher) | (Self::Below, Better::Lower) => Tone::Strong,
+            (Self::Above, Better::Lower) | (Self::Below, Better::Higher) => Tone::Weak,
+            (Self::Nothing, _) => Tone::Plain,
         }
     }
 }
@@ -72,6 +97,8 @@ pub(crate) struct Line {
     pub group: String,
     pub label: String,
     pub interval: Interval,
+    /// What may be said of a ratio; of a median there is nothing to say.
+    pub claim: Claim,
     pub aim: Option<f64>,
     /// The row of the table.
     pub cells: Vec<String>,
@@ -106,7 +133,7 @@ pub(crate) fn picture(
         Better::Lower => "Less than 1 is better (blue), more is worse (orange).",
     };
     let legend = format!(
-        "Dot: the median of the ratios. Line: its interval. ● it excludes 1, ○ it includes 1, so that nothing may be claimed. \
+        "Dot: the median of the ratios. Line: its interval. ● a difference was shown, ○ none was, so that nothing may be claimed. \
          {better_is}{aims}"
     );
     let row = |line: &Line| Row {
@@ -117,8 +144,8 @@ pub(crate) fn picture(
             low: line.interval.low,
             high: line.interval.high,
             aim: line.aim,
-            tone: line.interval.tone(better),
-            is_filled: line.interval.excludes_equal(),
+            tone: line.claim.tone(better),
+            is_filled: line.claim != Claim::Nothing,
         },
     };
     let picture = Picture {
@@ -201,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_interval_claims_no_more_than_it_may() {
-        let verdict = |low, point, high, level| interval(point, low, high, level).verdict();
+        let verdict = |low, point, high, level| interval(point, low, high, level).claim().words();
         assert_eq!(verdict(1.1, 1.2, 1.3, Some(0.95)), "above 1");
         assert_eq!(verdict(0.7, 0.8, 0.9, None), "below 1");
         assert_eq!(verdict(0.7, 0.8, 1.1, None), "inside the noise");
@@ -216,5 +243,9 @@ mod tests {
         assert_eq!(shown, "0.84 [0.54, 0.92]");
         let shown = interval(0.8387, 0.5423, 0.9198, Some(0.75)).shown();
         assert_eq!(shown, "0.84 [0.54, 0.92] (75 %)");
+        let shown = interval(0.8387, 0.5423, 0.9198, Some(0.99)).shown();
+        assert_eq!(shown, "0.84 [0.54, 0.92] (99 %)");
+        let shown = interval(0.8387, 0.5423, 0.9198, Some(0.95)).shown();
+        assert_eq!(shown, "0.84 [0.54, 0.92]");
     }
 }

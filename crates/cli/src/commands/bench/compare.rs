@@ -15,6 +15,7 @@ use embar_console::size::parse_duration;
 use embar_meter::experiment::{Precision, too_few};
 use embar_meter::stats::PAIRS_MIN;
 use embar_readings::environment::Environment;
+use embar_report::secrets;
 use embar_supervise::regions;
 
 use crate::context::Context;
@@ -211,9 +212,11 @@ fn command_line(
     kept
 }
 
+/// A command line as a shell takes it, but for its secrets: reports and logs are handed on.
 fn shown(arguments: &[OsString]) -> String {
     let one = |it: &OsString| {
         let text = it.to_string_lossy();
+        let text = secrets::word(&text);
         let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_=,.:/%@+".contains(it);
         match !text.is_empty() && text.chars().all(is_plain) {
             true => text.into_owned(),
@@ -261,5 +264,14 @@ mod tests {
         }
         assert_eq!(shown(&words("bench read -s 1GiB")), "bench read -s 1GiB");
         assert_eq!(shown(&["it's".into()]), r"'it'\''s'");
+    }
+
+    #[test]
+    fn a_command_is_shown_without_its_secrets() {
+        let line = "bench redis --url redis://user:hunter2@h:1/2 --standalone=me:hunter2@h -s 1";
+        let expected = "bench redis --url redis://h:1/2 --standalone=h -s 1";
+        assert_eq!(shown(&words(line)), expected);
+        let spaced = shown(&["--url".into(), "redis://user:hun ter2@h".into()]);
+        assert_eq!(spaced, "--url redis://h");
     }
 }

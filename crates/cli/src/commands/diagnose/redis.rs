@@ -16,6 +16,7 @@ use embar_console::size::{Size, parse_duration};
 use embar_diagnose::Diagnosis;
 use embar_diagnose::redis::{Observed, diagnose};
 use embar_redis::Config;
+use embar_report::secrets::address;
 
 use super::super::bench::redis::{cluster, config, standalone};
 use super::{RemedyArgs, save, saved};
@@ -183,19 +184,12 @@ impl RedisArgs {
     /// What is looked at, without secrets.
     fn of(&self) -> String {
         match (&self.cluster, &self.standalone, &self.url) {
-            (Some(nodes), ..) => format!("callers of the cluster {}", without_secrets(nodes)),
-            (_, Some(server), _) => format!("callers of the server {}", without_secrets(server)),
+            (Some(nodes), ..) => format!("callers of the cluster {}", address(nodes)),
+            (_, Some(server), _) => format!("callers of the server {}", address(server)),
             (.., Some(_)) => "callers of the servers of a URL".to_owned(),
             (None, None, None) => "callers and servers of our own".to_owned(),
         }
     }
-}
-
-/// Addresses without names and passwords before them.
-fn without_secrets(addresses: &str) -> String {
-    let each = addresses.split(',');
-    let each = each.map(|it| it.rsplit_once('@').map_or(it, |(_, address)| address));
-    each.collect::<Vec<_>>().join(",")
 }
 
 /// Measures, and says what limits.
