@@ -154,6 +154,9 @@ pub fn check(command: &[OsString]) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    /// What clap breaks lines at, whatever the terminal has.
+    const COLUMNS: usize = 100;
+
     #[test]
     fn the_definitions_are_consistent() {
         Cli::command().debug_assert();
@@ -184,12 +187,29 @@ mod tests {
                     help.contains("Examples:\n  ") && help.contains(&format!(" {name}")),
                     "{name}"
                 );
-                let long = help.lines().find(|line| line.chars().count() > 100);
+                let long = help.lines().find(|line| line.chars().count() > COLUMNS);
                 assert_eq!(
                     long, None,
                     "{name}: lines are not to be wrapped by the terminal"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn help_that_is_wrapped_by_hand_is_not_wrapped_again() {
+        let mut pending = vec![Cli::command()];
+        while let Some(command) = pending.pop() {
+            let texts = [command.get_after_help(), command.get_after_long_help()];
+            let texts: Vec<String> = texts
+                .into_iter()
+                .flatten()
+                .map(|it| it.to_string())
+                .collect();
+            let lines = texts.iter().flat_map(|it| it.lines());
+            let long: Vec<&str> = lines.filter(|it| it.chars().count() > COLUMNS).collect();
+            assert!(long.is_empty(), "{}: {long:#?}", command.get_name());
+            pending.extend(command.get_subcommands().cloned());
         }
     }
 

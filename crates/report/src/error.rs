@@ -51,6 +51,16 @@ pub enum Error {
         /// What is there.
         found: &'static str,
     },
+    /// All fields are as they should be, and none of them has a figure.
+    #[error(
+        "{name} has nothing that a page could show: {why}; give what a command prints with --json once it has ended"
+    )]
+    Nothing {
+        /// The file.
+        name: String,
+        /// What is missing.
+        why: &'static str,
+    },
     /// A field that says what no version of the command says.
     #[error("{name} is not what {command} prints: {why}")]
     Invalid {

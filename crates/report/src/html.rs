@@ -26,11 +26,9 @@ pub(crate) fn page(report: &Report) -> String {
     // The title of the page is that of its only section, which needs none of its own.
     let is_titled = report.title.is_some() || report.sections.len() > 1;
     let mut place = Place::new(if is_titled { 3 } else { 2 });
-    let sections: Vec<Markup> = report
-        .sections
-        .iter()
-        .enumerate()
-        .map(|(index, it)| section(it, index, is_titled, &mut place))
+    let titles = report.titles();
+    let sections: Vec<Markup> = (report.sections.iter().zip(&titles).enumerate())
+        .map(|(index, (it, title))| section(it, index, is_titled.then_some(title), &mut place))
         .collect();
     let page = html! {
         (DOCTYPE)
@@ -47,11 +45,11 @@ pub(crate) fn page(report: &Report) -> String {
                 header {
                     h1 { (title) }
                     @if let Some(made) = &report.made { p.made { "Report made on " (made) } }
-                    @if report.sections.len() > 1 { (contents(&report.sections)) }
+                    @if report.sections.len() > 1 { (contents(&report.sections, &titles)) }
                 }
                 main { @for section in sections { (section) } }
                 footer {
-                    p { "Made by " code { "embar report" } " from what the commands printed. Intervals are of 95 % unless they say otherwise." }
+                    p { "Made by " code { "embar report" } " from what the commands printed. Intervals are of 95 % unless another level stands with them." }
                 }
             }
         }
@@ -68,13 +66,13 @@ fn title(report: &Report) -> String {
 }
 
 /// What each section says, in one line.
-fn contents(sections: &[Section]) -> Markup {
+fn contents(sections: &[Section], titles: &[String]) -> Markup {
     html! {
         nav aria-label="Results" {
             ol {
-                @for (index, section) in sections.iter().enumerate() {
+                @for (index, (section, title)) in sections.iter().zip(titles).enumerate() {
                     li {
-                        a href={ "#s" (index + 1) } { (section.title) }
+                        a href={ "#s" (index + 1) } { (title) }
                         @if !section.says.is_empty() { span { (section.says) } }
                     }
                 }
@@ -83,13 +81,53 @@ fn contents(sections: &[Section]) -> Markup {
     }
 }
 
-fn section(section: &Section, index: usize, is_titled: bool, place: &mut Place) -> Markup {
+fn section(section: &Section, index: usize, title: Option<&String>, place: &mut Place) -> Markup {
     html! {
-        section id={ "s" (index + 1) } class=[is_titled.then_some("titled")] {
-            @if is_titled { h2.title { (section.title) } }
+        section id={ "s" (index + 1) } class=[title.is_some().then_some("titled")] {
+            @if let Some(title) = title { h2.title { (title) } }
             @if !section.says.is_empty() { p.says { (section.says) } }
             (blocks::facts(&section.origin, "origin"))
             @for block in &section.blocks { (blocks::block(block, place)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::STYLE;
+
+    /// How much lighter the lighter one of two colours is, as the Web Content Accessibility Guidelines count.
+    fn contrast(one: u32, other: u32) -> f64 {
+        let light = |color: u32| {
+            let [_, parts @ ..] = color.to_be_bytes();
+            let parts = parts.map(|it| match f64::from(it) / 255.0 {
+                dark if dark <= 0.040_45 => dark / 12.92,
+                part => ((part + 0.055) / 1.055).powf(2.4),
+            });
+            0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05
+        };
+        let (one, other) = (light(one), light(other));
+        one.max(other) / one.min(other)
+    }
+
+    #[test]
+    fn the_empty_part_of_a_bar_can_be_seen_in_each_theme() {
+        let themes: Vec<&str> = STYLE.split(":root{").skip(1).collect();
+        assert_eq!(themes.len(), 3, "light, dark, print");
+        for theme in themes {
+            let color = |name: &str| {
+                let (_, rest) = theme.split_once(&format!("--{name}:#")).expect(name);
+                let digits = rest.split([';', '}']).next().expect("digits");
+                let full: String = match digits.len() {
+                    3 => digits.chars().flat_map(|it| [it, it]).collect(),
+                    _ => digits.to_owned(),
+                };
+                u32::from_str_radix(&full, 16).expect("a colour")
+            };
+            let track = color("track");
+            assert!(contrast(track, color("paper")) >= 1.5, "{theme}");
+            assert!(contrast(track, color("plain")) >= 3.0, "{theme}");
+            assert!(contrast(track, color("strong")) >= 3.0, "{theme}");
         }
     }
 }

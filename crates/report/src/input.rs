@@ -31,8 +31,7 @@ pub(crate) fn objects(name: &str, bytes: &[u8]) -> Result<Vec<Object>, Error> {
     // Editors of some systems put a mark in front.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     // Before anything is parsed, which takes many times the memory of the text.
-    let commas = bytes.iter().filter(|byte| **byte == b',').count();
-    if commas > ENTRIES_MAX {
+    if commas(bytes) > ENTRIES_MAX {
         return Err(Error::TooMany { name: name() });
     }
     let mut objects = Vec::new();
@@ -50,6 +49,22 @@ pub(crate) fn objects(name: &str, bytes: &[u8]) -> Result<Vec<Object>, Error> {
         return Err(Error::Empty { name: name() });
     }
     Ok(objects)
+}
+
+/// The commas outside of texts.
+fn commas(bytes: &[u8]) -> usize {
+    let (mut count, mut in_text, mut is_escaped) = (0, false, false);
+    for byte in bytes {
+        match byte {
+            // Whatever follows a backslash is no end.
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_text,
+            b'"' => in_text = !in_text,
+            b',' if !in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// `cargo xtask benchmarks record` keeps a report together with its command and machine.
@@ -103,6 +118,11 @@ mod tests {
             let error = objects("x", many.as_bytes());
             assert!(matches!(error, Err(Error::TooMany { .. })));
         }
+        // Commas of texts are no entries, and a quote in a text does not end it.
+        let text = r#"\","#.repeat(ENTRIES_MAX + 1);
+        let one = format!("[\"{text}\", \"{text}\\\\\", 1]");
+        assert_eq!(objects("x", one.as_bytes()).expect("JSON").len(), 1);
+        assert_eq!(commas(one.as_bytes()), 2);
     }
 
     #[test]

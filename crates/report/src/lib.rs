@@ -15,6 +15,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
+
 mod error;
 mod html;
 mod input;
@@ -53,8 +55,33 @@ pub struct Report {
 }
 
 impl Report {
+    /// The title of each section. Of several with the same one, each has the name of its file besides, and where that does not
+    /// tell them apart, a number.
+    pub fn titles(&self) -> Vec<String> {
+        let mut titles: Vec<String> = self.sections.iter().map(|it| it.title.clone()).collect();
+        append_to_repeated(&mut titles, |at, _| format!(": {}", self.sections[at].file));
+        append_to_repeated(&mut titles, |_, number| format!(", {number}"));
+        titles
+    }
+
     /// The page, as a file in UTF-8.
     pub fn to_html(&self) -> String {
         html::page(self)
+    }
+}
+
+/// Appends to each title that is there more than once what `more` says of its place, and of which of them it is.
+fn append_to_repeated(titles: &mut [String], more: impl Fn(usize, usize) -> String) {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    let mut count = |title: &String| {
+        let count = times.entry(title.clone()).or_insert(0);
+        *count += 1;
+        *count
+    };
+    let numbers: Vec<usize> = titles.iter().map(&mut count).collect();
+    for (at, (title, number)) in titles.iter_mut().zip(numbers).enumerate() {
+        if times[title.as_str()] > 1 {
+            title.push_str(&more(at, number));
+        }
     }
 }

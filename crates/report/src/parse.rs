@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::input::Object;
 use crate::section::Section;
+use crate::words;
 use node::Node;
 
 /// The section of one object.
@@ -37,7 +38,8 @@ pub(crate) fn section(name: &str, object: &Object) -> Result<Section, Error> {
             throughput::section(&root, throughput::Bench::of(&root, &object.origin)?)?
         }
     };
-    section.origin = origin::facts(name, &object.origin);
+    section.file = words::file(name);
+    section.origin = origin::facts(&section.file, &object.origin);
     Ok(section)
 }
 

@@ -45,9 +45,9 @@ fn closing(text: &str, quote: char) -> Option<usize> {
 pub fn word(text: &str) -> Cow<'_, str> {
     let has_scheme = text.contains("://");
     // A name, a colon, and an `@` somewhere behind them; a sentence has spaces before.
-    let has_password = text.split_once(':').is_some_and(|(name, rest)| {
-        rest.contains('@') && !name.contains(|c: char| c == '@' || c.is_whitespace())
-    });
+    let has_password = text
+        .split_once(':')
+        .is_some_and(|(name, rest)| rest.contains('@') && !name.contains(char::is_whitespace));
     let has_option = OPTIONS.iter().any(|it| text.contains(it));
     match has_scheme || has_password || has_option {
         true => Cow::Owned(address(text)),
@@ -138,6 +138,7 @@ mod tests {
             ),
             (r"a 'redis://u:hun'\''ter 2@h' b@c", "a 'redis://h' b@c"),
             (" me:hunter2@a  b\n", " a  b\n"),
+            ("me@home:hunter2@a", "a"),
             ("--standalone 'me:hun ter2@a'", "--standalone 'a'"),
             ("'redis://u:hunter2@h", "'redis://h"),
             ("'", "'"),

@@ -10,17 +10,14 @@ pub struct Section {
     pub(crate) title: String,
     /// The one thing that it says.
     pub(crate) says: String,
+    /// The name of the file that it is from.
+    pub(crate) file: String,
     /// Where, when and by which command.
     pub(crate) origin: Vec<Fact>,
     pub(crate) blocks: Vec<Block>,
 }
 
 impl Section {
-    /// What it is of, as a heading: `Publish`.
-    pub fn title(&self) -> &str {
-        &self.title
-    }
-
     /// The one thing that it says: `3,748 MiB/s, median of 6 trials`.
     pub fn says(&self) -> &str {
         &self.says

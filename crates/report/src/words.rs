@@ -28,6 +28,16 @@ pub(crate) fn whole(value: f64) -> String {
     format!("{sign}{}", grouped(value.abs().round() as u64))
 }
 
+/// Whole, and with its sign, since it is a difference.
+pub(crate) fn signed(value: f64) -> String {
+    let sign = if value >= 0.5 && value.is_finite() {
+        "+"
+    } else {
+        ""
+    };
+    format!("{sign}{}", whole(value))
+}
+
 /// With as many digits as tell it from others of its size.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
@@ -99,6 +109,11 @@ pub(crate) fn clipped(text: &str) -> String {
     clip(text, TEXT_MAX)
 }
 
+/// The name of a file without the directories that it is in, which say more of its owner than of it.
+pub(crate) fn file(path: &str) -> String {
+    clipped(path.rsplit_once('/').map_or(path, |it| it.1))
+}
+
 /// The same for one line of a picture.
 pub(crate) fn label(text: &str) -> String {
     clip(text, LABEL_MAX)
@@ -144,6 +159,7 @@ mod tests {
         for value in large.into_iter().chain(infinite) {
             for show in [
                 number,
+                signed,
                 whole,
                 percent,
                 percent_fine,

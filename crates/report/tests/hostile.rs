@@ -6,6 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use common::{check, page_of};
+use embar_diagnose::observed::{Broker, Connection, Observed, Publisher, Thread};
+use embar_diagnose::{diagnose, redis, session};
 use embar_report::{BYTES_MAX, Error, read};
 use serde_json::{Value, json};
 
@@ -105,27 +107,123 @@ fn count(value: &Value) -> usize {
     }
 }
 
+/// A diagnosis as each of the three commands prints it, and what each of them saves.
+fn diagnosed() -> impl Iterator<Item = Value> {
+    let thread = |on_cpu| Thread {
+        on_cpu,
+        ..Thread::default()
+    };
+    let log = Observed {
+        seconds: 4.0,
+        bytes: 8 << 30,
+        messages: 8 << 20,
+        publisher: Some(Publisher {
+            application: vec![thread(0.3)],
+            senders: vec![thread(0.2)],
+            ..Publisher::default()
+        }),
+        brokers: vec![Broker {
+            network: vec![thread(0.97)],
+            takes_data: true,
+            ..Broker::default()
+        }],
+        connections: vec![Connection::default()],
+        ..Observed::default()
+    };
+    let redis = redis::Observed {
+        seconds: 2.0,
+        operations: 1000,
+        client: Some(redis::observed::Client {
+            callers: 64,
+            latency_s: 420e-6,
+            threads: vec![thread(0.97)],
+            ..redis::observed::Client::default()
+        }),
+        nodes: vec![redis::observed::Node::default(); 2],
+        ..redis::Observed::default()
+    };
+    let session = session::Observed {
+        seconds: 2.0,
+        messages: 1000,
+        in_flight: Some(64),
+        way: session::observed::Way::Echo,
+        ..session::Observed::default()
+    };
+    let json = |it: Result<Value, serde_json::Error>| it.expect("JSON");
+    let saved = [
+        json(serde_json::to_value(&log)),
+        json(serde_json::to_value(&redis)),
+        json(serde_json::to_value(&session)),
+    ];
+    let said = [
+        diagnose(&log),
+        redis::diagnose(&redis),
+        session::diagnose(&session),
+    ];
+    let rates = ["bytes_per_s", "operations_per_s", "messages_per_s"];
+    let printed = said.into_iter().zip(&saved).zip(rates);
+    let printed: Vec<Value> = printed
+        .map(|((said, saved), rate)| {
+            let mut value = json(serde_json::to_value(said));
+            value["of"] = json!("x");
+            value[rate] = json!(1000.0);
+            // What was observed is changed where it is saved, and read here in the same way.
+            value["observed"] = match rate {
+                "bytes_per_s" => json!(null),
+                _ => saved.clone(),
+            };
+            value["findings"][0]["verified"] = json!({"ratio": {"point": 2.25, "low": 1.42, "high": 2.5, "level": 0.95},
+                "verdict": "Faster", "pairs": 8, "as_predicted": true, "outcome": "helped", "others": 0.0});
+            value
+        })
+        .collect();
+    printed.into_iter().chain(saved)
+}
+
+/// No number of a page is none, and none has more digits than anybody reads.
+fn check_numbers(page: &str, of: &str) {
+    let shown = page.split_once("</style>").expect("a style sheet").1;
+    let words = shown.split(|c: char| !c.is_alphanumeric() && c != '.' && c != ',');
+    for word in words {
+        let is_none = ["inf", "NaN"]
+            .iter()
+            .any(|it| word.starts_with(it) && word.len() <= 5);
+        assert!(!is_none || word == "info", "{word}: {of}");
+        let digits = word.chars().filter(char::is_ascii_digit).count();
+        assert!(digits < 40, "{word}: {of}");
+    }
+}
+
 #[test]
 fn values_of_any_type_and_size_give_a_page_or_an_error() {
+    change_each_value(recorded());
+}
+
+#[test]
+fn values_of_any_type_and_size_are_diagnosed_or_refused() {
+    change_each_value(diagnosed());
+}
+
+fn change_each_value(values: impl Iterator<Item = Value>) {
     let odd = [
         json!(null),
         json!("x"),
         json!(-1.0),
         json!(0),
         json!(f64::MAX),
-        json!(f64::MIN_POSITIVE),
+        json!(5e-324),
         json!(u64::MAX),
         json!([]),
         json!({}),
         json!(true),
     ];
-    for value in recorded() {
+    for value in values {
         let value = short(&value);
         for place in 0..count(&value) {
             for with in &odd {
                 let text = changed(&value, with, &mut place.clone()).to_string();
                 match page_of(&text) {
-                    Ok(page) => assert!(!page.contains("NaN") && !page.contains("inf%"), "{text}"),
+                    Ok(page) => check_numbers(&page, &text),
                     Err(error) => assert!(error.to_string().len() < 2000, "{error}"),
                 }
             }

@@ -5,7 +5,7 @@ mod common;
 use common::{check, has_cell, page_of, texts};
 use embar_diagnose::observed::{Broker, Machine, Missing, Observed, Publisher, Thread};
 use embar_diagnose::{Diagnosis, diagnose, redis, session};
-use embar_report::{Report, read};
+use embar_report::{Error, Report, read};
 use serde_json::{Value, json};
 
 fn page(value: &Value) -> String {
@@ -90,6 +90,100 @@ fn a_comparison_says_what_may_be_claimed() {
     ] {
         assert!(stands(text), "{text}");
     }
+}
+
+#[test]
+fn a_verdict_is_the_one_of_the_command() {
+    // The interval of 95 % excludes 1, and the one of 99 % that the verdict is built on does not.
+    let doubtful = json!({"baseline": "as it is", "changed": "changed", "pairs": 8, "verdict": "InsideNoise",
+        "ratio": {"point": 1.2, "low": 1.1, "high": 1.3, "level": 0.95}});
+    let compared = |better: &str, comparison: &Value| {
+        page(
+            &json!({"bench": "redis", "better": better, "metric": "p50", "unit": "us", "comparisons": [comparison],
+            "configurations": [{"name": "as it is", "median": 2.0, "trials": []}]}),
+        )
+    };
+    let shown = compared("Higher", &doubtful);
+    assert!(has_cell(&shown, "inside the noise") && !has_cell(&shown, "above 1"));
+    assert!(shown.contains("No difference was shown"));
+    assert_eq!(shown.matches("class=\"ring\"").count(), 1);
+
+    let mut sure = doubtful.clone();
+    sure["verdict"] = json!("Slower");
+    sure["ratio_99"] = json!({"point": 1.2, "low": 1.05, "high": 1.4, "level": 0.99});
+    let shown = compared("Lower", &sure);
+    assert!(has_cell(&shown, "above 1") && has_cell(&shown, "1.20 [1.05, 1.40] (99 %)"));
+    assert!(shown.contains("row weak"));
+    sure["verdict"] = json!("Better");
+    assert!(
+        page_of(
+            &json!({"bench": "redis", "comparisons": [sure], "configurations": []}).to_string()
+        )
+        .is_err()
+    );
+
+    let mut value = serde_json::to_value(diagnose(&seen())).expect("JSON");
+    value["findings"][0]["verified"] = json!({"ratio": doubtful["ratio"], "verdict": "InsideNoise", "pairs": 8,
+        "as_predicted": false, "outcome": "not-shown"});
+    let shown = page(&value);
+    assert!(has_cell(&shown, "inside the noise") && !has_cell(&shown, "above 1"));
+}
+
+#[test]
+fn what_has_no_figures_is_refused() {
+    let refused = |value: &Value| {
+        let error = page_of(&value.to_string()).expect_err("nothing to show");
+        assert!(matches!(error, Error::Nothing { .. }), "{error}");
+        error.to_string()
+    };
+    for bench in ["publish", "read", "e2e"] {
+        for trials in [json!([]), json!([{"mib": 1}]), json!(null)] {
+            let error = refused(&json!({"bench": bench, "trials": trials}));
+            assert!(error.contains("no trial"), "{error}");
+        }
+    }
+    refused(&json!({"bench": "latency"}));
+    refused(&json!({"bench": "latency", "alone": [{"order": 5}], "loaded": []}));
+    refused(&json!({"bench": "walls", "rows": [], "times": []}));
+    refused(&json!({"bench": "redis", "comparisons": [], "configurations": []}));
+    refused(&json!({"findings": [], "limits": {"uses": []}, "missing": []}));
+}
+
+#[test]
+fn what_is_not_there_is_said_and_not_left_out() {
+    let one = |name| json!({"name": name, "median": 2.0, "trials": []});
+    let shown =
+        page(&json!({"bench": "redis", "comparisons": [], "configurations": [one("a"), one("b")]}));
+    assert!(shown.contains("No configurations were compared"));
+
+    let mut value = serde_json::to_value(diagnose(&seen())).expect("JSON");
+    value["findings"] = json!([]);
+    assert!(texts(&page(&value), "p").contains(&"Nothing was found".to_owned()));
+}
+
+#[test]
+fn a_matrix_counts_no_more_than_its_runs() {
+    let matrix = |field: &str, count: f64| {
+        let mut row =
+            json!({"injected": "x", "expected": [], "first": {}, "right": 1, "among_three": 2});
+        row[field] = json!(count);
+        page_of(&json!({"runs": 2, "rows": [row]}).to_string())
+    };
+    assert!(matrix("right", 2.0).is_ok());
+    for (field, count) in [("right", 5.0), ("right", -1.0), ("among_three", 3.0)] {
+        let error = matrix(field, count).expect_err(field).to_string();
+        assert!(error.contains(field) && error.contains("2 runs"), "{error}");
+    }
+}
+
+#[test]
+fn secrets_of_older_files_stay_out_of_a_page() {
+    let page = page(
+        &json!({"command": "embar bench redis --url redis://me:hunter2@h:1",
+        "measured": {"note": "redis://h?password=hunter2"},
+        "report": {"bench": "read", "note": "by me:hunter2@h:2", "median_mib_per_s": 1.0}}),
+    );
+    assert!(!page.contains("hunter2") && page.contains("redis://h:1") && page.contains("by h:2"));
 }
 
 #[test]
@@ -210,6 +304,8 @@ fn a_diagnosis_marks_the_part_that_limits_and_shows_each_finding() {
         assert!(shown.contains(&evidence.what), "{evidence}");
     }
     assert!(shown.contains(&findings[0].remedy.text));
+    let label = format!("aria-label=\"Evidence: {}\"", findings[0].cause);
+    assert!(shown.contains(&label), "{label}");
     assert!(
         shown.contains("it helped: 2.25 [1.42, 2.50] of the rate in 8 pairs, as much as predicted")
     );
@@ -246,6 +342,7 @@ fn a_diagnosis_of_redis_has_its_operations_and_servers() {
     for value in [value, serde_json::to_value(&observed).expect("JSON")] {
         let page = page(&value);
         assert!(page.contains("Nothing was found that limits."), "{page}");
+        assert_eq!(texts(&page, "h1"), ["Diagnosis of Redis"]);
         assert!(
             texts(&page, "dd").iter().any(|it| it == "123,456"),
             "{page}"
@@ -268,6 +365,7 @@ fn a_diagnosis_of_sessions_has_its_messages() {
     for value in [value, serde_json::to_value(&observed).expect("JSON")] {
         let page = page(&value);
         let facts = texts(&page, "dd");
+        assert_eq!(texts(&page, "h1"), ["Diagnosis of sessions"]);
         for fact in ["123,456", "there and back"] {
             assert!(facts.iter().any(|it| it == fact), "{page}");
         }
@@ -278,7 +376,7 @@ fn a_diagnosis_of_sessions_has_its_messages() {
 fn several_results_make_one_page_with_contents() {
     let one = r#"{"bench":"read","median_mib_per_s":1.5}"#;
     let mut sections = read("a.json", format!("{one}\n{one}\n").as_bytes()).expect("two");
-    sections.extend(read("b.json", one.as_bytes()).expect("one"));
+    sections.extend(read("/home/joe/b.json", one.as_bytes()).expect("one"));
     let report = Report {
         title: Some("A <title>".into()),
         made: Some("2026-01-02".into()),
@@ -287,7 +385,11 @@ fn several_results_make_one_page_with_contents() {
     let page = report.to_html();
     check(&page);
     assert_eq!(texts(&page, "h1"), ["A &lt;title&gt;"]);
-    assert_eq!(texts(&page, "h2"), ["Read", "Read", "Read"]);
+    let titles = ["Read: a.json, 1", "Read: a.json, 2", "Read: b.json"];
+    assert_eq!(texts(&page, "h2"), titles);
+    assert_eq!(texts(&page, "a"), titles);
+    // Whoever reads it learns nothing of the maker's directories.
+    assert!(texts(&page, "dd").contains(&"b.json".to_owned()) && !page.contains("joe"));
     assert!(page.contains("href=\"#s3\"") && page.contains("id=\"s3\""));
     assert!(page.contains("Report made on 2026-01-02"));
     assert!(page.contains("prefers-color-scheme:dark") && page.contains("@media print"));

@@ -69,7 +69,7 @@ struct Written<'a> {
 
 #[derive(Serialize)]
 struct Said<'a> {
-    title: &'a str,
+    title: String,
     says: &'a str,
 }
 
@@ -103,8 +103,9 @@ pub fn run(args: &ReportArgs, context: &Context) -> Result<()> {
     replace(&args.out, page.as_bytes())
         .with_context(|| format!("cannot write {}", args.out.display()))?;
     let out = args.out.display().to_string();
-    let said = report.sections.iter().map(|it| Said {
-        title: it.title(),
+    let said = report.titles().into_iter().zip(&report.sections);
+    let said = said.map(|(title, it)| Said {
+        title,
         says: it.says(),
     });
     let text = format!("{out}: {} result(s)", report.sections.len());

@@ -28,6 +28,9 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     for one in root.objects("comparisons")? {
         lines.extend(shared::comparison(&one, ["changed", "baseline"], better)?);
     }
+    if series.is_empty() && lines.is_empty() {
+        return Err(root.nothing("no trials of any configuration"));
+    }
     let mut blocks = facts(root)?;
     let says = says(&lines, &series, &unit);
     if !lines.is_empty() {
@@ -49,6 +52,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     Ok(Section {
         title: format!("{}, compared", capital(&bench)),
         says,
+        file: String::new(),
         origin: Vec::new(),
         blocks,
     })
@@ -63,10 +67,10 @@ fn says(lines: &[Line], series: &[Series], unit: &str) -> String {
         .take(3)
         .map(|it| format!("{}: {}", it.label, it.interval.shown()))
         .collect();
-    if sure.is_empty() {
-        "No difference was shown".into()
-    } else {
-        sure.join("; ")
+    match sure.as_slice() {
+        [] if lines.is_empty() => "No configurations were compared".into(),
+        [] => "No difference was shown".into(),
+        sure => sure.join("; "),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `embar diagnose`, and what its `--save` writes.
 
+use embar_diagnose::finding::Change;
 use embar_diagnose::finding::Outcome;
 use embar_diagnose::limits::{Resource, Use};
 use embar_diagnose::observed::{Flow, Missing};
@@ -16,12 +17,28 @@ use crate::section::{Block, Fact, Found, Section, Weight};
 use crate::table::Table;
 use crate::words;
 
+/// No evidence is as large, and with its digits it would be longer than a page is wide.
+const ABSURD: f64 = 1e15;
+
+/// What a diagnosis says that names nothing.
+const NOTHING_FOUND: &str = "Nothing was found";
+
+/// What a diagnosis is of, as a title.
+const LOG: &str = "Diagnosis of the log";
+const REDIS: &str = "Diagnosis of Redis";
+const SESSIONS: &str = "Diagnosis of sessions";
+
 /// The section of a diagnosis that was printed.
 pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
     let diagnosis: Diagnosis = serde_json::from_value(root.value().clone())
         .map_err(|error| root.invalid("embar diagnose --json", error))?;
     let mut facts = Vec::new();
     let of = root.text("of")?;
+    // With --from it is a file.
+    let of = of.map(|it| match it.starts_with('/') {
+        true => words::file(&it),
+        false => it,
+    });
     facts.extend(of.map(|it| Fact::new("of", it)));
     let injected = root.list("injected")?;
     let injected: Vec<String> = injected
@@ -42,19 +59,24 @@ pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
             let observed: session::Observed = serde_json::from_value(observed.value().clone())
                 .map_err(|error| root.invalid("embar diagnose session --json", error))?;
             facts.extend(seen_of_sessions(&observed));
-            return Ok(section(&diagnosis, facts));
+            return section(root, SESSIONS, &diagnosis, facts);
         }
         if of_redis.is_some() {
             let observed: redis::Observed = serde_json::from_value(observed.value().clone())
                 .map_err(|error| root.invalid("embar diagnose redis --json", error))?;
             facts.extend(seen_of_redis(&observed));
-            return Ok(section(&diagnosis, facts));
+            return section(root, REDIS, &diagnosis, facts);
         }
         let observed: Observed = serde_json::from_value(observed.value().clone())
             .map_err(|error| root.invalid("embar diagnose --json", error))?;
         facts.extend(seen(&observed));
     }
-    Ok(section(&diagnosis, facts))
+    let title = match (of_redis, of_sessions) {
+        (Some(_), _) => REDIS,
+        (None, Some(_)) => SESSIONS,
+        (None, None) => LOG,
+    };
+    section(root, title, &diagnosis, facts)
 }
 
 /// The section of what was saved: it is diagnosed here.
@@ -64,21 +86,21 @@ pub(super) fn observed(root: &Node<'_>) -> Result<Section, Error> {
             .map_err(|error| root.invalid("embar diagnose redis --save", error))?;
         let mut facts = vec![operations(observed.operations_per_s())];
         facts.extend(seen_of_redis(&observed));
-        return Ok(section(&redis::diagnose(&observed), facts));
+        return section(root, REDIS, &redis::diagnose(&observed), facts);
     }
     if root.value().get("way").is_some() {
         let observed: session::Observed = serde_json::from_value(root.value().clone())
             .map_err(|error| root.invalid("embar diagnose session --save", error))?;
         let mut facts = vec![messages(observed.messages_per_s())];
         facts.extend(seen_of_sessions(&observed));
-        return Ok(section(&session::diagnose(&observed), facts));
+        return section(root, SESSIONS, &session::diagnose(&observed), facts);
     }
     let observed: Observed = serde_json::from_value(root.value().clone())
         .map_err(|error| root.invalid("embar diagnose --save", error))?;
     let rate = words::bytes_per_s(observed.bytes_per_s());
     let mut facts = vec![Fact::new("rate", rate)];
     facts.extend(seen(&observed));
-    Ok(section(&diagnose(&observed), facts))
+    section(root, LOG, &diagnose(&observed), facts)
 }
 
 /// What was looked at.
@@ -165,7 +187,15 @@ fn seen_of_sessions(observed: &session::Observed) -> Vec<Fact> {
     facts
 }
 
-fn section(diagnosis: &Diagnosis, facts: Vec<Fact>) -> Section {
+fn section(
+    root: &Node<'_>,
+    title: &str,
+    diagnosis: &Diagnosis,
+    facts: Vec<Fact>,
+) -> Result<Section, Error> {
+    if diagnosis.findings.is_empty() && diagnosis.limits.uses.is_empty() {
+        return Err(root.nothing("it has neither findings nor parts that work"));
+    }
     let says = diagnosis.findings.first().map(|it| {
         let sentence = it.cause.sentence();
         format!("{}: {sentence}", it.cause)
@@ -173,18 +203,22 @@ fn section(diagnosis: &Diagnosis, facts: Vec<Fact>) -> Section {
     let mut blocks = vec![
         Block::Facts(facts),
         Block::Picture(Box::new(parts(diagnosis))),
+        Block::Heading("Findings".into()),
     ];
-    blocks.push(Block::Heading("Findings".into()));
-    let found = diagnosis.findings.iter().map(found);
-    blocks.push(Block::Findings(found.collect()));
+    let found: Vec<Found> = diagnosis.findings.iter().map(found).collect();
+    blocks.push(match found.is_empty() {
+        true => Block::Text(NOTHING_FOUND.into()),
+        false => Block::Findings(found),
+    });
     blocks.extend(tried(&diagnosis.findings));
     blocks.extend(missing(&diagnosis.missing));
-    Section {
-        title: "Diagnosis".into(),
-        says: says.unwrap_or_default(),
+    Ok(Section {
+        title: title.into(),
+        says: says.unwrap_or_else(|| NOTHING_FOUND.into()),
+        file: String::new(),
         origin: Vec::new(),
         blocks,
-    }
+    })
 }
 
 /// What each part does with its time, and which one limits.
@@ -255,7 +289,8 @@ fn share(used: &Use, limiting: Option<Resource>) -> Share {
 }
 
 fn found(finding: &Finding) -> Found {
-    let mut evidence = Table::new("Evidence", ["what was measured", "#value"]);
+    let caption = format!("Evidence: {}", finding.cause);
+    let mut evidence = Table::new(caption, ["what was measured", "#value"]);
     for one in &finding.evidence {
         evidence.row([words::clipped(&one.what), value(one)]);
     }
@@ -280,6 +315,8 @@ fn found(finding: &Finding) -> Found {
         )
     });
     let change = finding.remedy.change.as_ref();
+    let change = change
+        .filter(|it| !matches!(it, Change::Linger(seconds) if !(0.0..ABSURD).contains(seconds)));
     Found {
         cause: finding.cause.name().into(),
         sentence: finding.cause.sentence().into(),
@@ -295,6 +332,9 @@ fn found(finding: &Finding) -> Found {
 
 /// The number of an evidence, with its unit, and without what it is of.
 fn value(evidence: &Evidence) -> String {
+    if !(-ABSURD..ABSURD).contains(&evidence.value) {
+        return words::NONE.into();
+    }
     let unnamed = Evidence {
         what: String::new(),
         ..evidence.clone()

@@ -25,6 +25,10 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     let groups: Vec<_> = groups
         .map(|(name, lines)| (name.to_owned(), lines))
         .collect();
+    let mut all = groups.iter().flat_map(|(_, lines)| lines);
+    if !all.any(|it| it.micros.iter().any(Option::is_some)) {
+        return Err(root.nothing("no latencies were measured"));
+    }
     let description = described(&groups);
     let picture = percentiles::picture("Latency by order level", description, &MORE, groups);
     let mut blocks = vec![Block::Picture(Box::new(picture))];
@@ -32,6 +36,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     Ok(Section {
         title: "Latency".into(),
         says,
+        file: String::new(),
         origin: Vec::new(),
         blocks,
     })

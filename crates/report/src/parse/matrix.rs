@@ -51,6 +51,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     Ok(Section {
         title: "Diagnosis: faults on purpose".into(),
         says: format!("The right cause came first in {} runs", of_all(right)),
+        file: String::new(),
         origin: Vec::new(),
         blocks: vec![
             Block::Facts(facts),
@@ -69,6 +70,20 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
     let expected = row.list("expected")?;
     let (first, outcomes) = (counts(row, "first")?, counts(row, "outcomes")?);
     let counted = first.values().sum();
+    // Recorded results do not keep the number, and each run names one cause first.
+    let runs = runs.unwrap_or(counted);
+    let (right, among_three) = (row.needed("right")?, row.number("among_three")?);
+    let among_three = among_three.unwrap_or_default();
+    for (name, count) in [("right", right), ("among_three", among_three)] {
+        if !(0.0..=runs).contains(&count) {
+            let why = format!(
+                "{name} is {} of {} runs",
+                words::number(count),
+                words::number(runs)
+            );
+            return Err(row.invalid("embar diagnose --matrix --json", why));
+        }
+    }
     Ok(Case {
         injected: row.needed_text("injected")?,
         options: row.text("options")?.unwrap_or_default(),
@@ -76,10 +91,9 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
             .iter()
             .map(Node::as_text)
             .collect::<Result<_, _>>()?,
-        right: row.needed("right")?,
-        among_three: row.number("among_three")?.unwrap_or_default(),
-        // Recorded results do not keep the number, and each run names one cause first.
-        runs: runs.unwrap_or(counted),
+        right,
+        among_three,
+        runs,
         first,
         rate: row.number("bytes_per_s")?,
         gains: [row.number("gain_at_most")?, row.number("gained")?],
@@ -128,8 +142,7 @@ fn right_first(cases: &[Case]) -> crate::picture::Picture {
         };
         let mebi = f64::from(1 << 20);
         let rate = case.rate.map(|it| words::number(it / mebi));
-        let gain =
-            |it: Option<f64>| it.map_or_else(String::new, |it| format!("{:+.0}", it * 100.0));
+        let gain = |it: Option<f64>| it.map_or_else(String::new, |it| words::signed(it * 100.0));
         Share {
             label: case.injected.clone(),
             share,

@@ -151,6 +151,12 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The error of a result without figures.
+    pub fn nothing(&self, why: &'static str) -> Error {
+        let name = self.file.to_owned();
+        Error::Nothing { name, why }
+    }
+
     fn lacks(&self, name: &str, expected: &'static str) -> Error {
         let dot = if self.path.is_empty() { "" } else { "." };
         Error::WrongType {

@@ -9,7 +9,7 @@ use crate::section::{Block, Fact};
 use crate::words;
 
 /// What was recorded with a result.
-pub(super) fn facts(name: &str, origin: &Origin) -> Vec<Fact> {
+pub(super) fn facts(file: &str, origin: &Origin) -> Vec<Fact> {
     let text = |name: &str, value: &Option<String>| Some(Fact::new(name, value.clone()?));
     let code = |name: &str, value: &Option<String>| Some(Fact::code(name, value.clone()?));
     let known = [
@@ -20,7 +20,7 @@ pub(super) fn facts(name: &str, origin: &Origin) -> Vec<Fact> {
         text("note", &origin.note),
     ];
     let mut facts: Vec<Fact> = known.into_iter().flatten().collect();
-    facts.push(Fact::new("file", words::clipped(name)));
+    facts.push(Fact::new("file", file));
     facts
 }
 

@@ -68,6 +68,9 @@ pub(super) fn section(root: &Node<'_>, bench: Bench) -> Result<Section, Error> {
     blocks.push(Block::Facts(facts));
     let latencies = latency::trials(&trials)?;
     let wall = root.object("wall")?;
+    if says.is_empty() && latencies.is_none() {
+        return Err(root.nothing("no trial of it has a rate (mib_per_s) or latencies"));
+    }
     let picture = trials::picture("Throughput of each trial", &[rates], "MiB/s");
     blocks.extend(picture.map(|it| Block::Picture(Box::new(it))));
     blocks.extend(latencies.map(|it| Block::Picture(Box::new(it))));
@@ -83,6 +86,7 @@ pub(super) fn section(root: &Node<'_>, bench: Bench) -> Result<Section, Error> {
     Ok(Section {
         title: bench.title().to_owned(),
         says,
+        file: String::new(),
         origin: Vec::new(),
         blocks,
     })

@@ -13,6 +13,9 @@ use crate::words;
 /// The section of it.
 pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     let (rates, times) = (root.objects("rows")?, root.objects("times")?);
+    if rates.is_empty() && times.is_empty() {
+        return Err(root.nothing("no rate and no time was measured"));
+    }
     let (rate_lines, rate_rest) = rate_lines(&rates)?;
     let (time_lines, time_rest) = time_lines(&times)?;
     let says = format!(
@@ -54,6 +57,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     Ok(Section {
         title: "Beside the walls".into(),
         says,
+        file: String::new(),
         origin: Vec::new(),
         blocks,
     })
