@@ -43,7 +43,8 @@ Exit codes:
   2    the command line cannot be used as it is
   3    no broker, or no server, answers
   4    verification failed: data was lost, changed or repeated, or may have been
-  5    nothing was tried: a verification ended well, and nothing happened that could have broken a promise
+  5    nothing was tried: a verification ended well, and nothing happened that could have broken a
+       promise
   6    a broker stood still for so long that others went on without it: start it again
   130  interrupted by Ctrl-C or SIGTERM";
 

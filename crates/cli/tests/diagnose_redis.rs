@@ -252,6 +252,16 @@ fn what_cannot_be_is_refused_with_what_can() {
     assert!(refused(&[&given[..], &["slow-node=60"]].concat()).contains("servers of its own"));
     assert!(refused(&["--server", "127.0.0.1:1", "--inject", "hot-key=90"]).contains("--inject"));
     assert!(refused(&["--verify", "--pairs", "3"]).contains("8 or more"));
+    for of in [["--from", "x"], ["--server", "127.0.0.1:1"]] {
+        for (option, value) in [
+            ("--callers", "5"),
+            ("--pairs", "9"),
+            ("--remedies", "2"),
+            ("--driver", "task"),
+        ] {
+            assert!(refused(&[&of[..], &[option, value]].concat()).contains(option));
+        }
+    }
     assert!(refused(&["--url", "http://127.0.0.1"]).contains("redis://"));
     let of_the_log = run(&mut embar(&["diagnose", "--flow", "read", "redis"]));
     assert_eq!(

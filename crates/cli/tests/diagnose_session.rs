@@ -117,8 +117,11 @@ fn what_is_injected_acts() {
 #[test]
 fn what_messages_are_acts() {
     for flow in ["one-way", "echo"] {
-        let options = ["--flow", flow, "--in-flight", "128"];
-        let report = diagnose(&[&options[..], &["--inject", "big-message=60KiB"]].concat());
+        let options: &[&str] = match flow {
+            "echo" => &["--flow", flow, "--in-flight", "128"],
+            flow => &["--flow", flow],
+        };
+        let report = diagnose(&[options, &["--inject", "big-message=60KiB"]].concat());
         let observed = &report["observed"];
         let large = &observed["large"];
         let share = number(&large["messages"]) / number(&observed["messages"]);
@@ -130,7 +133,7 @@ fn what_messages_are_acts() {
         assert_eq!(number(&observed["client"]["send_ring_bytes"]), 262_144.0);
 
         let decoding = |faults: &[&str]| {
-            let report = diagnose(&[&options[..], faults].concat());
+            let report = diagnose(&[options, faults].concat());
             let server = &report["observed"]["server"];
             number(&server["in_decoding"]) / number(&server["messages_received"])
         };
@@ -249,6 +252,10 @@ fn what_cannot_be_is_refused_with_what_can() {
     assert!(refused(&["--inject", "big-message=9MiB"]).contains("--inject"));
     assert!(refused(&["--verify", "--pairs", "2"]).contains("--pairs"));
     assert!(refused(&["--from", "x", "--tls"]).contains("--from"));
+    assert!(refused(&["--from", "x", "--remedies", "2"]).contains("--remedies"));
+    let looks = ["--server", "127.0.0.1:1", "--remedies", "2"];
+    assert!(refused(&looks).contains("--remedies"));
+    assert!(refused(&["--in-flight", "8"]).contains("--flow echo"));
 }
 
 #[test]

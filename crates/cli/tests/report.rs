@@ -103,6 +103,12 @@ fn what_is_no_result_leaves_the_page_as_it_is() {
         refused(&[&recorded("read"), &recorded("scale")], 1).contains("embar bench walls --json")
     );
     assert!(refused(&["none.json"], 1).contains("none.json"));
+    // Names are texts of others: a terminal must not obey them.
+    let error = refused(&["\u{1b}]0;owned\u{7}\u{202e}.json"], 1);
+    assert!(
+        error.contains("\\u{1b}]0;owned\\u{7}\\u{202e}.json"),
+        "{error}"
+    );
     assert!(refused(&["-", "-"], 2).contains("once"));
     assert!(refused(&["-"], 1).contains("standard input is empty"));
     refused(&[], 2);

@@ -47,10 +47,26 @@ pub enum ParseError {
         text: String,
     },
     /// Not a number with a unit of time.
-    #[error("{text:?} is no duration: write a number with us, ms, s or m, for instance 5ms")]
+    #[error(
+        "{text:?} is no duration: write seconds, or a number with us, ms, s or m, for instance 5 or 5ms"
+    )]
     Duration {
         /// As given.
         text: String,
+    },
+    /// No time, where some has to pass.
+    #[error("{text:?} is no time at all: write more than 0, for instance 5ms")]
+    NoTime {
+        /// As given.
+        text: String,
+    },
+    /// More time than anybody waits.
+    #[error("{text:?} is longer than {days} day(s): write less, for instance 5s")]
+    TooLong {
+        /// As given.
+        text: String,
+        /// How long it may be.
+        days: u64,
     },
 }
 
@@ -114,7 +130,11 @@ impl fmt::Display for Size {
     }
 }
 
-/// Reads `250us`, `5ms`, `2s`, `1m`; a bare number is seconds.
+/// The most days of any duration: so it can be added to any time.
+const DAYS_MAX: u64 = 365;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Reads `250us`, `5ms`, `2s`, `1m`, of at most a year; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     let wrong = || ParseError::Duration {
         text: text.to_owned(),
@@ -128,7 +148,27 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+    // It is not below 0, so what is no duration is too long for one.
+    let duration = Duration::try_from_secs_f64(number * seconds).unwrap_or(Duration::MAX);
+    at_most(duration, DAYS_MAX, text)
+}
+
+/// The same for how long somebody looks at something: more than no time, and at most a day.
+pub fn parse_span(text: &str) -> Result<Duration, ParseError> {
+    let span = parse_duration(text)?;
+    if span.is_zero() {
+        let text = text.to_owned();
+        return Err(ParseError::NoTime { text });
+    }
+    at_most(span, 1, text)
+}
+
+fn at_most(duration: Duration, days: u64, text: &str) -> Result<Duration, ParseError> {
+    if duration.as_secs_f64() > DAY.as_secs_f64() * days as f64 {
+        let text = text.to_owned();
+        return Err(ParseError::TooLong { text, days });
+    }
+    Ok(duration)
 }
 
 /// A duration so that [`parse_duration`] reads it back.
@@ -221,8 +261,33 @@ mod tests {
             assert_eq!(parse_duration(&show_duration(duration)), Ok(duration));
         }
         for text in ["", "ms", "5 years", "-1s", "1e400s"] {
-            assert!(parse_duration(text).is_err(), "{text}");
+            let error = parse_duration(text).expect_err(text).to_string();
+            assert!(error.contains("write seconds, or"), "{error}");
         }
+        for text in [
+            "10000000000000000000s",
+            "99999999999999999999999m",
+            "525601m",
+        ] {
+            let error = parse_duration(text).expect_err(text).to_string();
+            assert!(error.contains("365 day"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_some_time_and_at_most_a_day() {
+        for (text, micros) in [("1us", 1), ("5", 5_000_000), ("1440m", 86_400_000_000)] {
+            assert_eq!(parse_span(text).expect(text).as_micros(), micros);
+        }
+        for text in ["0", "0s", "0.0ms", "0.0000001us"] {
+            let error = parse_span(text).expect_err(text).to_string();
+            assert!(error.contains("more than 0"), "{error}");
+        }
+        for text in ["1441m", "86401", "10000000000000000000s"] {
+            let error = parse_span(text).expect_err(text).to_string();
+            assert!(error.contains("day(s)"), "{error}");
+        }
+        assert!(parse_span("1e19s").is_err());
     }
 
     #[test]

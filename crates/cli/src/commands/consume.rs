@@ -34,18 +34,18 @@ Examples:
   embar consume numbers --follow                         what comes from now on, until Ctrl-C
   embar consume users --from start --format '%k=%v\\n'
   embar consume numbers --from 1:4096,2:0,3:77           go on from these offsets, by broker
-  embar consume payments --from 4096                     go on from there, if the topic is of order 2 or 5
+  embar consume payments --from 4096                     go on from there: topics of order 2 and 5
 
 Without --follow it ends at the end of the topic as it was at the start. After a second without
 a message standard error says whom it waits for.
 
 Format: %v value, %k key, %o offset, %b broker, %t append time (ns since 1970), %h headers
-(name=value,...), %%; \\n \\t \\r \\0 \\\\ \\xHH. Messages of topics of order 2 and 5 have one order over all
-brokers: %o is the place in it, and %b is empty.
+(name=value,...), %%; \\n \\t \\r \\0 \\\\ \\xHH. Messages of topics of order 2 and 5 have one
+order over all brokers: %o is the place in it, and %b is empty.
 
-JSON, one object per message: broker (not at order 2 and 5), offset, time_ns, key (null if there is none), value,
-headers (name: value). Bytes that are not UTF-8 are given in base64, under key_base64 and
-value_base64; header values as {\"base64\": ...}.")]
+JSON, one object per message: broker (not at order 2 and 5), offset, time_ns, key (null if there is
+none), value, headers (name: value). Bytes that are not UTF-8 are given in base64, under key_base64
+and value_base64; header values as {\"base64\": ...}.")]
 pub struct ConsumeArgs {
     /// Topic to read
     topic: String,

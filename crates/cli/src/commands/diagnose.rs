@@ -91,7 +91,7 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Way::Publish)]
     flow: Way,
     /// How long to look
-    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = embar_console::size::parse_span)]
     span: Duration,
     /// How long the load runs before
     #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = parse_duration)]

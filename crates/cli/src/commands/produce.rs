@@ -48,8 +48,8 @@ were read, how many are acknowledged, how many are in doubt (sent, and stored or
 and how many are not stored.
 
 JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s,
-mib_per_s, acks, tcp_connections, unix_connections and shm_connections (made to brokers), lines (read), acknowledged (with acks 0: handed to the kernel), in_doubt,
-not_stored")]
+mib_per_s, acks, tcp_connections, unix_connections and shm_connections (made to brokers), lines
+(read), acknowledged (with acks 0: handed to the kernel), in_doubt, not_stored")]
 pub struct ProduceArgs {
     /// Topic to publish to
     topic: String,

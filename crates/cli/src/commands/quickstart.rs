@@ -34,16 +34,17 @@ Examples:
   embar quickstart
   embar quickstart --size 64MiB --region-size 256MiB     on a machine with little memory
 
-First a part of it goes by each transport, up to 256 MiB by TCP, Unix sockets and shared memory. Then
-all of it goes by the one that clients choose by themselves.
+First a part of it goes by each transport, up to 256 MiB by TCP, Unix sockets and shared memory.
+Then all of it goes by the one that clients choose by themselves.
 
 Everything runs on free ports of 127.0.0.1 in a region of its own, and nothing is left behind.
 
-JSON, one object: config; ready_s; ways[], each with transport, and publish_mib_per_s and read_mib_per_s
-(null where this machine lacks it; error then says why); chosen, the transport of what follows; publish and read, each with mib_per_s, messages_per_s,
-seconds and the costs of client and brokers; verified (messages read back, each once and
-unchanged); broker_profile, publisher_profile, subscriber_profile; largest[] with side, stage,
-share; limits[], the two sentences")]
+JSON, one object: config; ready_s; ways[], each with transport, and publish_mib_per_s and
+read_mib_per_s (null where this machine lacks it; error then says why); chosen, the transport of
+what follows; publish and read, each with mib_per_s, messages_per_s, seconds and the costs of
+client and brokers; verified (messages read back, each once and unchanged); broker_profile,
+publisher_profile, subscriber_profile; largest[] with side, stage, share; limits[], the two
+sentences")]
 pub struct QuickstartArgs {
     /// Bytes to publish
     #[arg(short, long, value_name = "SIZE", default_value = "1GiB")]

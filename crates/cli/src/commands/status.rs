@@ -21,15 +21,18 @@ Examples:
   embar status
   embar --json status --bootstrap 127.0.0.1:9400
 
-JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state,
-address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has left or
-does not answer, uptime_s, connections, unix_connections and shm_connections (those of them by its Unix socket, and by shared memory), log_total_bytes, log_free_bytes, lent_bytes (in blocks
-of which readers on its machine have something where it lies), held_bytes (those of them that it keeps for readers whose connection
-has ended), lane_batches (batches that wait for their place in an order), held_batches (those of them that wait for an earlier one of
-their publisher), lane_capacity (how many may wait), batches, messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults, peak_memory_bytes,
-heartbeat_age_s, repaired_records (places of shared memory where the broker found one wrong bit),
-damaged_records (places with more of them), refused_users (connections by its Unix socket that it refused,
-because they were another user's). Exit code 1 if a broker does not answer.")]
+JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role,
+state, address, incarnation, takes_data, error (null, or why it does not answer) and, unless it has
+left or does not answer, uptime_s, connections, unix_connections and shm_connections (those of them
+by its Unix socket, and by shared memory), log_total_bytes, log_free_bytes, lent_bytes (in blocks
+of which readers on its machine have something where it lies), held_bytes (those of them that it
+keeps for readers whose connection has ended), lane_batches (batches that wait for their place in
+an order), held_batches (those of them that wait for an earlier one of their publisher),
+lane_capacity (how many may wait), batches, messages, bytes_in, bytes_out, refused_batches,
+backpressured_connections, cpu_s, minor_faults, peak_memory_bytes, heartbeat_age_s,
+repaired_records (places of shared memory where the broker found one wrong bit), damaged_records
+(places with more of them), refused_users (connections by its Unix socket that it refused, because
+they were another user's). Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     ask: AskArgs,

@@ -15,7 +15,7 @@ use clap::Args;
 use embar_client::Transport;
 use embar_console::connect::Connector;
 use embar_console::progress::Silent;
-use embar_console::size::parse_duration;
+use embar_console::size::parse_span;
 use embar_diagnose::picture::Picture;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -40,9 +40,9 @@ Examples:
   embar top --once                       one look as text, and end; so it is where no terminal is
   embar --json top
 
-It asks brokers for their counters, and looks at the processes and connections of brokers and clients
-that are this user's and on this machine, as `embar diagnose --attach` does. Keys: 1 to 5 and Tab for
-another view, p to hold still, + and - for the interval, ? for all keys, q to end.
+It asks brokers for their counters, and looks at the processes and connections of brokers and
+clients that are this user's and on this machine, as `embar diagnose --attach` does. Keys: 1 to 5
+and Tab for another view, p to hold still, + and - for the interval, ? for all keys, q to end.
 
 JSON, one object: seconds, head, sequencer, brokers[] with id, role, state, address, rates (null, or
 connections, paused_connections, bytes_in_per_s, bytes_out_per_s, messages_per_s, batches_per_s,
@@ -60,7 +60,7 @@ pub struct TopArgs {
     )]
     bootstrap: String,
     /// How long each look takes
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_span)]
     interval: Duration,
     /// Print one look, and end
     #[arg(long)]

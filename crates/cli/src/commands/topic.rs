@@ -33,8 +33,8 @@ Examples:
 
 The command ends at the first topic that it cannot create; those before it exist.
 
-JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits),
-max_message_bytes, created_ns")]
+JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as
+fits), max_message_bytes, created_ns")]
     Create {
         /// Their names: letters, digits, '.', '_' and '-', at most 249
         #[arg(required = true, value_name = "NAME")]

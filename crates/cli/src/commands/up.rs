@@ -21,7 +21,7 @@ use crate::settings::BrokerSettings;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar up                                   a head, 3 data brokers, a standby: ports 9400 to 9403, 9405
+  embar up                                   a head, 3 data brokers, a standby: ports 9400-9403, 9405
   embar up --brokers 2 --region-size 4GiB
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
 
@@ -35,9 +35,9 @@ topics cannot be created or deleted. A broker of an earlier command that still l
 
 Brokers join and leave while the cluster runs: `embar broker --follower ADDRESS` takes a spare
 place, and `embar drain ID` lets one leave for good. `up` does not start one again that joined so
-and died: whoever started it does, with its --id, or a service manager of yours. A spare costs tables now, about 5 % of what
-each data broker has (14 MiB of 1GiB), and as much as each of these has, on top of the region's
-size, once somebody joins there; `embar layout` shows both.
+and died: whoever started it does, with its --id, or a service manager of yours. A spare costs
+tables now, about 5 % of what each data broker has (14 MiB of 1GiB), and as much as each of these
+has, on top of the region's size, once somebody joins there; `embar layout` shows both.
 
 JSON, one object when the cluster is ready:
   brokers[]     id, role (head, data, standby), address, pid, recovered_topics, recovered_batches

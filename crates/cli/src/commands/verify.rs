@@ -66,29 +66,31 @@ before. Orders 0 and 1 are held to what they promise: each broker's own order, a
 once.
 
 Hostile clients connect through shared memory, greet, publish and read in every wrong way that they
-know, each attack on a connection of its own, and are stopped and killed in the middle. All else must
-be as without them: brokers that live, and all promises to others.
+know, each attack on a connection of its own, and are stopped and killed in the middle. All else
+must be as without them: brokers that live, and all promises to others.
 
-It also measures by how much a timer of its own was late at most. A wait that was too long is always
-a violation. Where that timer was late by a tenth of the wait, its words add that the machine was too
-busy to tell whether brokers were too slow.
+It also measures by how much a timer of its own was late at most. A wait that was too long is
+always a violation. Where that timer was late by a tenth of the wait, its words add that the
+machine was too busy to tell whether brokers were too slow.
 
 A wait for an acknowledgement counts from the fault, if it began after it and before the next one.
 
 The log is full once more was published than the region has room for, and older messages make room.
-A reader that is too slow then gets an error; one that keeps up misses nothing. It also looks all the
-time at what brokers say can be read: a full log must hold most of what one broker has room for.
+A reader that is too slow then gets an error; one that keeps up misses nothing. It also looks all
+the time at what brokers say can be read: a full log must hold most of what one broker has room
+for.
 
 JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
-reread (acknowledgements that were read at once), timer_late_max_ms, subscribers[] with messages and
-repeated, read_at_the_end, read_from_the_first, retained (null, or of a full log looks, least_bytes,
-most_bytes, room_bytes of a broker, least_share of that room, and must_share, which had to be there
-at the last look: all of it but for the ends of extents, batches under way, and what was sent more
-than once as brokers were disturbed), faults, attacks, untried[], missed_faults, failed_starts, overtaken
-(brokers that ended as they were stopped for too long, which they must),
+reread (acknowledgements that were read at once), timer_late_max_ms, subscribers[] with messages
+and repeated, read_at_the_end, read_from_the_first, retained (null, or of a full log looks,
+least_bytes, most_bytes, room_bytes of a broker, least_share of that room, and must_share, which
+had to be there at the last look: all of it but for the ends of extents, batches under way, and
+what was sent more than once as brokers were disturbed), faults, attacks, untried[], missed_faults,
+failed_starts, overtaken (brokers that ended as they were stopped for too long, which they must),
 first_term, last_term, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
-{median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, tried, kept.
-Exit code 4 if a promise was broken, 5 if nothing was tried: no fault, no attack and no takeover happened.")]
+{median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, tried,
+kept. Exit code 4 if a promise was broken, 5 if nothing was tried: no fault, no attack and no
+takeover happened.")]
 struct OrderArgs {
     /// Publishing processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -175,7 +177,7 @@ enum Faults {
 #[command(after_help = "\
 Examples:
   embar verify sessions                                   20,000 are killed on 4,096 places
-  embar verify sessions --places 1000                     on fewer, so that each is needed more often
+  embar verify sessions --places 1000                     on fewer: each is needed more often
   embar verify sessions --killed 200 --places 64 --at-once 20 --session-idle 100ms --json
 
 It starts brokers in this process, on free ports, with a region of their own. Each publisher opens a

@@ -34,11 +34,12 @@ Examples:
   embar bench publish --compare itself -s 1GiB           how much of a difference is noise
   embar bench publish --precision 1% --budget 5m --markdown log.md --trials-csv trials.csv
 
-Any option of publish, read, e2e, latency, session and redis can be compared. Each trial is a process of its own that
-measures once. Values run by turns, so that a change of the machine hits all of them alike, and
-each is compared with the first by the ratio within each round. A difference is claimed if the
-99 % interval of the ratios excludes 1, for which it takes 8 rounds. A setting that changes
-nothing of what runs is an error. What others did with the machine meanwhile stands beside it.
+Any option of publish, read, e2e, latency, session and redis can be compared. Each trial is a
+process of its own that measures once. Values run by turns, so that a change of the machine hits
+all of them alike, and each is compared with the first by the ratio within each round. A difference
+is claimed if the 99 % interval of the ratios excludes 1, for which it takes 8 rounds. A setting
+that changes nothing of what runs is an error. What others did with the machine meanwhile stands
+beside it.
 
 JSON of a comparison, one object: bench, compare, command, time, metric, unit, better, rounds,
 stopped (Planned, Precise, or Spent with rounds_needed), configurations[] with name, config, median,

@@ -20,21 +20,21 @@ use crate::exit;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar bench latency                              all order levels, alone and at half of the highest rate
-  embar bench latency --orders 5 --load 0          one message in flight, nothing else
+  embar bench latency                          all order levels, alone and at half the highest rate
+  embar bench latency --orders 5 --load 0      one message in flight, nothing else
   embar bench latency --load 0.8 --duration 10s
-  embar bench latency --transport shm --brokers 2 --spin 1ms --load 0    a broker and a client that spin
+  embar bench latency --transport shm --brokers 2 --spin 1ms --load 0  broker and client spin
 
-Alone: one message in flight, sent at once; from the call that publishes it to the return of the call
-that waits for its acknowledgement. Loaded: messages leave when they are due; from when the first
-message of a batch was due to the batch's acknowledgement, so that a sender that falls behind is part
-of it. The highest rate is that of publishing --size with batches of --batch-size. The bare round trip
-is a message and its headers there and 32 bytes back over a socket between two threads. All are
-measured by turns on one cluster, and each trial has a new topic.
+Alone: one message in flight, sent at once; from the call that publishes it to the return of the
+call that waits for its acknowledgement. Loaded: messages leave when they are due; from when the
+first message of a batch was due to the batch's acknowledgement, so that a sender that falls behind
+is part of it. The highest rate is that of publishing --size with batches of --batch-size. The bare
+round trip is a message and its headers there and 32 bytes back over a socket between two threads.
+All are measured by turns on one cluster, and each trial has a new topic.
 
-JSON, one object: config; alone[] (the bare round trip has order null) and loaded[], each with order,
-samples, latency_us with p50, p90, p99, p999, max, and when loaded messages_per_s, which were due, and
-reached_per_s, which left")]
+JSON, one object: config; alone[] (the bare round trip has order null) and loaded[], each with
+order, samples, latency_us with p50, p90, p99, p999, max, and when loaded messages_per_s, which
+were due, and reached_per_s, which left")]
 pub struct LatencyArgs {
     /// Order levels to measure
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "0,1,2,5", value_parser = parse_order)]

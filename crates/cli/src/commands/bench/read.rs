@@ -35,10 +35,11 @@ One cluster is started and filled once; each trial reads everything from the sta
 subscriber. Each message carries a sequence number and a checksum of all its bytes, and each
 must arrive exactly once, which a reader that verifies checks; others count.
 
-JSON, one object: config; reader; trials[] with mib_per_s, messages_per_s, seconds, tcp_connections,
-unix_connections and shm_connections (made to brokers), client and brokers (costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs;
-subscriber_profile; recv_calls_per_batch, bytes_per_recv, recv_eagain (of the subscriber); wall
-with --wall: series[], ratio_to_bare")]
+JSON, one object: config; reader; trials[] with mib_per_s, messages_per_s, seconds,
+tcp_connections, unix_connections and shm_connections (made to brokers), client and brokers
+(costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs; subscriber_profile;
+recv_calls_per_batch, bytes_per_recv, recv_eagain (of the subscriber); wall with --wall: series[],
+ratio_to_bare")]
 pub struct ReadArgs {
     /// Bytes to publish and read; without it, 60 % of the region, which is retained for certain
     #[arg(short, long, value_name = "SIZE")]

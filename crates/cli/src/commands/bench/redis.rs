@@ -24,7 +24,7 @@ Examples:
   embar bench redis --operation all --duration 15 --callers 64 --cluster 127.0.0.1:7000
   embar bench redis --operation get --pipeline 32 --standalone 127.0.0.1:6379
   embar bench redis --operation mixed --mix 80:20 --runs 5 --cluster 127.0.0.1:7000,127.0.0.1:7001
-  embar bench redis --callers 0 --blocking-threads 4 --driver thread --url redis://:secret@10.0.0.7/2
+  embar bench redis --callers 0 --blocking-threads 4 --driver thread --url redis://:pw@10.0.0.7/2
 
 Keys are decimal numbers, filled up with zeros; --keyspace of them are written before anything is
 measured, over what was there, and are left there. Every value that is read is checked.
@@ -42,8 +42,8 @@ in one call to the kernel.
   Submit    the command's place in the send ring, and its reply slot
   Encode    its bytes, written into that place
   Send      calls to the kernel that send what has gathered
-  Receive   looking for bytes and receiving them; not distinguished from waiting with --driver thread,
-            and left out there
+  Receive   looking for bytes and receiving them; with --driver thread that is not distinguished
+            from waiting, and left out
   Parse     cutting bytes into replies
   Complete  waking callers, and reading the value out of the reply
 It is time by the clock, which a busy machine makes longer. A pipeline is one command for each node

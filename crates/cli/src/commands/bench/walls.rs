@@ -21,8 +21,8 @@ Examples:
   embar bench walls --walls-only --json                  the machine, without the log
   embar bench walls --path publish_shm,ack_shm           through shared memory
 
-Walls of sockets carry the same bytes over as many sockets, between this process and as many receiving
-processes as brokers take data, with the send buffers of the log's. A batch is one write.
+Walls of sockets carry the same bytes over as many sockets, between this process and as many
+receiving processes as brokers take data, with the send buffers of the log's. A batch is one write.
   bare                sockets alone, into and out of a warm ring of the region's size
   working             also one copy of each message into its batch by one thread (publishing),
                       and one CRC-32C of each batch on each side; reading has as many receiving
@@ -54,8 +54,8 @@ also sequences, so that it and a client have a core each, of two. A reader `veri
 the checksum of each message, or it `touches` all words of it, and leaves the checksums of what it
 reads in place to the broker.
 
-Rows whose figures are times are there twice, too: with brokers and clients that sleep when they have
-nothing to do, on the cluster of all others, and with one broker and clients that spin for a
+Rows whose figures are times are there twice, too: with brokers and clients that sleep when they
+have nothing to do, on the cluster of all others, and with one broker and clients that spin for a
 millisecond before they sleep. Who waits for the result spins, so two threads do: the broker's, and
 the one that waits for the acknowledgement, or receives for the subscriber. The aims are of those
 that spin.
@@ -67,12 +67,13 @@ neighbour that publishes through shared memory with the same beside a neighbour 
 Trials alternate within each path and size. GB are 10^9 bytes of message values. Brackets are
 95 % intervals of the paired ratios; they need 6 trials.
 
-JSON, one object: config; rows[] with path, order, batch_bytes, message_bytes, brokers (of
-ours), reader (verifies, touches or counts), wall, wall_gb_per_s, ours_gb_per_s, ratio, interval {point, low, high, level}, rounds, target (the least ratio that we
-aim at, or null), target_gb_per_s (the least rate of ours, or null), reached; times[] with path,
-order, spins, message_bytes, wall, wall_p50_ns, wall_p99_ns, ours_p50_ns, ours_p99_ns, ratio and interval
-of p50, rounds, target (the greatest ratio, or null), target_ns (the longest p50 of ours, or null),
-reached; where only the wall was measured, the others are null")]
+JSON, one object: config; rows[] with path, order, batch_bytes, message_bytes, brokers (of ours),
+reader (verifies, touches or counts), wall, wall_gb_per_s, ours_gb_per_s, ratio, interval {point,
+low, high, level}, rounds, target (the least ratio that we aim at, or null), target_gb_per_s (the
+least rate of ours, or null), reached; times[] with path, order, spins, message_bytes, wall,
+wall_p50_ns, wall_p99_ns, ours_p50_ns, ours_p99_ns, ratio and interval of p50, rounds, target (the
+greatest ratio, or null), target_ns (the longest p50 of ours, or null), reached; where only the
+wall was measured, the others are null")]
 pub struct WallsArgs {
     /// Only these paths
     #[arg(long, value_name = "PATH", value_enum, value_delimiter = ',')]

@@ -12,7 +12,7 @@ use embar_bench::diagnose::redis::report::RedisReport;
 use embar_bench::diagnose::redis::run::{examine, look};
 use embar_bench::redis::plan::{Driver, Habits, Operation, RedisPlan};
 use embar_bench::redis::work::{Mix, Shape};
-use embar_console::size::{Size, parse_duration};
+use embar_console::size::{Size, parse_duration, parse_span};
 use embar_diagnose::Diagnosis;
 use embar_diagnose::redis::{Observed, diagnose};
 use embar_redis::Config;
@@ -53,13 +53,13 @@ diagnose`; observed (all that was looked at: seconds, operations, errors, machin
 ")]
 pub struct RedisArgs {
     /// How long to look
-    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_span)]
     span: Duration,
     /// How long callers work before
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
     /// Only look at this server, or the cluster that it belongs to: an address or a URL
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["cluster", "standalone", "url", "nodes", "warm_up", "inject", "verify"])]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = of_calls(&[]))]
     server: Option<String>,
     /// Call a cluster that runs: some of its nodes
     #[arg(long, value_name = "HOST:PORT[,..]", conflicts_with_all = ["standalone", "url", "nodes"])]
@@ -74,7 +74,7 @@ pub struct RedisArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
     /// Encrypt connections with servers of our own
-    #[arg(long, conflicts_with_all = ["server", "cluster", "standalone", "url"])]
+    #[arg(long, conflicts_with_all = ["cluster", "standalone", "url"])]
     tls: bool,
     /// Inject a fault; may be given several times. An unknown name lists those that there are
     #[arg(long, value_name = "FAULT=VALUE")]
@@ -85,10 +85,27 @@ pub struct RedisArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Diagnose what such a file says, instead of measuring
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["span", "warm_up", "server", "cluster", "standalone", "url", "nodes", "tls", "inject", "verify", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = of_calls(&["span", "server", "save"]))]
     from: Option<PathBuf>,
     #[command(flatten)]
     callers: CallerArgs,
+}
+
+/// The options that say who is called, how, and what is tried then, and these others: whoever calls nobody cannot heed them.
+fn of_calls(others: &[&'static str]) -> Vec<&'static str> {
+    let own = [
+        "cluster",
+        "standalone",
+        "url",
+        "nodes",
+        "tls",
+        "warm_up",
+        "inject",
+        "verify",
+        "pairs",
+        "remedies",
+    ];
+    [&own, &CallerArgs::IDS[..], others].concat()
 }
 
 /// What callers are like.
@@ -125,6 +142,22 @@ struct CallerArgs {
     /// How many different keys
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     keyspace: u64,
+}
+
+impl CallerArgs {
+    /// All of them, as clap knows them.
+    const IDS: [&str; 10] = [
+        "callers",
+        "threads",
+        "mix",
+        "pipeline",
+        "mux_per_node",
+        "max_in_flight",
+        "driver",
+        "key_size",
+        "value_size",
+        "keyspace",
+    ];
 }
 
 impl RedisArgs {

@@ -11,7 +11,7 @@ use embar_bench::diagnose::session::plan::SessionLoad;
 use embar_bench::diagnose::session::report::SessionReport;
 use embar_bench::diagnose::session::run::examine;
 use embar_bench::session::plan::Transport;
-use embar_console::size::{Size, parse_duration};
+use embar_console::size::{Size, parse_duration, parse_span};
 use embar_diagnose::Diagnosis;
 use embar_diagnose::session::observed::Way;
 use embar_diagnose::session::{Observed, diagnose};
@@ -20,6 +20,9 @@ use embar_transport::Address;
 use super::{RemedyArgs, enter, save, saved};
 use crate::context::Context;
 use crate::exit;
+
+/// Messages under way on each session, unless told otherwise.
+const IN_FLIGHT: u32 = 64;
 
 /// Name what limits message sessions: the application, rings, sockets, handlers, or the way between
 #[derive(Args, Debug)]
@@ -54,13 +57,13 @@ application, client, server, in_flight, connections[], by_tls)
 ")]
 pub struct SessionArgs {
     /// How long to look
-    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_span)]
     span: Duration,
     /// How long messages go before
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
     /// Only look at the sessions of this server, and their clients on this machine: the address that it listens on, HOST:PORT or unix:PATH
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["warm_up", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = of_load(&[]))]
     server: Option<Address>,
     /// Which way messages go
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Flow::OneWay)]
@@ -71,9 +74,9 @@ pub struct SessionArgs {
     /// Sessions at a time; one way each has a thread that sends
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     sessions: u32,
-    /// Messages under way on each session, with --flow echo
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    in_flight: u32,
+    /// Messages under way on each session, with --flow echo [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    in_flight: Option<u32>,
     /// Threads of the server that serve sessions, and as many of the client
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
@@ -95,8 +98,28 @@ pub struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Diagnose what such a file says, instead of measuring
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["span", "warm_up", "server", "flow", "payload", "sessions", "in_flight", "threads", "ring", "transport", "tls", "inject", "verify", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = of_load(&["span", "server", "save"]))]
     from: Option<PathBuf>,
+}
+
+/// The options that say what the load is like and what is tried on it, and these others: whoever makes none cannot heed them.
+fn of_load(others: &[&'static str]) -> Vec<&'static str> {
+    let own = [
+        "warm_up",
+        "flow",
+        "payload",
+        "sessions",
+        "in_flight",
+        "threads",
+        "ring",
+        "transport",
+        "tls",
+        "inject",
+        "verify",
+        "pairs",
+        "remedies",
+    ];
+    [&own, others].concat()
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -109,6 +132,11 @@ enum Flow {
 
 impl SessionArgs {
     fn plan(&self) -> Result<SessionLoad> {
+        if self.in_flight.is_some() && matches!(self.flow, Flow::OneWay) {
+            return Err(exit::usage(
+                "--in-flight: one way, rings say how much is under way: give --flow echo, or --ring",
+            ));
+        }
         let ring = self.ring.map(|it| exit::to_u32(it, "--ring")).transpose()?;
         let plan = SessionLoad {
             way: match self.flow {
@@ -117,7 +145,7 @@ impl SessionArgs {
             },
             payload: exit::to_u32(self.payload, "--payload")?,
             sessions: self.sessions,
-            in_flight: self.in_flight,
+            in_flight: self.in_flight.unwrap_or(IN_FLIGHT),
             workers: self.threads,
             ring,
             transport: self.transport,
