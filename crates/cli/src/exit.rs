@@ -46,7 +46,7 @@ Exit codes:
   5    nothing was tried: a verification ended well, and nothing happened that could have broken a
        promise
   6    a broker stood still for so long that others went on without it: start it again
-  130  interrupted by Ctrl-C or SIGTERM";
+  130  interrupted by Ctrl-C or SIGTERM; commands that only read end by the signal itself: 130, 143";
 
 /// Errors that have an exit code of their own.
 #[derive(Debug, thiserror::Error)]

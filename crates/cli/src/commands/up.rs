@@ -21,7 +21,7 @@ use crate::settings::BrokerSettings;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar up                                   a head, 3 data brokers, a standby: ports 9400-9403, 9405
+  embar up                                   a head, 3 data brokers, a standby: 9400-9403, 9405
   embar up --brokers 2 --region-size 4GiB
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
 

@@ -38,8 +38,9 @@ hits all of them alike. `embar bench --help` says what --compare prints.
 JSON, one object:
   config                what was run, every parameter
   trials[]              mib_per_s, messages_per_s, seconds, metering, tcp_connections,
-                        unix_connections and shm_connections (made to brokers), client and brokers with
-                        cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib, peak_rss_bytes
+                        unix_connections and shm_connections (made to brokers), client and brokers
+                        with cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib,
+                        peak_rss_bytes
   median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s
   costs                 medians of the same costs
   broker_profile        stages[] with name, total_ns, count, avg_ns, share; counters[]; all
