@@ -142,6 +142,7 @@ fn what_has_no_figures_is_refused() {
             assert!(error.contains("no trial"), "{error}");
         }
     }
+    refused(&json!({"bench": "e2e", "trials": [{"latency_us": {}}]}));
     refused(&json!({"bench": "latency"}));
     refused(&json!({"bench": "latency", "alone": [{"order": 5}], "loaded": []}));
     refused(&json!({"bench": "walls", "rows": [], "times": []}));
@@ -170,6 +171,9 @@ fn a_matrix_counts_no_more_than_its_runs() {
         page_of(&json!({"runs": 2, "rows": [row]}).to_string())
     };
     assert!(matrix("right", 2.0).is_ok());
+    let first =
+        json!({"runs": 2, "rows": [{"injected": "x", "first": {"a": 2, "b": 1}, "right": 1}]});
+    assert!(page_of(&first.to_string()).is_err());
     for (field, count) in [("right", 5.0), ("right", -1.0), ("among_three", 3.0)] {
         let error = matrix(field, count).expect_err(field).to_string();
         assert!(error.contains(field) && error.contains("2 runs"), "{error}");

@@ -25,8 +25,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     let groups: Vec<_> = groups
         .map(|(name, lines)| (name.to_owned(), lines))
         .collect();
-    let mut all = groups.iter().flat_map(|(_, lines)| lines);
-    if !all.any(|it| it.micros.iter().any(Option::is_some)) {
+    if !groups.iter().flat_map(|it| &it.1).any(has_times) {
         return Err(root.nothing("no latencies were measured"));
     }
     let description = described(&groups);
@@ -54,7 +53,7 @@ pub(super) fn trials(trials: &[Node<'_>]) -> Result<Option<Picture>, Error> {
             });
         }
     }
-    if lines.is_empty() {
+    if !lines.iter().any(has_times) {
         return Ok(None);
     }
     let groups = vec![(String::new(), lines)];
@@ -103,6 +102,10 @@ fn lines(nodes: &[Node<'_>]) -> Result<Vec<Times>, Error> {
         })
     };
     nodes.iter().map(line).collect()
+}
+
+fn has_times(line: &Times) -> bool {
+    line.micros.iter().any(Option::is_some)
 }
 
 fn times(latency: &Node<'_>) -> Result<[Option<f64>; FIELDS.len()], Error> {

@@ -74,7 +74,12 @@ fn case(row: &Node<'_>, runs: Option<f64>) -> Result<Case, Error> {
     let runs = runs.unwrap_or(counted);
     let (right, among_three) = (row.needed("right")?, row.number("among_three")?);
     let among_three = among_three.unwrap_or_default();
-    for (name, count) in [("right", right), ("among_three", among_three)] {
+    let counts = [
+        ("right", right),
+        ("among_three", among_three),
+        ("the sum of first", counted),
+    ];
+    for (name, count) in counts {
         if !(0.0..=runs).contains(&count) {
             let why = format!(
                 "{name} is {} of {} runs",
