@@ -208,13 +208,7 @@ mod tests {
                 .collect();
             let lines = texts.iter().flat_map(|it| it.lines());
             let long: Vec<&str> = lines.filter(|it| it.chars().count() > COLUMNS).collect();
-            // Its examples stand too far to the right for that.
-            let is_wide = command.get_name() == "diagnose";
-            assert!(
-                long.is_empty() || is_wide,
-                "{}: {long:#?}",
-                command.get_name()
-            );
+            assert!(long.is_empty(), "{}: {long:#?}", command.get_name());
             pending.extend(command.get_subcommands().cloned());
         }
     }

@@ -1,7 +1,6 @@
 //! `embar diagnose`, and what its `--save` writes.
 
 use embar_diagnose::finding::Change;
-use embar_diagnose::finding::Outcome;
 use embar_diagnose::limits::{Resource, Use};
 use embar_diagnose::observed::{Flow, Missing};
 use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose, redis, session};
@@ -196,7 +195,8 @@ fn section(
     if diagnosis.findings.is_empty() && diagnosis.limits.uses.is_empty() {
         return Err(root.nothing("it has neither findings nor parts that work"));
     }
-    let says = diagnosis.findings.first().map(|it| {
+    let stands = diagnosis.findings.iter().find(|it| !it.withdrawn());
+    let says = stands.map(|it| {
         let sentence = it.cause.sentence();
         format!("{}: {sentence}", it.cause)
     });
@@ -223,7 +223,7 @@ fn section(
 
 /// What each part does with its time, and which one limits.
 fn parts(diagnosis: &Diagnosis) -> Picture {
-    let limiting = diagnosis.findings.first().map(|it| it.part);
+    let limiting = diagnosis.limiting().map(|it| it.part);
     let mut uses = diagnosis.limits.uses.clone();
     // The network and the log have no share of time.
     let has_share = |part: Resource| uses.iter().any(|it| it.part == part);
@@ -299,11 +299,7 @@ fn found(finding: &Finding) -> Found {
         gain: format!("at most {} more", words::percent(finding.gain_at_most)),
     });
     let tried = finding.verified.as_ref().map(|verified| {
-        let outcome = match verified.outcome {
-            Outcome::Helped => "it helped",
-            Outcome::DidNotHelp => "it did not help, so this is not what limits",
-            Outcome::NotShown => "the trials differ by too much to say whether it helps",
-        };
+        let outcome = verified.outcome.sentence();
         let predicted = match verified.as_predicted {
             true => "as much as predicted",
             false => "not as much as predicted",
