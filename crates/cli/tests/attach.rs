@@ -8,7 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Space, Up, embar, eventually, run, text};
+use common::{
+    PATIENCE, Space, Up, embar, eventually, is_running, list, reported, run, signal, state_of, text,
+};
+use embar_bench::diagnose::attach::asking::Asker;
+use embar_bench::diagnose::attach::look_by;
+use embar_client::{Admin, Transport};
+use embar_console::interrupt::Interrupt;
+use embar_diagnose::observed::Missing;
 use serde_json::Value;
 
 fn look(up: &Up) -> Value {
@@ -122,6 +129,135 @@ fn top_shows_one_look_where_no_terminal_is() {
         "no codes of terminals: {shown:?}"
     );
     up.stop();
+}
+
+/// A process that stands still, and goes on when this is dropped.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        signal(pid, "STOP");
+        eventually("it stands still", || state_of(pid) == Some('T'));
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if is_running(self.0) {
+            signal(self.0, "CONT");
+        }
+    }
+}
+
+fn addresses(up: &Up) -> Vec<String> {
+    let brokers = list(&up.ready, "brokers").iter();
+    let address = brokers.map(|it| it["address"].as_str().expect("an address").to_owned());
+    address.collect()
+}
+
+/// A look as `embar top` has it: with clients that were there before. The brokers that answered, what is missing, the topics, and
+/// whether they were listed.
+fn look_again(admin: &Admin, asker: &mut Asker) -> (Vec<u32>, Vec<Missing>, Vec<String>, bool) {
+    let span = Duration::from_millis(50);
+    let seen = look_by(admin, asker, span, &Interrupt::default()).expect("somebody answers");
+    let topics = asker.topics(&seen.cluster, &["t".to_owned()]);
+    let described = topics.described.into_iter().map(|it| it.topic.name);
+    (
+        seen.statuses.into_keys().collect(),
+        seen.observed.missing,
+        described.collect(),
+        topics.unlisted.is_none(),
+    )
+}
+
+#[test]
+fn a_look_goes_on_without_the_head() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--brokers", "3", "--standbys", "0"]);
+    up.ok(&["topic", "create", "t"]);
+    let admin = Admin::connect(up.bootstrap()).expect("a thread");
+    let admin = admin.transport(Transport::Tcp);
+    let mut asker = Asker::new(PATIENCE);
+    let (answer, _, topics, is_listed) = look_again(&admin, &mut asker);
+    assert_eq!(
+        (answer, topics, is_listed),
+        (vec![0, 1, 2], vec!["t".to_owned()], true)
+    );
+    // It would start the head anew.
+    let stopped = Stopped::new(up.child.id());
+    let head = up.pids()[0];
+    signal(head, "KILL");
+    eventually("the head is gone", || !is_running(head));
+    let (answer, _, topics, is_listed) = look_again(&admin, &mut asker);
+    assert_eq!(
+        (answer, topics, is_listed),
+        (vec![1, 2], vec!["t".to_owned()], false),
+        "the others are still seen"
+    );
+    let output = run(&mut embar(&[
+        "--json",
+        "top",
+        "--interval",
+        "250ms",
+        "--bootstrap",
+        &addresses(&up).join(","),
+    ]));
+    let look = reported(&output);
+    let answers = |it: &&Value| it["rates"].is_object();
+    assert_eq!(
+        list(&look, "brokers").iter().filter(answers).count(),
+        2,
+        "{look}"
+    );
+    let missing = list(&look["diagnosis"], "missing");
+    assert!(
+        missing.iter().any(|it| it["what"] == "the list of topics"),
+        "{look}"
+    );
+    drop(stopped);
+}
+
+#[test]
+fn brokers_that_stand_still_hide_nobody() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--brokers", "3", "--standbys", "0"]);
+    up.ok(&["topic", "create", "t", "u"]);
+    let limit = Duration::from_secs(3);
+    let admin = Admin::connect(up.bootstrap()).expect("a thread");
+    let admin = admin.transport(Transport::Tcp).timeout(limit);
+    let mut asker = Asker::new(limit);
+    let (answer, _, _, _) = look_again(&admin, &mut asker);
+    assert_eq!(answer, [0, 1, 2]);
+    let _one = Stopped::new(up.pids()[1]);
+    let (answer, missing, topics, is_listed) = look_again(&admin, &mut asker);
+    assert_eq!((answer, is_listed), (vec![0, 2], true));
+    assert_eq!(topics, ["t", "u"], "others tell of them");
+    let said = missing.iter().filter(|it| it.what.contains("broker 1 "));
+    let said: Vec<_> = said.map(|it| it.what.as_str()).collect();
+    assert_eq!(said, ["what broker 1 counts"], "it is asked once");
+    // The one that the client was told of, and has a connection with.
+    let _head = Stopped::new(up.pids()[0]);
+    let (answer, _, topics, is_listed) = look_again(&admin, &mut asker);
+    assert_eq!((answer, is_listed), (vec![2], false));
+    assert_eq!(topics, ["t"], "what was known before");
+}
+
+#[test]
+fn a_terminal_without_a_screen_is_refused() {
+    let space = Space::new();
+    let screen = space.dir.join("screen");
+    let program = embar(&[]).get_program().to_owned();
+    let line = format!(
+        "TERM=dumb {} top --bootstrap 127.0.0.1:1",
+        program.display()
+    );
+    let mut command = std::process::Command::new("script");
+    let command = command.args(["-q", "-e", "-f", "-c", &line]).arg(&screen);
+    let output = run(command.stdin(Stdio::null()));
+    assert!(!output.status.success());
+    let shown = std::fs::read_to_string(&screen).expect("what it said");
+    assert!(shown.contains("embar top --once"), "{shown}");
 }
 
 #[test]

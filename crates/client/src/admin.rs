@@ -170,6 +170,17 @@ impl Admin {
         self.ask(move |worker| worker.describe_topic(&name))
     }
 
+    /// One topic, with what this broker retains of it: whoever wants to hear of it although another broker does not answer asks each
+    /// on its own. Fails with [`ClientError::UnknownTopic`] if this broker has nothing of it.
+    pub fn describe_topic_on(
+        &self,
+        broker: u32,
+        name: impl Into<String>,
+    ) -> Request<TopicDescription> {
+        let name = name.into();
+        self.ask(move |worker| worker.describe_topic_on(broker, name))
+    }
+
     /// Counters of one broker.
     pub fn status(&self, broker: u32) -> Request<BrokerStatus> {
         self.ask(move |worker| worker.status(broker))

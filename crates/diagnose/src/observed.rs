@@ -96,8 +96,12 @@ pub struct Machine {
     pub busy: f64,
     /// Busy with the processes of this pipeline.
     pub ours: f64,
-    /// Busy with other processes.
+    /// Busy with other processes, of those that can be seen.
     pub others: f64,
+    /// Busy with what no process explains that can be seen: a container, or `/proc` with `hidepid`, hides those of others. 0 where little
+    /// is left, because interrupts and processes that ended explain some on any machine.
+    #[serde(default)]
+    pub unseen: f64,
     /// Taken by the host of a virtual machine.
     pub steal: f64,
     /// In the kernel's softirqs: receiving from the network, mostly.

@@ -49,20 +49,66 @@ impl Census {
     /// Processor seconds of these processes since they started, also of their children that have ended and were waited for.
     pub fn cpu_s(&self, of: &BTreeSet<u32>) -> f64 {
         let all = self.0.iter().filter(|(pid, _)| of.contains(pid));
-        all.map(|(_, it)| it.cpu_s).sum()
+        all.map(|(_, it)| it.cpu_s()).sum()
     }
 
     /// Processor seconds since `earlier` of all processes but these, and but the kernel's threads that only finish softirqs.
+    ///
+    /// Who ended meanwhile has left its whole life to the one that waited for it. Of that only what came since `earlier` counts, and
+    /// nothing if it was one of these: what that did since, nobody knows any more.
     pub fn others_s(&self, earlier: &Self, but: &BTreeSet<u32>) -> f64 {
+        let before = |pid: &u32, now: &Member| {
+            let then = earlier.0.get(pid).filter(|it| it.started == now.started);
+            then.cloned().unwrap_or_default()
+        };
+        let mut left: BTreeMap<u32, f64> = (self.0.iter())
+            .map(|(pid, now)| (*pid, now.children_s - before(pid, now).children_s))
+            .collect();
+        for (pid, ended) in &earlier.0 {
+            let stayed = self
+                .0
+                .get(pid)
+                .is_some_and(|it| it.started == ended.started);
+            if stayed {
+                continue;
+            }
+            if let Some(heir) = self.heir(earlier, ended) {
+                let left = left.entry(heir).or_default();
+                *left = match but.contains(pid) {
+                    true => 0.0,
+                    false => *left - ended.cpu_s(),
+                };
+            }
+        }
         let others = self.0.iter();
         let others = others.filter(|(pid, it)| !but.contains(pid) && !it.finishes_softirqs);
         let used = others.map(|(pid, now)| {
-            let then = earlier.0.get(pid).filter(|it| it.started == now.started);
-            (now.cpu_s - then.map_or(0.0, |it| it.cpu_s)).max(0.0)
+            let own = (now.own_s - before(pid, now).own_s).max(0.0);
+            own + left.get(pid).map_or(0.0, |it| it.max(0.0))
         });
         used.sum()
     }
+
+    /// Who waited for a process that has ended: the first one around it that is still there, and was left at least its life. One whose
+    /// parent has ended is taken in by somebody further up; and of whoever does not want to wait for its children nothing is left.
+    fn heir(&self, earlier: &Self, ended: &Member) -> Option<u32> {
+        let mut parent = ended.parent;
+        for _ in 0..earlier.0.len() {
+            let then = earlier.0.get(&parent)?;
+            let now = self.0.get(&parent);
+            if let Some(now) = now.filter(|now| now.started == then.started)
+                && now.children_s - then.children_s >= ended.cpu_s() - ROUNDING_S
+            {
+                return Some(parent);
+            }
+            parent = then.parent;
+        }
+        None
+    }
 }
+
+/// Less than a tick of the kernel: sums of floating point are not exact.
+const ROUNDING_S: f64 = 1e-3;
 
 #[cfg(test)]
 mod tests {
@@ -119,6 +165,55 @@ mod tests {
         assert!(own().0.others_s(&before, &but) < all + 0.05);
         child.kill().expect("it runs");
         child.wait().expect("it ended");
+    }
+
+    /// Processes by id, parent, own seconds and those of their children.
+    fn census(of: &[(u32, u32, f64, f64)]) -> Census {
+        let member = |(pid, parent, own_s, children_s): &(u32, u32, f64, f64)| {
+            let (parent, own_s, children_s) = (*parent, *own_s, *children_s);
+            let member = Member {
+                parent,
+                own_s,
+                children_s,
+                ..Member::default()
+            };
+            (*pid, member)
+        };
+        Census(of.iter().map(member).collect())
+    }
+
+    fn others(before: &[(u32, u32, f64, f64)], after: &[(u32, u32, f64, f64)], but: &[u32]) -> f64 {
+        let but = but.iter().copied().collect();
+        census(after).others_s(&census(before), &but)
+    }
+
+    #[test]
+    fn of_a_life_that_ended_only_the_last_part_counts() {
+        // A shell whose compiler ends after 61 s, one of them since.
+        let before = [(1, 0, 5.0, 0.0), (2, 1, 3.0, 10.0), (3, 2, 60.0, 0.0)];
+        let after = [(1, 0, 5.0, 0.0), (2, 1, 3.5, 71.0)];
+        assert!((others(&before, &after, &[]) - 1.5).abs() < 1e-9);
+        // It had a child, for which it waited before it ended.
+        let before = [(2, 1, 3.0, 0.0), (3, 2, 10.0, 1.0), (4, 3, 20.0, 0.0)];
+        let after = [(2, 1, 3.0, 32.0)];
+        assert!((others(&before, &after, &[]) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_does_not_wait_for_its_children_is_left_nothing_of_them() {
+        let before = [(2, 1, 3.0, 0.0), (3, 2, 60.0, 0.0)];
+        assert!((others(&before, &[(2, 1, 3.5, 0.25)], &[]) - 0.75).abs() < 1e-9);
+        // The parent ended, too, and the first process took the child in.
+        let before = [(1, 0, 1.0, 0.0), (2, 1, 3.0, 0.0), (3, 2, 60.0, 0.0)];
+        let after = [(1, 0, 1.0, 64.0)];
+        assert!((others(&before, &after, &[]) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_of_ours_that_ended_is_no_other() {
+        let before = [(2, 1, 3.0, 0.0), (3, 2, 10.0, 0.0)];
+        let after = [(2, 1, 3.5, 14.0)];
+        assert!((others(&before, &after, &[3]) - 0.5).abs() < 1e-9);
     }
 
     #[test]

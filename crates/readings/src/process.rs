@@ -32,7 +32,7 @@ pub enum KernelError {
         /// The field.
         what: &'static str,
     },
-    /// The id belongs to another process, or thread, than at the earlier reading.
+    /// The id belongs to another process than at the earlier reading.
     #[error("process {pid} is not the one read before: it ended and its id was given to another")]
     OtherProcess {
         /// The id.
@@ -149,7 +149,7 @@ impl ProcessReading {
 }
 
 /// What the kernel counted for one thread since it started.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadReading {
     /// Its id, unique on the machine while it lives.
     pub tid: u32,
@@ -169,6 +169,8 @@ pub struct ThreadReading {
     pub voluntary_switches: u64,
     /// Times that the kernel put another thread in its place.
     pub involuntary_switches: u64,
+    /// When it started, in the kernel's ticks since the machine did: who has its id at another time is another thread.
+    pub started: u64,
 }
 
 /// All threads of the process `pid` that are alive, in the order of their ids.
@@ -209,6 +211,7 @@ pub fn threads(pid: u32) -> Result<Vec<ThreadReading>, KernelError> {
             user_s: seconds(stat.user_ticks),
             system_s: seconds(stat.system_ticks),
             minor_faults: stat.minor_faults,
+            started: stat.started,
         });
     }
     threads.sort_by_key(|thread| thread.tid);
@@ -230,12 +233,14 @@ pub fn own_threads() -> Result<Vec<ThreadReading>, KernelError> {
 }
 
 /// A process among all others.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Member {
-    /// Who started it.
+    /// Who started it, or took it in when that one ended.
     pub parent: u32,
-    /// Processor seconds, with those of children that have ended and were waited for.
-    pub cpu_s: f64,
+    /// Processor seconds of its own.
+    pub own_s: f64,
+    /// Those of children that have ended and were waited for, and of theirs.
+    pub children_s: f64,
     /// When it started: who has its id at another time is another process.
     pub started: u64,
     /// It is a thread of the kernel that does what interrupts have left to do.
@@ -243,20 +248,22 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Processor seconds, with those of children that have ended and were waited for.
+    pub fn cpu_s(&self) -> f64 {
+        self.own_s + self.children_s
+    }
+
     /// Reads it.
     pub fn of(pid: u32) -> Result<Self, KernelError> {
         let path = format!("/proc/{pid}/stat");
         let text = slurp(&path, pid)?;
         let stat = Stat::parse(&text).map_err(|what| KernelError::Malformed { path, what })?;
-        let ticks = [
-            stat.user_ticks,
-            stat.system_ticks,
-            stat.children_user_ticks,
-            stat.children_system_ticks,
-        ];
+        let own = stat.user_ticks + stat.system_ticks;
+        let children = stat.children_user_ticks + stat.children_system_ticks;
         Ok(Self {
             parent: stat.parent,
-            cpu_s: ticks.into_iter().map(seconds).sum(),
+            own_s: seconds(own),
+            children_s: seconds(children),
             started: stat.started,
             finishes_softirqs: stat.name.starts_with("ksoftirqd/"),
         })

@@ -88,11 +88,10 @@ impl TcpReader {
                 states: StateFlags::ESTABLISHED,
                 socket_id,
             });
-            self.asker.dump(request, |message| {
-                if let SockDiagMessage::InetResponse(response) = message {
-                    ends.extend(end_of(&response).filter(&keep));
-                }
-            })?;
+            ends.extend(self.asker.dump(request, |message| match message {
+                SockDiagMessage::InetResponse(response) => end_of(&response).filter(&keep),
+                _ => None,
+            })?);
         }
         Ok(ends)
     }

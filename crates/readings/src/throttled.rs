@@ -1,20 +1,43 @@
 //! How long a control group's quota kept a process's threads from running: `cpu.stat` of the group
 //! (the kernel's `admin-guide/cgroup-v2.rst` and `scheduler/sched-bwc.rst`).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time in which the quotas of its group, and of those around it, have throttled the process `pid` so far: of the one that did
-/// so the longest. `None` where no group tells.
-pub fn throttled(pid: u32) -> Option<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let groups = groups(&text)?;
-    let read = |group: PathBuf| {
-        let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
-        parse(&text)
-    };
-    groups.into_iter().filter_map(read).max()
+/// The time in which the quotas of control groups have throttled their processes so far, by the groups' folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Throttled(BTreeMap<PathBuf, Duration>);
+
+impl Throttled {
+    /// Of the groups of these processes, and of those around them. `None` where no group tells.
+    pub fn read(pids: &[u32]) -> Option<Self> {
+        let mut all = BTreeMap::new();
+        for pid in pids {
+            let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            for group in groups(&text).unwrap_or_default() {
+                if all.contains_key(&group) {
+                    continue;
+                }
+                let stat = fs::read_to_string(group.join("cpu.stat")).ok();
+                if let Some(time) = stat.as_deref().and_then(parse) {
+                    all.insert(group, time);
+                }
+            }
+        }
+        (!all.is_empty()).then_some(Self(all))
+    }
+
+    /// What was added since `earlier`, of the group to which the most was. One that was not read then, because a process moved into it,
+    /// does not count: nobody knows how much of it is old.
+    pub fn since(&self, earlier: &Self) -> Duration {
+        let added = self.0.iter().filter_map(|(group, now)| {
+            let then = earlier.0.get(group)?;
+            Some(now.saturating_sub(*then))
+        });
+        added.max().unwrap_or_default()
+    }
 }
 
 /// Folders of the group with the processors' quota, and of those around it.
@@ -64,6 +87,21 @@ mod tests {
             Some(Duration::from_micros(1500))
         );
         assert_eq!(parse("usage_usec 5\nuser_usec 5\n"), None);
+    }
+
+    #[test]
+    fn old_throttling_of_one_group_hides_no_new_one_of_another() {
+        let of = |all: &[(&str, u64)]| {
+            let all = all.iter().map(|(group, seconds)| {
+                let time = Duration::from_secs(*seconds);
+                (PathBuf::from(group), time)
+            });
+            Throttled(all.collect())
+        };
+        let before = of(&[("/a", 1000), ("/b", 0)]);
+        let after = of(&[("/a", 1000), ("/b", 2), ("/c", 9)]);
+        assert_eq!(after.since(&before), Duration::from_secs(2));
+        assert_eq!(before.since(&after), Duration::ZERO);
     }
 
     #[test]

@@ -31,14 +31,10 @@ pub fn connections(keep: impl Fn(&UnixEnd) -> bool) -> io::Result<Vec<UnixEnd>> 
         show_flags: ShowFlags::NAME | ShowFlags::PEER,
         cookie: [0xFF; 8],
     });
-    let mut ends = Vec::new();
-    Asker::open()?.dump(request, |message| {
-        if let SockDiagMessage::UnixResponse(response) = message {
-            ends.push(end_of(&response));
-        }
-    })?;
-    ends.retain(keep);
-    Ok(ends)
+    Asker::open()?.dump(request, |message| match message {
+        SockDiagMessage::UnixResponse(response) => Some(end_of(&response)).filter(&keep),
+        _ => None,
+    })
 }
 
 fn end_of(response: &UnixResponse) -> UnixEnd {

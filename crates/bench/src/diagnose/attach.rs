@@ -3,13 +3,15 @@
 //! A broker's process is the one that has the other end of our connection to it; clients are those that have ends of connections
 //! with brokers, by TCP, or by a Unix socket, by which shared memory begins, too. Nothing of them changes while they are looked at.
 
+pub mod asking;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use embar_client::{Admin, BrokerState, BrokerStatus, ClientProfiles, ClusterMetadata};
+use embar_client::{Admin, BrokerStatus, ClientProfiles, ClusterMetadata};
 use embar_console::interrupt::Interrupt;
 use embar_diagnose::Observed;
 use embar_diagnose::observed::{Broker, Flow, Missing, Publisher, Subscriber, Thread};
@@ -17,11 +19,14 @@ use embar_meter::Snapshot;
 use embar_readings::tcp::TcpReader;
 use embar_readings::{sockets, unix};
 
+use self::asking::{Asker, is_here, lack};
 use super::observe::{Known, broker, connections, machine, missing, named};
 use super::sampling::{Sampling, Span};
 
 /// Less than this in a second is no flow: heartbeats and questions.
 const FLOW_MIN: f64 = 10_000.0;
+/// How long a broker may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// A thread that used less of its time is no part of a pipeline.
 const IDLE_THREAD: f64 = 0.002;
 
@@ -50,10 +55,24 @@ pub struct Look {
 /// # Errors
 /// No broker answers.
 pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look> {
+    look_by(admin, &mut Asker::new(ANSWER_WITHIN), span, interrupt)
+}
+
+/// The same, with clients of its brokers that outlast the look.
+///
+/// # Errors
+/// No broker answers.
+pub fn look_by(
+    admin: &Admin,
+    asker: &mut Asker,
+    span: Duration,
+    interrupt: &Interrupt,
+) -> Result<Look> {
     let cluster = admin.metadata().wait()?;
+    asker.begin(&cluster)?;
     let mut brokers = brokers(&cluster)?;
     let mut absent = Vec::new();
-    let mut before = said(admin, &brokers, &mut absent);
+    let mut before = said(asker, &brokers, &mut absent);
     ensure!(
         !before.statuses.is_empty(),
         "no broker of this cluster answers: `embar status` says why"
@@ -66,7 +85,7 @@ pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look
     let mut sampling = Sampling::start(pids, servers)?;
     sampling.watch_until(span, interrupt)?;
     let span = sampling.end()?;
-    let mut after = said(admin, &brokers, &mut absent);
+    let mut after = said(asker, &brokers, &mut absent);
     after.ask(&clients);
     let both = after.statuses.iter().filter_map(|(id, after)| {
         let before = before.statuses.get(id)?;
@@ -81,7 +100,7 @@ pub fn look(admin: &Admin, span: Duration, interrupt: &Interrupt) -> Result<Look
 
 fn brokers(cluster: &ClusterMetadata) -> Result<Vec<Known>> {
     let here = cluster.brokers.iter();
-    let here = here.filter(|it| it.state != BrokerState::Left);
+    let here = here.filter(|it| is_here(it));
     here.map(|it| {
         Ok(Known {
             id: it.id,
@@ -95,34 +114,38 @@ fn brokers(cluster: &ClusterMetadata) -> Result<Vec<Known>> {
     .collect()
 }
 
-/// Asks all brokers at once, so that one that hangs does not hold up the others.
-fn said(admin: &Admin, brokers: &[Known], absent: &mut Vec<Missing>) -> Said {
-    let statuses = brokers.iter().map(|it| (it.id, admin.status(it.id)));
-    let statuses: Vec<_> = statuses.collect();
-    let data = brokers.iter().filter(|it| it.takes_data);
-    let profiles: Vec<_> = data.map(|it| (it.id, admin.profile(it.id))).collect();
-    let mut lacks = |id: u32, what: &str, error: &dyn std::fmt::Display| {
-        absent.push(Missing {
-            what: format!("the {what} of broker {id}"),
-            why: error.to_string(),
-        });
-    };
+/// Asks all brokers at once, so that one that hangs does not hold up the others. One that does not tell its status is not asked for
+/// its stages.
+fn said(asker: &mut Asker, brokers: &[Known], absent: &mut Vec<Missing>) -> Said {
     let mut said = Said {
         statuses: BTreeMap::new(),
         profiles: BTreeMap::new(),
         clients: BTreeMap::new(),
         silent: BTreeMap::new(),
     };
-    for (id, status) in statuses {
-        match status.wait() {
+    let all = brokers.iter().map(|it| it.id).collect();
+    for (id, status) in asker.each(&all, Admin::status) {
+        match status {
             Ok(status) => drop(said.statuses.insert(id, status)),
-            Err(error) => lacks(id, "status", &error),
+            Err(error) => lack(
+                absent,
+                format!("what broker {id} counts"),
+                error.to_string(),
+            ),
         }
     }
-    for (id, profile) in profiles {
-        match profile.wait() {
+    let data = brokers.iter().filter(|it| it.takes_data);
+    let data = data
+        .map(|it| it.id)
+        .filter(|id| said.statuses.contains_key(id));
+    for (id, profile) in asker.each(&data.collect(), Admin::profile) {
+        match profile {
             Ok(profile) => drop(said.profiles.insert(id, profile)),
-            Err(error) => lacks(id, "stages", &error),
+            Err(error) => lack(
+                absent,
+                format!("the stages of broker {id}"),
+                error.to_string(),
+            ),
         }
     }
     said

@@ -135,6 +135,7 @@ pub(super) fn machine(span: &Span) -> Machine {
             }
             _ => 0.0,
         },
+        unseen: span.unseen,
         steal: span.machine.steal,
         softirq: span.machine.softirq,
         iowait: span.machine.iowait,

@@ -1,5 +1,7 @@
 //! Looks at processes and connections for a span: counters at both ends of it, and gauges in between.
 
+mod threads;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::process;
@@ -17,10 +19,20 @@ use embar_readings::process::{
     self as process_readings, KernelError, ProcessReading, ThreadReading,
 };
 use embar_readings::tcp::{TcpEnd, TcpReader};
-use embar_readings::throttled::throttled;
+use embar_readings::throttled::Throttled;
+
+use self::threads::{Lives, stayed};
 
 /// Looks are this far apart, and so are looks at whether to stop.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Connections that are watched, at most: more are left out, and said to be. Each takes half a kilobyte.
+const CONNECTIONS_MAX: usize = 16_384;
+/// Part of all processors' time that no process explains before somebody is said to be hidden. Something is left on any machine: interrupts,
+/// what processes did whose parents do not wait for them, and what was counted between two readings.
+const UNSEEN_MIN: f64 = 0.1;
+/// What other processes did.
+const OTHERS: &str = "what other processes used of the processors";
 
 /// A span that is being looked at.
 pub struct Sampling {
@@ -30,13 +42,15 @@ pub struct Sampling {
     processors: Processors,
     census: Option<Census>,
     processes: Vec<Process>,
-    /// Threads of this process that came after the beginning: a subscriber that is opened anew has new ones.
-    newcomers: BTreeMap<u32, ThreadReading>,
-    throttled: Option<Duration>,
+    /// The threads of this process, if it is one of them.
+    own: Option<Lives>,
+    throttled: Option<Throttled>,
     pressure: Option<Pressure>,
     disks: Vec<Disk>,
     tcp: Option<TcpReader>,
     connections: BTreeMap<Key, Ends>,
+    /// Some were left out.
+    has_too_many: bool,
     missing: Vec<Missing>,
 }
 
@@ -81,6 +95,8 @@ pub struct Span {
     pub ours_s: f64,
     /// Those of all other processes; `None` where they could not be read.
     pub others_s: Option<f64>,
+    /// Part of all processors' time that no process explains which can be seen; 0 if little is left.
+    pub unseen: f64,
     /// How long some thread of the machine stood still in the span.
     pub pressure: Option<Pressure>,
     /// Disks that did something in the span.
@@ -114,21 +130,24 @@ impl Sampling {
             .ok();
         let mut sampling = Self {
             processes: processes(&pids)?,
-            newcomers: BTreeMap::new(),
-            throttled: quota(&pids),
+            own: pids.contains(&process::id()).then(Lives::default),
+            throttled: Throttled::read(&pids),
             pressure: Pressure::read()
                 .map_err(|error| missing.push(absent("who stood still (/proc/pressure)", &error)))
                 .ok(),
             disks: disks()
                 .map_err(|error| missing.push(absent("disks", &error)))
                 .unwrap_or_default(),
-            census: Census::take().ok(),
+            census: Census::take()
+                .map_err(|error| missing.push(absent(OTHERS, &error)))
+                .ok(),
             processors: Processors::read()?,
             started: Instant::now(),
             pids,
             servers,
             tcp,
             connections: BTreeMap::new(),
+            has_too_many: false,
             missing,
         };
         sampling.look();
@@ -184,25 +203,27 @@ impl Sampling {
             }
         };
         for end in ends {
-            if servers.contains(&end.remote) {
-                let key = (end.local, end.remote);
-                self.connections.entry(key).or_default().client.see(end);
-            } else {
-                let key = (end.remote, end.local);
-                self.connections.entry(key).or_default().server.see(end);
+            let is_client = servers.contains(&end.remote);
+            let key = match is_client {
+                true => (end.local, end.remote),
+                false => (end.remote, end.local),
+            };
+            if !self.connections.contains_key(&key) && self.connections.len() >= CONNECTIONS_MAX {
+                self.has_too_many = true;
+                continue;
+            }
+            let ends = self.connections.entry(key).or_default();
+            match is_client {
+                true => ends.client.see(end),
+                false => ends.server.see(end),
             }
         }
     }
 
     fn look_at_own_threads(&mut self) {
-        let own = process::id();
-        let began = self.processes.iter().find(|it| it.reading.pid == own);
-        let Some(began) = began else { return };
-        // One that cannot be read now is read at the next look.
-        for thread in process_readings::threads(own).unwrap_or_default() {
-            if began.threads.iter().all(|it| it.tid != thread.tid) {
-                self.newcomers.insert(thread.tid, thread);
-            }
+        if let Some(own) = &mut self.own {
+            // What cannot be read now is read at the next look.
+            own.see(process_readings::threads(process::id()).unwrap_or_default());
         }
     }
 
@@ -226,16 +247,12 @@ impl Sampling {
                 continue;
             };
             ours_s += did.cpu_s();
-            let stayed = after.threads.iter().filter_map(|now| {
-                let then = before.threads.iter().find(|it| it.tid == now.tid)?;
-                Some(between(Some(then), now, seconds))
-            });
-            let came = self
-                .newcomers
-                .values()
-                .map(|now| between(None, now, seconds));
-            let came = came.filter(|_| after.reading.pid == process::id());
-            threads.insert(after.reading.pid, by_name(stayed.chain(came)));
+            let own = self.own.as_ref().filter(|_| pid == process::id());
+            let did = match own {
+                Some(own) => own.threads(seconds),
+                None => stayed(&before.threads, &after.threads, seconds),
+            };
+            threads.insert(pid, did);
         }
         let no_schedule = |it: &Process| it.threads.iter().any(|it| it.waiting_s.is_none());
         if processes.iter().any(no_schedule) {
@@ -244,19 +261,37 @@ impl Sampling {
                 why: "this kernel has no /proc/PID/schedstat".to_owned(),
             });
         }
-        let stopped = quota(&self.pids).zip(self.throttled);
-        let stopped = stopped.map(|(after, before)| after.saturating_sub(before).as_secs_f64());
+        let stopped = Throttled::read(&self.pids).zip(self.throttled.take());
+        let stopped = stopped.map(|(after, before)| after.since(&before).as_secs_f64());
         let pressure = Pressure::read().ok().zip(self.pressure);
         let connections = std::mem::take(&mut self.connections);
+        if self.has_too_many {
+            self.missing.push(Missing {
+                what: "some of the connections".to_owned(),
+                why: format!("there were more than {CONNECTIONS_MAX} in the span"),
+            });
+        }
+        let others_s = self.others_s();
+        let machine = after.since(&self.processors).unwrap_or_default();
+        // What a process did that has ended is not among what ours did.
+        let unseen = match threads.len() == self.pids.len() {
+            true => unseen(&machine, ours_s + others_s.unwrap_or(0.0)),
+            false => 0.0,
+        };
+        if unseen > 0.0 {
+            self.missing.push(Missing {
+                what: format!("who used {:.0} % of the processors", unseen * 100.0),
+                why: "no process in /proc did: it hides those of other users (hidepid), or they are outside of this container"
+                    .to_owned(),
+            });
+        }
         Ok(Span {
             seconds,
-            machine: after.since(&self.processors).unwrap_or_default(),
+            machine,
+            unseen,
             cores: after.count,
             ours_s,
-            others_s: self.census.as_ref().and_then(|before| {
-                let ours = self.pids.iter().copied().collect();
-                Some(Census::take().ok()?.others_s(before, &ours))
-            }),
+            others_s,
             pressure: pressure.map(|(after, before)| after.since(&before)),
             disks: used(&self.disks, &disks().unwrap_or_default(), seconds),
             // The kernel adds up what it takes on each processor.
@@ -273,6 +308,30 @@ impl Sampling {
             missing: self.missing,
         })
     }
+}
+
+impl Sampling {
+    /// Processor seconds of all processes but ours.
+    fn others_s(&mut self) -> Option<f64> {
+        let before = self.census.take()?;
+        let ours = self.pids.iter().copied().collect();
+        match Census::take() {
+            Ok(after) => Some(after.others_s(&before, &ours)),
+            Err(error) => {
+                self.missing.push(absent(OTHERS, &error));
+                None
+            }
+        }
+    }
+}
+
+/// The part of all processors' time that neither these seconds of processes explain nor softirqs, which belong to nobody.
+fn unseen(machine: &Shares, explained_s: f64) -> f64 {
+    if machine.all_s <= 0.0 {
+        return 0.0;
+    }
+    let left = machine.busy - machine.softirq - explained_s / machine.all_s;
+    if left < UNSEEN_MIN { 0.0 } else { left }
 }
 
 /// What disks did between two looks `seconds` apart. Those that did nothing, or came meanwhile, are left out.
@@ -305,10 +364,6 @@ fn absent(what: &str, error: &dyn std::fmt::Display) -> Missing {
     }
 }
 
-fn quota(pids: &[u32]) -> Option<Duration> {
-    pids.iter().filter_map(|pid| throttled(*pid)).max()
-}
-
 fn processes(pids: &[u32]) -> Result<Vec<Process>> {
     let read = |pid: &u32| {
         let reading = ProcessReading::of(*pid)?;
@@ -326,56 +381,6 @@ fn ended(pid: u32) -> Missing {
         what: format!("what process {pid} did"),
         why: "it ended meanwhile".to_owned(),
     }
-}
-
-/// What a thread did in the span, in which it began if there is nothing from before.
-fn between(then: Option<&ThreadReading>, now: &ThreadReading, seconds: f64) -> Thread {
-    let since = |of: fn(&ThreadReading) -> f64| (of(now) - then.map_or(0.0, of)).max(0.0);
-    let times = |of: fn(&ThreadReading) -> u64| now_less(of(now), then.map(of)) as f64 / seconds;
-    let system_s = since(|it| it.system_s);
-    let ticks_s = since(|it| it.user_s) + system_s;
-    let on_cpu_s = match now.on_cpu_s {
-        Some(_) => since(|it| it.on_cpu_s.unwrap_or(0.0)),
-        None => ticks_s,
-    };
-    Thread {
-        name: now.name.clone(),
-        on_cpu: (on_cpu_s / seconds).min(1.0),
-        system: if ticks_s > 0.0 {
-            system_s / ticks_s
-        } else {
-            0.0
-        },
-        waiting: (since(|it| it.waiting_s.unwrap_or(0.0)) / seconds).min(1.0),
-        sleeps_per_s: times(|it| it.voluntary_switches),
-        preempted_per_s: times(|it| it.involuntary_switches),
-        faults: now_less(now.minor_faults, then.map(|it| it.minor_faults)),
-    }
-}
-
-fn now_less(now: u64, then: Option<u64>) -> u64 {
-    now.saturating_sub(then.unwrap_or(0))
-}
-
-/// One thread for each name: those of a name came one after the other.
-fn by_name(threads: impl Iterator<Item = Thread>) -> Vec<Thread> {
-    let mut all: BTreeMap<String, Thread> = BTreeMap::new();
-    for thread in threads {
-        let Some(sum) = all.get_mut(&thread.name) else {
-            all.insert(thread.name.clone(), thread);
-            continue;
-        };
-        let on_cpu = sum.on_cpu + thread.on_cpu;
-        if on_cpu > 0.0 {
-            sum.system = (sum.system * sum.on_cpu + thread.system * thread.on_cpu) / on_cpu;
-        }
-        sum.on_cpu = on_cpu.min(1.0);
-        sum.waiting = (sum.waiting + thread.waiting).min(1.0);
-        sum.sleeps_per_s += thread.sleeps_per_s;
-        sum.preempted_per_s += thread.preempted_per_s;
-        sum.faults += thread.faults;
-    }
-    all.into_values().collect()
 }
 
 impl Watched {
@@ -429,5 +434,44 @@ impl Watched {
             buffer_bytes: last.receive_buffer.into(),
             queued_bytes: self.mean(self.queued) as u64,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_process_explains_is_unseen() {
+        // Two processors for four seconds, 90 % busy.
+        let machine = Shares {
+            all_s: 8.0,
+            busy: 0.9,
+            softirq: 0.2,
+            ..Shares::default()
+        };
+        assert!((unseen(&machine, 1.6) - 0.5).abs() < 1e-9);
+        assert_eq!(unseen(&machine, 5.0), 0.0, "little is left on any machine");
+        assert_eq!(unseen(&machine, 9.0), 0.0);
+        assert_eq!(unseen(&Shares::default(), 0.0), 0.0);
+    }
+
+    #[test]
+    fn connections_beyond_the_bound_are_left_out_and_said_to_be() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = listener.local_addr().expect("an address");
+        let _client = std::net::TcpStream::connect(server).expect("it listens");
+        let mut sampling = Sampling::start(Vec::new(), BTreeSet::from([server])).expect("/proc");
+        assert_eq!(sampling.connections.len(), 1);
+        for number in 0..CONNECTIONS_MAX {
+            let address = SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 1));
+            sampling.connections.entry((address, address)).or_default();
+        }
+        let full = sampling.connections.len();
+        let _another = std::net::TcpStream::connect(server).expect("it listens");
+        let span = sampling.end().expect("/proc");
+        assert_eq!(span.connections.len(), full);
+        let said = span.missing.iter();
+        assert!(said.clone().any(|it| it.what == "some of the connections"));
     }
 }

@@ -6,11 +6,12 @@ mod poll;
 mod sheet;
 mod view;
 
+use std::env;
 use std::io::{IsTerminal, stdin, stdout};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use embar_client::Transport;
 use embar_console::connect::Connector;
@@ -22,7 +23,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use self::keys::Choice;
 use self::look::Look;
-use self::poll::Poll;
+use self::poll::{Looker, Poll};
 use self::sheet::{Sheet, Tab};
 use self::view::{Scene, draw};
 use crate::connect::DEFAULT_BOOTSTRAP;
@@ -76,16 +77,23 @@ pub fn run(args: &TopArgs, context: &Context) -> Result<()> {
     let is_seen = stdout().is_terminal() && stdin().is_terminal();
     if args.once || context.output.is_json() || !is_seen {
         let interrupt = &context.work.interrupt;
-        let look = poll::once(&connector, &mut None, choice.interval, None, interrupt)?;
+        let look = Looker::new(connector).look(choice.interval, None, interrupt)?;
         context.output.json(&look)?;
         return say(&look, context);
     }
+    ensure!(
+        env::var_os("TERM").is_none_or(|it| it != "dumb"),
+        "this terminal (TERM=dumb) has no screen to draw on: `embar top --once` prints one look"
+    );
     // Remarks would be written over what is drawn, which says itself who does not answer.
     let connector = Connector::new(args.bootstrap.as_str(), Arc::new(Silent)).by(Transport::Tcp);
-    let poll = Poll::start(connector, choice.interval)?;
-    // It gives the terminal back, also when this panics.
-    let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
-    let shown = show(&mut terminal, args, choice, &poll, context);
+    let mut looker = Looker::new(connector);
+    let poll = Poll::start(choice.interval, move |interval, before, stop| {
+        looker.look(interval, before, stop)
+    })?;
+    // It gives the terminal back also when this panics, and not where it fails halfway.
+    let terminal = ratatui::try_init().context("cannot use this terminal");
+    let shown = terminal.and_then(|mut it| show(&mut it, args, choice, &poll, context));
     ratatui::restore();
     shown
 }
@@ -100,7 +108,7 @@ fn show(
     while !choice.is_over {
         context.work.interrupt.check()?;
         let (look, trouble) = {
-            let mut news = poll.news();
+            let mut news = poll.news()?;
             (news.interval, news.is_paused) = (choice.interval, choice.is_paused);
             (news.look.clone(), news.trouble.clone())
         };
@@ -116,8 +124,11 @@ fn show(
             trouble: trouble.as_deref(),
             choice: &choice,
             colors: context.output.paint().is_on(),
+            now: Instant::now(),
         };
-        terminal.draw(|frame| draw(frame, &scene))?;
+        let mut last = 0;
+        terminal.draw(|frame| last = draw(frame, &scene))?;
+        choice.from = choice.from.min(last);
         if event::poll(TICK)?
             && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press

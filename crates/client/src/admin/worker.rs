@@ -91,20 +91,15 @@ impl Worker {
                 addresses.extend(address.filter(|address| !addresses.contains(address)));
             }
         }
+        // Who answered the last time first, as it will most likely do again.
+        addresses.sort_by_key(|address| !self.open.contains_key(address));
         let (mut source, mut refusal) = (ConnectionError::NO_ANSWER, None);
-        let whole_share = self.connect_share;
         for (index, address) in addresses.iter().enumerate() {
-            // A dead address must not use up the time that a living one could use.
+            // One that is dead, or stands still, must not use up the time that a living one could use.
             let left = self.deadline.saturating_duration_since(Instant::now());
-            self.connect_share = left / (addresses.len() - index) as u32;
-            match self.ask(
-                None,
-                address,
-                &Routes::default(),
-                &Control::Metadata(Metadata::default()),
-            ) {
+            let share = left / (addresses.len() - index) as u32;
+            match self.ask_for_metadata(address, share) {
                 Ok(Control::ClusterMetadata(cluster)) => {
-                    self.connect_share = whole_share;
                     self.cluster = Some(cluster.clone());
                     return Ok(cluster);
                 }
@@ -128,6 +123,16 @@ impl Worker {
             addresses: addresses.join(", "),
             source,
         }))
+    }
+
+    /// Asks whoever listens there, within so much of the request's time.
+    fn ask_for_metadata(&mut self, address: &Address, share: Duration) -> Result<Control, Broken> {
+        let whole = (self.deadline, self.connect_share);
+        (self.deadline, self.connect_share) = (Instant::now() + share, share);
+        let request = Control::Metadata(Metadata::default());
+        let answer = self.ask(None, address, &Routes::default(), &request);
+        (self.deadline, self.connect_share) = whole;
+        answer
     }
 
     pub(super) fn create_topic(&mut self, spec: TopicSpec) -> Result<Topic, AdminError> {
@@ -199,6 +204,17 @@ impl Worker {
         })?;
         merged.partitions.sort_by_key(|partition| partition.broker);
         Ok(merged)
+    }
+
+    pub(super) fn describe_topic_on(
+        &mut self,
+        broker: u32,
+        name: String,
+    ) -> Result<TopicDescription, AdminError> {
+        match self.ask_one(broker, &Control::DescribeTopic(DescribeTopic { name }))? {
+            Control::TopicDescription(part) => Ok(part),
+            other => Err(unexpected(&format!("broker {broker}"), &other)),
+        }
     }
 
     pub(super) fn status(&mut self, broker: u32) -> Result<BrokerStatus, AdminError> {

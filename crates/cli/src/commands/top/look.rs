@@ -1,6 +1,10 @@
 //! What `embar top` shows: one look at a cluster, as rows of numbers. Made of what a look from outside saw; nothing here asks anybody.
 
+use std::collections::BTreeMap;
+use std::time::Instant;
+
 use embar_bench::diagnose::attach;
+use embar_bench::diagnose::attach::asking::Topics;
 use embar_diagnose::finding::Finding;
 use embar_diagnose::observed::{Connection, Missing};
 use embar_diagnose::{Diagnosis, diagnose};
@@ -12,6 +16,9 @@ use crate::commands::status::{role, state};
 /// One look.
 #[derive(Debug, Serialize)]
 pub struct Look {
+    /// When it was over.
+    #[serde(skip)]
+    pub ended: Instant,
     /// How long it took, seconds.
     pub seconds: f64,
     /// The head's row.
@@ -22,6 +29,9 @@ pub struct Look {
     pub brokers: Vec<BrokerRow>,
     /// Topics, the busiest first.
     pub topics: Vec<TopicRow>,
+    /// Why nobody lists them. It is among what is missing, too.
+    #[serde(skip)]
+    pub unlisted: Option<String>,
     /// TCP connections that carried batches, as far as one of their ends is here.
     pub connections: Vec<ConnectionRow>,
     /// Stages of clients and brokers.
@@ -74,6 +84,9 @@ pub struct TopicRow {
     pub first: u64,
     /// The one that comes next.
     pub next: u64,
+    /// What each broker has next: one that does not tell this time has taken nothing back.
+    #[serde(skip)]
+    pub next_of: BTreeMap<u32, u64>,
     /// Bytes retained.
     pub bytes: u64,
     /// Messages that came in a second; `None` at the first look.
@@ -108,7 +121,13 @@ pub struct StageRow {
 
 impl Look {
     /// From what was seen. `before` has the topics of the look before.
-    pub fn of(seen: attach::Look, topics: &[TopicDescription], before: Option<&Self>) -> Self {
+    pub fn of(mut seen: attach::Look, topics: Topics, before: Option<&Self>) -> Self {
+        if let Some(why) = &topics.unlisted {
+            seen.observed.missing.push(Missing {
+                what: "the list of topics".to_owned(),
+                why: why.clone(),
+            });
+        }
         let observed = &seen.observed;
         let seconds = observed.seconds.max(f64::EPSILON);
         let here = seen.cluster.brokers.iter();
@@ -125,11 +144,13 @@ impl Look {
         });
         let connections = observed.connections.iter();
         Self {
+            ended: Instant::now(),
             seconds,
             head: seen.cluster.head,
             sequencer: seen.cluster.sequencer,
             brokers: brokers.collect(),
-            topics: topic_rows(topics, before, seconds),
+            topics: topic_rows(&topics.described, before, seconds),
+            unlisted: topics.unlisted,
             connections: connections
                 .map(|it| ConnectionRow::of(it, seconds))
                 .collect(),
@@ -235,6 +256,17 @@ fn topic_rows(topics: &[TopicDescription], before: Option<&Look>, seconds: f64) 
             false => (sum(|it| it.first), sum(|it| it.next)),
         };
         let then = before.and_then(|look| look.topics.iter().find(|t| t.name == it.topic.name));
+        let next_of: BTreeMap<u32, u64> = parts.iter().map(|it| (it.broker, it.next)).collect();
+        let came = |then: &TopicRow| -> u64 {
+            let each = next_of.iter().filter_map(|(broker, now)| {
+                let then = then.next_of.get(broker)?;
+                Some(now.saturating_sub(*then))
+            });
+            match is_ordered {
+                true => next.saturating_sub(then.next),
+                false => each.fold(0, u64::saturating_add),
+            }
+        };
         TopicRow {
             name: it.topic.name.clone(),
             order: it.topic.order.level(),
@@ -243,7 +275,8 @@ fn topic_rows(topics: &[TopicDescription], before: Option<&Look>, seconds: f64) 
             next,
             bytes: sum(|it| it.payload_bytes),
             // A topic that was deleted and created anew counts anew.
-            messages_per_s: then.map(|then| next.saturating_sub(then.next) as f64 / seconds),
+            messages_per_s: then.map(|then| came(then) as f64 / seconds),
+            next_of,
         }
     };
     let mut rows: Vec<TopicRow> = topics.iter().map(row).collect();
@@ -288,6 +321,27 @@ fn stages(observed: &embar_diagnose::Observed, seconds: f64) -> Vec<StageRow> {
 }
 
 #[cfg(test)]
+impl Look {
+    /// Of no cluster.
+    pub fn for_tests() -> Self {
+        Self {
+            ended: Instant::now(),
+            seconds: 1.0,
+            head: 0,
+            sequencer: Some(0),
+            brokers: Vec::new(),
+            topics: Vec::new(),
+            unlisted: None,
+            connections: Vec::new(),
+            stages: Vec::new(),
+            diagnosis: diagnose(&embar_diagnose::Observed::default()),
+            cores: 2,
+            busy: 0.4,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -308,6 +362,28 @@ mod tests {
         assert_eq!(rates.log_used, Some(0.75));
         let none = BrokerRates::of(&status(10, 1000), &status(10, 1000));
         assert!(none.bytes_in_per_s.is_finite());
+    }
+
+    #[test]
+    fn a_broker_that_tells_again_has_not_taken_all_at_once() {
+        let part = |broker, next| Partition {
+            broker,
+            next,
+            ..Partition::default()
+        };
+        let topic = |partitions| TopicDescription {
+            partitions,
+            ..TopicDescription::default()
+        };
+        let look = |partitions, before: Option<&Look>| Look {
+            topics: topic_rows(&[topic(partitions)], before, 1.0),
+            ..Look::for_tests()
+        };
+        let all = look(vec![part(0, 1000), part(1, 5000)], None);
+        let one = look(vec![part(0, 1010)], Some(&all));
+        assert_eq!(one.topics[0].messages_per_s, Some(10.0));
+        let again = look(vec![part(0, 1020), part(1, 5000)], Some(&one));
+        assert_eq!(again.topics[0].messages_per_s, Some(10.0));
     }
 
     #[test]

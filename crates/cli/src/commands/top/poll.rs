@@ -1,23 +1,63 @@
 //! A thread that looks at the cluster again and again, so that keys never wait for a broker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use embar_bench::diagnose::attach;
-use embar_client::{AdminError, TopicDescription};
+use anyhow::{Context as _, Result, ensure};
+use embar_bench::diagnose::attach::asking::Asker;
+use embar_bench::diagnose::attach::look_by;
 use embar_console::connect::{Connector, ReportingAdmin};
 use embar_console::interrupt::Interrupt;
 
 use super::look::Look;
 
-/// Topics that are described in each look, at most.
-const TOPICS_MAX: usize = 64;
 /// How long a broker may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Between two tries at a cluster that does not answer, and between two looks at whether to go on.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Looks at a cluster, and keeps its connections in between: with brokers that it has heard of it goes on although those that it was
+/// told of are gone.
+pub struct Looker {
+    connector: Connector,
+    admin: Option<ReportingAdmin>,
+    asker: Asker,
+}
+
+impl Looker {
+    /// Connects only when it looks.
+    pub fn new(connector: Connector) -> Self {
+        Self {
+            connector,
+            admin: None,
+            asker: Asker::new(ANSWER_WITHIN),
+        }
+    }
+
+    /// Looks once.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn look(
+        &mut self,
+        interval: Duration,
+        before: Option<&Look>,
+        stop: &Interrupt,
+    ) -> Result<Look> {
+        let admin = match &self.admin {
+            Some(admin) => admin,
+            None => self
+                .admin
+                .insert(self.connector.admin_within(ANSWER_WITHIN)?),
+        };
+        let seen = look_by(admin, &mut self.asker, interval, stop)?;
+        let known = before.map_or(&[][..], |look| &look.topics);
+        let known: Vec<String> = known.iter().map(|it| it.name.clone()).collect();
+        let topics = self.asker.topics(&seen.cluster, &known);
+        Ok(Look::of(seen, topics, before))
+    }
+}
 
 /// What the thread has found out.
 #[derive(Default)]
@@ -36,29 +76,38 @@ pub struct News {
 pub struct Poll {
     news: Arc<Mutex<News>>,
     stop: Interrupt,
+    thread: JoinHandle<()>,
 }
 
 impl Poll {
-    /// Begins to look.
-    pub fn start(connector: Connector, interval: Duration) -> Result<Self> {
-        let poll = Self {
-            news: Arc::new(Mutex::new(News {
-                interval,
-                ..News::default()
-            })),
-            stop: Interrupt::default(),
-        };
-        let (news, stop) = (Arc::clone(&poll.news), poll.stop.clone());
-        thread::Builder::new()
+    /// Begins to look: so long, and with what was seen before.
+    pub fn start(
+        interval: Duration,
+        look: impl FnMut(Duration, Option<&Look>, &Interrupt) -> Result<Look> + Send + 'static,
+    ) -> Result<Self> {
+        let news = Arc::new(Mutex::new(News {
+            interval,
+            ..News::default()
+        }));
+        let stop = Interrupt::default();
+        let (told, heard) = (Arc::clone(&news), stop.clone());
+        let thread = thread::Builder::new()
             .name("embar-top".into())
-            .spawn(move || run(&connector, &news, &stop))
+            .spawn(move || run(look, &told, &heard))
             .context("cannot start a thread")?;
-        Ok(poll)
+        Ok(Self { news, stop, thread })
     }
 
     /// What it has found out.
-    pub fn news(&self) -> MutexGuard<'_, News> {
-        lock(&self.news)
+    ///
+    /// # Errors
+    /// The thread has panicked. Then the terminal is as it was before, too, so nothing more must be drawn.
+    pub fn news(&self) -> Result<MutexGuard<'_, News>> {
+        ensure!(
+            !self.thread.is_finished(),
+            "the thread that looks at the cluster has panicked: please report what it said"
+        );
+        Ok(lock(&self.news))
     }
 }
 
@@ -72,8 +121,11 @@ fn lock(news: &Mutex<News>) -> MutexGuard<'_, News> {
     news.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(connector: &Connector, news: &Mutex<News>, stop: &Interrupt) {
-    let mut admin = None;
+fn run(
+    mut look: impl FnMut(Duration, Option<&Look>, &Interrupt) -> Result<Look>,
+    news: &Mutex<News>,
+    stop: &Interrupt,
+) {
     while !stop.is_raised() {
         let (interval, is_paused, before) = {
             let news = lock(news);
@@ -83,15 +135,13 @@ fn run(connector: &Connector, news: &Mutex<News>, stop: &Interrupt) {
             thread::sleep(AGAIN_AFTER);
             continue;
         }
-        match once(connector, &mut admin, interval, before.as_deref(), stop) {
+        match look(interval, before.as_deref(), stop) {
             Ok(look) => {
                 let mut news = lock(news);
                 news.look = Some(Arc::new(look));
                 news.trouble = None;
             }
             Err(error) => {
-                // Its connection may be to a broker that is gone.
-                admin = None;
                 let mut news = lock(news);
                 let since = news.trouble.as_ref().map_or_else(Instant::now, |it| it.0);
                 news.trouble = Some((since, format!("{error:#}")));
@@ -102,30 +152,21 @@ fn run(connector: &Connector, news: &Mutex<News>, stop: &Interrupt) {
     }
 }
 
-/// Looks once.
-///
-/// # Errors
-/// Nobody answers.
-pub fn once(
-    connector: &Connector,
-    admin: &mut Option<ReportingAdmin>,
-    interval: Duration,
-    before: Option<&Look>,
-    stop: &Interrupt,
-) -> Result<Look> {
-    let admin = match admin {
-        Some(admin) => admin,
-        None => admin.insert(connector.admin_within(ANSWER_WITHIN)?),
-    };
-    let seen = attach::look(admin, interval, stop)?;
-    let topics = topics(admin)?;
-    Ok(Look::of(seen, &topics, before))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Asks for all at once, and waits for the answers then. One that was deleted meanwhile is left out.
-fn topics(admin: &ReportingAdmin) -> Result<Vec<TopicDescription>, AdminError> {
-    let topics = admin.list_topics().wait()?;
-    let asked = topics.into_iter().take(TOPICS_MAX);
-    let asked: Vec<_> = asked.map(|it| admin.describe_topic(it.name)).collect();
-    Ok(asked.into_iter().filter_map(|it| it.wait().ok()).collect())
+    #[test]
+    fn a_thread_that_panicked_is_an_error_and_no_old_look() {
+        let poll = Poll::start(Duration::ZERO, |_, _, _| panic!("on purpose")).expect("a thread");
+        let until = Instant::now() + Duration::from_secs(60);
+        let error = loop {
+            match poll.news() {
+                Err(error) => break error.to_string(),
+                Ok(_) => assert!(Instant::now() < until, "it goes on"),
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert!(error.contains("panicked"), "{error}");
+    }
 }

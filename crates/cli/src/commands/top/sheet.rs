@@ -1,5 +1,7 @@
 //! The rows of each view as text: the terminal view and the plain one show the same cells.
 
+use std::borrow::Cow;
+
 use embar_console::size::Size;
 use embar_diagnose::finding::Finding;
 use embar_meter::table::{Table, grouped};
@@ -53,7 +55,7 @@ pub struct Sheet {
     /// Columns that go first where all have no room.
     pub spare: &'static [&'static str],
     /// What to say where there are no rows.
-    pub none: &'static str,
+    pub none: Cow<'static, str>,
 }
 
 /// Columns of a screen between two columns of a sheet.
@@ -71,7 +73,7 @@ impl Sheet {
                 columns: Vec::new(),
                 rows: Vec::new(),
                 spare: &[],
-                none: "",
+                none: "".into(),
             },
         }
     }
@@ -160,7 +162,7 @@ fn brokers(look: &Look) -> Sheet {
         ],
         rows: look.brokers.iter().map(row).collect(),
         spare: &["#batches/s", "address", "state", "#CPU", "#connections"],
-        none: "no broker",
+        none: "no broker".into(),
     }
 }
 
@@ -188,7 +190,10 @@ fn topics(look: &Look) -> Sheet {
         ],
         rows: look.topics.iter().map(row).collect(),
         spare: &["#brokers", "#order"],
-        none: "no topic: `embar topic create NAME` makes one",
+        none: match &look.unlisted {
+            Some(why) => format!("topics could not be read: {why}").into(),
+            None => "no topic: `embar topic create NAME` makes one".into(),
+        },
     }
 }
 
@@ -219,7 +224,7 @@ fn connections(look: &Look) -> Sheet {
         ],
         rows: look.connections.iter().map(row).collect(),
         spare: &[],
-        none: "no TCP connection carried batches; those by shared memory and Unix sockets have no such readings",
+        none: "no TCP connection carried batches; those by shared memory and Unix sockets have no such readings".into(),
     }
 }
 
@@ -237,7 +242,7 @@ fn stages(look: &Look) -> Sheet {
         columns: vec!["of", "stage", "share of the time", "#times/s", "#mean"],
         rows: look.stages.iter().map(row).collect(),
         spare: &["#times/s"],
-        none: "nothing was timed: `embar profile --on` starts the brokers' timers",
+        none: "nothing was timed: `embar profile --on` starts the brokers' timers".into(),
     }
 }
 
@@ -319,7 +324,7 @@ mod tests {
                 vec!["c".into()],
             ],
             spare: &["spare"],
-            none: "",
+            none: "".into(),
         };
         assert_eq!(sheet().widths(), [4, 5, 5]);
         assert_eq!(sheet().within(18).columns, ["name", "spare", "#rate"]);
@@ -327,6 +332,15 @@ mod tests {
         assert_eq!(narrow.columns, ["name", "#rate"]);
         assert_eq!(narrow.rows, [vec!["a", "12345"], vec!["c"]]);
         assert_eq!(sheet().within(0).columns, ["name", "#rate"]);
+    }
+
+    #[test]
+    fn topics_that_nobody_lists_are_not_none() {
+        let mut look = Look::for_tests();
+        assert!(Sheet::of(&look, Tab::Topics).none.contains("topic create"));
+        look.unlisted = Some("broker 0, the head, does not answer".to_owned());
+        let none = Sheet::of(&look, Tab::Topics).none;
+        assert!(none.contains("could not be read") && none.contains("broker 0"));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Draws a look: a head, the views' names, the rows of the chosen one, and a line of keys.
 
+use std::time::{Duration, Instant};
+
+use embar_diagnose::picture::Picture;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -22,10 +25,12 @@ pub struct Scene<'a> {
     pub choice: &'a Choice,
     /// Whether it may be in colours.
     pub colors: bool,
+    /// When it is drawn.
+    pub now: Instant,
 }
 
-/// Draws it.
-pub fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+/// Draws it. The first row that is shown is at most the one that this returns, so that the last one stays in sight.
+pub fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) -> usize {
     let [head, tabs, body, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(1),
@@ -35,20 +40,25 @@ pub fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     .areas(frame.area());
     frame.render_widget(Paragraph::new(head_lines(scene)), head);
     frame.render_widget(Paragraph::new(tab_line(scene)), tabs);
-    match scene.look {
+    let last = match scene.look {
         Some(look) if scene.choice.tab == Tab::Findings => findings(frame, body, look, scene),
         Some(look) => rows(frame, body, look, scene),
         None => {
             // The head cuts what is long.
             let text = scene.trouble.unwrap_or("looking ...");
             frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), body);
+            0
         }
-    }
+    };
     frame.render_widget(Paragraph::new(foot_line(scene)), foot);
     if scene.choice.shows_help {
         help(frame);
     }
+    last
 }
+
+/// A look that is older than its interval and this is said to be old: brokers that do not answer hold up the next one.
+const OLD: Duration = Duration::from_secs(2);
 
 fn head_lines(scene: &Scene<'_>) -> Vec<Line<'static>> {
     let trouble = Style::new().add_modifier(Modifier::BOLD);
@@ -80,6 +90,13 @@ fn head_lines(scene: &Scene<'_>) -> Vec<Line<'static>> {
             false => Span::styled(text, trouble),
         });
     }
+    if let Some(look) = scene.look {
+        let age = scene.now.saturating_duration_since(look.ended);
+        if age > scene.choice.interval + OLD {
+            let text = format!("  seen {:.0} s ago", age.as_secs_f64());
+            first.push(Span::styled(text, trouble));
+        }
+    }
     if scene.choice.is_paused {
         first.push(Span::raw("  held still"));
     }
@@ -100,12 +117,12 @@ fn tab_line(scene: &Scene<'_>) -> Line<'static> {
     Line::from(tabs.collect::<Vec<_>>())
 }
 
-fn rows(frame: &mut Frame<'_>, area: Rect, look: &Look, scene: &Scene<'_>) {
+fn rows(frame: &mut Frame<'_>, area: Rect, look: &Look, scene: &Scene<'_>) -> usize {
     let sheet = Sheet::of(look, scene.choice.tab).within(area.width.into());
     if sheet.rows.is_empty() {
         let text = Paragraph::new(sheet.none).wrap(Wrap { trim: true });
         frame.render_widget(text, area);
-        return;
+        return 0;
     }
     let names = sheet.columns.iter().map(|it| it.trim_start_matches('#'));
     let widths = sheet.widths();
@@ -119,8 +136,9 @@ fn rows(frame: &mut Frame<'_>, area: Rect, look: &Look, scene: &Scene<'_>) {
             line
         })
     };
-    // The last row stays where it can be seen.
-    let from = scene.choice.from.min(sheet.rows.len() - 1);
+    // The columns' names take a row.
+    let last = last_from(sheet.rows.len() + 1, area);
+    let from = scene.choice.from.min(last);
     let shown = sheet.rows.iter().skip(from).map(|row| {
         let cells = row.iter().cloned().enumerate();
         Row::new(cells.map(|(at, text)| cell(at, text)))
@@ -133,44 +151,72 @@ fn rows(frame: &mut Frame<'_>, area: Rect, look: &Look, scene: &Scene<'_>) {
         .header(header)
         .column_spacing(BETWEEN as u16);
     frame.render_widget(table, area);
+    last
 }
 
-fn findings(frame: &mut Frame<'_>, area: Rect, look: &Look, scene: &Scene<'_>) {
+/// The first row of those that are shown when the last one is.
+fn last_from(rows: usize, area: Rect) -> usize {
+    rows.saturating_sub(area.height.into())
+}
+
+fn findings(frame: &mut Frame<'_>, area: Rect, look: &Look, scene: &Scene<'_>) -> usize {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut lines = Vec::new();
-    for line in format!("{}", embar_diagnose::picture::Picture(&look.diagnosis)).lines() {
-        let is_marked = line.contains('◀');
-        let style = match is_marked {
-            true => color(
-                scene,
-                Style::new().add_modifier(Modifier::BOLD),
-                Color::Yellow,
-            ),
+    for line in Picture(&look.diagnosis).to_string().lines() {
+        let style = match line.contains('◀') {
+            true => color(scene, bold, Color::Yellow),
             false => Style::new(),
         };
-        lines.push(Line::styled(line.to_owned(), style));
+        lines.push((line.to_owned(), style));
     }
-    lines.push(Line::raw(""));
+    lines.push((String::new(), Style::new()));
     for (at, finding) in look.findings().iter().enumerate() {
         let [head, evidence, remedy] = sheet::lines(at + 1, finding);
-        lines.push(Line::styled(
-            head,
-            Style::new().add_modifier(Modifier::BOLD),
-        ));
-        lines.push(Line::raw(format!("   {evidence}")));
-        lines.push(Line::raw(format!("   remedy: {remedy}")));
-        lines.push(Line::raw(""));
+        lines.push((head, bold));
+        lines.push((format!("   {evidence}"), Style::new()));
+        lines.push((format!("   remedy: {remedy}"), Style::new()));
+        lines.push((String::new(), Style::new()));
     }
     for missing in look.missing() {
-        lines.push(Line::raw(format!(
-            "not read: {}: {}",
-            missing.what, missing.why
-        )));
+        let text = format!("not read: {}: {}", missing.what, missing.why);
+        lines.push((text, Style::new()));
     }
-    let from = scene.choice.from.min(lines.len().saturating_sub(1)) as u16;
-    let text = Paragraph::new(lines)
-        .wrap(Wrap { trim: false })
-        .scroll((from, 0));
-    frame.render_widget(text, area);
+    // Wrapped here, so that rows of the screen are what is counted.
+    let rows: Vec<Line<'_>> = lines
+        .iter()
+        .flat_map(|(text, style)| {
+            let parts = wrapped(text, area.width.into()).into_iter();
+            parts.map(|part| Line::styled(part, *style))
+        })
+        .collect();
+    let last = last_from(rows.len(), area);
+    let from = scene.choice.from.min(last);
+    let shown: Vec<_> = rows.into_iter().skip(from).collect();
+    frame.render_widget(Paragraph::new(shown), area);
+    last
+}
+
+/// The rows of a text on a screen so wide: it breaks between words, and goes on below its first word. A word that is wider is cut.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    if Line::raw(text).width() <= width {
+        return vec![text.to_owned()];
+    }
+    let indent = " ".repeat(text.len() - text.trim_start().len());
+    let mut rows = vec![indent.clone()];
+    for word in text.split_ascii_whitespace() {
+        let row = rows.last_mut().expect("there is a first one");
+        let is_first = *row == indent;
+        let room = width.saturating_sub(Line::raw(row.as_str()).width() + usize::from(!is_first));
+        if is_first {
+            row.push_str(word);
+        } else if Line::raw(word).width() <= room {
+            row.push(' ');
+            row.push_str(word);
+        } else {
+            rows.push(format!("{indent}{word}"));
+        }
+    }
+    rows
 }
 
 fn foot_line(scene: &Scene<'_>) -> Line<'static> {
@@ -209,9 +255,9 @@ fn color(scene: &Scene<'_>, style: Style, color: Color) -> Style {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::collections::BTreeMap;
 
-    use embar_diagnose::{Observed, diagnose};
+    use embar_diagnose::observed::Missing;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -232,9 +278,6 @@ mod tests {
             uptime_s: 3.0,
         };
         Look {
-            seconds: 1.0,
-            head: 0,
-            sequencer: Some(0),
             brokers: (0..brokers)
                 .map(|id| BrokerRow {
                     id,
@@ -252,12 +295,9 @@ mod tests {
                 next: u64::MAX,
                 bytes: u64::MAX,
                 messages_per_s: None,
+                next_of: BTreeMap::new(),
             }],
-            connections: Vec::new(),
-            stages: Vec::new(),
-            diagnosis: diagnose(&Observed::default()),
-            cores: 2,
-            busy: 0.4,
+            ..Look::for_tests()
         }
     }
 
@@ -267,16 +307,88 @@ mod tests {
         choice: &Choice,
         trouble: Option<&str>,
     ) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a screen");
         let scene = Scene {
             look,
             address: "127.0.0.1:9400",
             trouble,
             choice,
             colors: true,
+            now: look.map_or_else(Instant::now, |it| it.ended) + Duration::from_secs(1),
         };
-        terminal.draw(|frame| draw(frame, &scene)).expect("drawn");
-        terminal.backend().to_string()
+        shown(size, &scene).0
+    }
+
+    fn shown(size: (u16, u16), scene: &Scene<'_>) -> (String, usize) {
+        let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a screen");
+        let mut last = 0;
+        let drawn = terminal.draw(|frame| last = draw(frame, scene));
+        drawn.expect("drawn");
+        (terminal.backend().to_string(), last)
+    }
+
+    #[test]
+    fn a_look_that_is_old_says_so() {
+        let choice = Choice::new(Duration::from_secs(1));
+        let look = look(1);
+        let scene = |age| Scene {
+            look: Some(&look),
+            address: "127.0.0.1:9400",
+            trouble: None,
+            choice: &choice,
+            colors: true,
+            now: look.ended + Duration::from_secs(age),
+        };
+        assert!(!shown((120, 24), &scene(1)).0.contains("ago"));
+        let text = shown((120, 24), &scene(9)).0;
+        assert!(text.contains("seen 9 s ago"), "{text}");
+    }
+
+    #[test]
+    fn rows_end_with_the_last_one_however_they_are_wrapped() {
+        let mut look = look(30);
+        look.diagnosis.missing = (0..20)
+            .map(|at| Missing {
+                what: format!("reading {at}"),
+                why: "of a long reason that takes more than a row of a narrow screen".to_owned(),
+            })
+            .collect();
+        let last_row = [(Tab::Brokers, "127.0.0.1:9429"), (Tab::Findings, "screen")];
+        for (tab, text) in last_row {
+            let choice = |from| Choice {
+                tab,
+                from,
+                ..Choice::new(Duration::from_secs(1))
+            };
+            let size = match tab {
+                Tab::Brokers => (200, 10),
+                _ => (30, 10),
+            };
+            let shown = |from| {
+                let choice = choice(from);
+                let scene = Scene {
+                    look: Some(&look),
+                    address: "",
+                    trouble: None,
+                    choice: &choice,
+                    colors: true,
+                    now: look.ended,
+                };
+                shown(size, &scene)
+            };
+            let (end, last) = shown(usize::MAX);
+            let row = end.lines().nth(8).expect("the last row of the body");
+            assert!(row.contains(text), "{end}");
+            assert_eq!(shown(last).0, end);
+            assert_ne!(shown(last - 1).0, end, "one key moves one row");
+        }
+    }
+
+    #[test]
+    fn texts_break_between_words_and_go_on_below_the_first() {
+        assert_eq!(wrapped("  a   b", 7), ["  a   b"], "what fits stays");
+        assert_eq!(wrapped("  one two three", 9), ["  one two", "  three"]);
+        assert_eq!(wrapped("abcdefgh ij", 3), ["abcdefgh", "ij"]);
+        assert_eq!(wrapped("a b", 0), ["a", "b"]);
     }
 
     #[test]
