@@ -19,6 +19,8 @@ mod admin;
 mod availability;
 mod backoff;
 mod bootstrap;
+#[cfg(feature = "profile")]
+mod caller;
 mod clock;
 mod connection;
 mod directory;
@@ -40,13 +42,15 @@ mod wait;
 mod wake;
 
 pub use admin::{Admin, Request, TopicSpec};
+#[cfg(feature = "profile")]
+pub use caller::CallingThread;
 pub use connection::{ConnectionError, Violation};
 pub use error::{
     AddressError, AdminError, ClientError, OpenError, PublishError, ReadError, SettingError,
 };
 pub use io_error::IoError;
 #[cfg(feature = "profile")]
-pub use profiles::{ClientProfiles, PublisherProfile, serve_profiles};
+pub use profiles::{ClientProfiles, PublisherProfile, SubscriberProfile, serve_profiles};
 pub use publisher::{
     Acks, Delivery, NewMessage, OnBrokerLoss, Position, Publisher, PublisherBuilder,
     PublisherHandle, Receipt, Reservation, Ticket,

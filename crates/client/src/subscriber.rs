@@ -38,7 +38,11 @@ use self::io_threads::IoThreads;
 use self::queue::{Item, PositionChange, Queue, Taken};
 use self::reading::Reading;
 use self::starved::Starved;
+#[cfg(feature = "profile")]
+use crate::caller::LastCaller;
 use crate::error::ReadError;
+#[cfg(feature = "profile")]
+use crate::profiles::{self, Kind, SubscriberProfile, Told};
 use crate::wake::block_on;
 
 /// Reads one topic from all data brokers. Messages of one broker come in its order; between brokers there is none, unless
@@ -54,6 +58,8 @@ pub struct Subscriber {
     positions: Positions,
     skipped: u64,
     starved: Starved,
+    #[cfg(feature = "profile")]
+    caller: Arc<LastCaller>,
 }
 
 impl Subscriber {
@@ -70,15 +76,19 @@ impl Subscriber {
         positions: Positions,
     ) -> Self {
         #[cfg(feature = "profile")]
+        let caller = Arc::new(LastCaller::default());
+        #[cfg(feature = "profile")]
         {
-            let profile = Arc::downgrade(&profile);
-            crate::profiles::register(move || {
-                let snapshot = profile.upgrade()?.snapshot();
-                Some(crate::profiles::Told::Subscriber(snapshot))
+            let weak = Arc::downgrade(&caller);
+            profiles::register(Kind::Subscriber, &profile, move |profile| {
+                let callers = weak.upgrade()?.told().into_iter().collect();
+                Some(Told::Subscriber(SubscriberProfile { profile, callers }))
             });
         }
         Self {
             starved: Starved::new(&profile),
+            #[cfg(feature = "profile")]
+            caller,
             queue,
             profile,
             threads,
@@ -241,7 +251,11 @@ impl Subscriber {
                 Poll::Ready(Taken::Failed(error)) => return Poll::Ready(Err(error)),
                 Poll::Ready(Taken::Item(Item::PositionChange(moved))) => self.moved(moved),
                 Poll::Ready(Taken::Item(Item::Batch(delivered))) => match Reading::new(delivered) {
-                    Ok(reading) => self.reading = Some(reading),
+                    Ok(reading) => {
+                        #[cfg(feature = "profile")]
+                        self.caller.calls();
+                        self.reading = Some(reading);
+                    }
                     Err(error) => {
                         self.queue.abort(&error);
                         return Poll::Ready(Err(error));

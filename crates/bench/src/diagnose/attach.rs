@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use embar_client::{Admin, BrokerStatus, ClientProfiles, ClusterMetadata};
+use embar_client::{Admin, BrokerStatus, CallingThread, ClientProfiles, ClusterMetadata};
 use embar_console::interrupt::Interrupt;
 use embar_diagnose::Observed;
 use embar_diagnose::observed::{Broker, Flow, Missing, Publisher, Subscriber, Thread};
@@ -258,8 +258,10 @@ fn observed(
         (false, true) => Flow::Read,
         _ => Flow::Publish,
     };
-    let (publishing, senders) = side(clients, span, "embar-pub-");
-    let (reading, receivers) = side(clients, span, "embar-sub");
+    let publishes = calling(before, after, publishing_threads);
+    let reads = calling(before, after, reading_threads);
+    let (publishing, senders) = side(clients, span, "embar-pub-", publishes.as_ref());
+    let (reading, receivers) = side(clients, span, "embar-sub", reads.as_ref());
     let silent: Vec<String> = clients
         .iter()
         .filter(|pid| !after.clients.contains_key(pid) && !after.silent.contains_key(pid))
@@ -302,7 +304,10 @@ fn observed(
         subscriber: (!receivers.is_empty()).then(|| Subscriber {
             application: reading,
             receivers,
-            profile: merged(before, after, |it| it.subscribers.iter()),
+            profile: merged(before, after, |it| {
+                let live = it.subscribers.iter().map(|it| &it.profile);
+                live.chain(&it.ended_subscribers)
+            }),
             is_bench: false,
         }),
         connections: connections(span, brokers),
@@ -315,9 +320,52 @@ fn started_in(status: &BrokerStatus, span: &Span) -> bool {
     Duration::from_nanos(status.uptime_ns).as_secs_f64() <= span.seconds
 }
 
-/// The threads of the processes that have such threads of ours: those of the application, and ours.
-fn side(clients: &BTreeSet<u32>, span: &Span, ours: &str) -> (Vec<Thread>, Vec<Thread>) {
-    let (mut applications, mut all_ours) = (Vec::new(), Vec::new());
+/// Those threads of a process that use its publishers, or its subscribers; `None` if it has none of these.
+type Callers = fn(&ClientProfiles) -> Option<Vec<CallingThread>>;
+
+fn publishing_threads(told: &ClientProfiles) -> Option<Vec<CallingThread>> {
+    let callers = told.publishers.iter().flat_map(|it| it.callers.clone());
+    (!told.publishers.is_empty()).then(|| callers.collect())
+}
+
+fn reading_threads(told: &ClientProfiles) -> Option<Vec<CallingThread>> {
+    let callers = told.subscribers.iter().flat_map(|it| it.callers.clone());
+    (!told.subscribers.is_empty()).then(|| callers.collect())
+}
+
+/// Ids of the threads that began or took batches in the span; `None` if no process tells of such clients. Beside them others compute, wait for something
+/// of their own, or are done with what they published: these neither wait for the log nor hold it up.
+fn calling(before: &Said, after: &Said, of: Callers) -> Option<BTreeSet<u32>> {
+    let sums = |callers: Vec<CallingThread>| {
+        let mut sums = BTreeMap::<u32, u64>::new();
+        for caller in callers {
+            *sums.entry(caller.thread).or_default() += caller.batches;
+        }
+        sums
+    };
+    let mut moved: Option<BTreeSet<u32>> = None;
+    for (pid, after) in &after.clients {
+        let Some((then, now)) = before.clients.get(pid).zip(of(after)) else {
+            continue;
+        };
+        let then = sums(of(then).unwrap_or_default());
+        let now = sums(now).into_iter();
+        let called = now.filter(|(thread, batches)| then.get(thread) != Some(batches));
+        let moved = moved.get_or_insert_default();
+        moved.extend(called.map(|(thread, _)| thread));
+    }
+    moved
+}
+
+/// The threads of the processes that have such threads of ours: those of the application that `calling` names, and ours. If no process
+/// tells who calls, nothing is known of what they wait for either, and it is all those that do something.
+fn side(
+    clients: &BTreeSet<u32>,
+    span: &Span,
+    ours: &str,
+    calling: Option<&BTreeSet<u32>>,
+) -> (Vec<Thread>, Vec<Thread>) {
+    let (mut active, mut all_ours) = (Vec::new(), Vec::new());
     for threads in clients.iter().filter_map(|pid| span.threads.get(pid)) {
         let ours = named(threads, ours);
         if ours.is_empty() {
@@ -325,10 +373,14 @@ fn side(clients: &BTreeSet<u32>, span: &Span, ours: &str) -> (Vec<Thread>, Vec<T
         }
         let is_application =
             |it: &&Thread| !it.name.starts_with("embar-") && it.occupied() > IDLE_THREAD;
-        applications.extend(threads.iter().filter(is_application).cloned());
+        active.extend(threads.iter().filter(is_application).cloned());
         all_ours.extend(ours);
     }
-    (applications, all_ours)
+    let applications = calling.map(|calling| {
+        let threads = calling.iter().filter_map(|id| span.by_id.get(id).cloned());
+        threads.collect()
+    });
+    (applications.unwrap_or(active), all_ours)
 }
 
 /// All publishers together.
@@ -350,7 +402,8 @@ fn publisher(
     Publisher {
         application,
         profile: merged(before, after, |it| {
-            it.publishers.iter().map(|it| &it.profile)
+            let live = it.publishers.iter().map(|it| &it.profile);
+            live.chain(&it.ended_publishers)
         }),
         batch_bytes: told.iter().map(|it| it.batch_bytes).max(),
         linger_s: told.iter().map(|it| it.linger_s).reduce(f64::max),
@@ -399,4 +452,89 @@ fn of_broker(known: &Known, span: &Span, before: &Said, after: &Said) -> Broker 
         }
     });
     broker(known, span, profile.as_ref(), after.statuses.get(&known.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use embar_client::PublisherProfile;
+
+    use super::*;
+
+    fn snapshot(messages: u64) -> Snapshot {
+        Snapshot::new("S", [], [("messages".to_owned(), messages)])
+    }
+
+    fn publisher(messages: u64, callers: &[(u32, u64)]) -> PublisherProfile {
+        let callers = callers.iter().map(|(thread, batches)| CallingThread {
+            thread: *thread,
+            batches: *batches,
+        });
+        PublisherProfile {
+            profile: snapshot(messages),
+            batch_bytes: 1,
+            linger_s: 0.0,
+            batches_in_flight: 1,
+            callers: callers.collect(),
+        }
+    }
+
+    fn said(publishers: Vec<PublisherProfile>, ended: Option<Snapshot>) -> Said {
+        let told = ClientProfiles {
+            publishers,
+            ended_publishers: ended,
+            ..ClientProfiles::default()
+        };
+        Said {
+            statuses: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            clients: BTreeMap::from([(7, told)]),
+            silent: BTreeMap::new(),
+        }
+    }
+
+    fn thread(name: &str, on_cpu: f64) -> Thread {
+        Thread {
+            name: name.to_owned(),
+            on_cpu,
+            ..Thread::default()
+        }
+    }
+
+    #[test]
+    fn a_publisher_that_ends_takes_nothing_from_one_that_stays() {
+        let before = said(vec![publisher(1000, &[]), publisher(50, &[])], None);
+        let after = said(vec![publisher(80, &[])], Some(snapshot(1010)));
+        let seen = super::publisher(Vec::new(), Vec::new(), &before, &after);
+        let profile = seen.profile.expect("it was told");
+        assert_eq!(profile.counter("messages"), Some(40));
+    }
+
+    #[test]
+    fn threads_that_compute_beside_one_that_publishes_are_no_part_of_it() {
+        // One is blocked most of the time, one is done with publishing, and two compute.
+        let before = said(vec![publisher(0, &[(11, 5), (12, 9)])], None);
+        let after = said(vec![publisher(0, &[(11, 8), (12, 9)])], None);
+        assert_eq!(calling(&before, &after, reading_threads), None);
+        let calling = calling(&before, &after, publishing_threads);
+        assert_eq!(calling, Some(BTreeSet::from([11])));
+        let threads = [
+            (11, thread("main", 0.05)),
+            (12, thread("setup", 0.5)),
+            (13, thread("worker", 0.9)),
+            (14, thread("worker", 0.9)),
+            (15, thread("embar-pub-0", 0.3)),
+        ];
+        let span = Span {
+            threads: BTreeMap::from([(7, threads.iter().map(|it| it.1.clone()).collect())]),
+            by_id: BTreeMap::from(threads),
+            ..Span::default()
+        };
+        let clients = BTreeSet::from([7]);
+        let (application, senders) = side(&clients, &span, "embar-pub-", calling.as_ref());
+        assert_eq!(application, [thread("main", 0.05)]);
+        assert_eq!(senders, [thread("embar-pub-0", 0.3)]);
+        // A process that does not tell.
+        let (application, _) = side(&clients, &span, "embar-pub-", None);
+        assert_eq!(application.len(), 4);
+    }
 }

@@ -84,6 +84,7 @@ struct Watched {
 }
 
 /// What was seen in a span.
+#[derive(Default)]
 pub struct Span {
     /// How long it was, seconds.
     pub seconds: f64,
@@ -105,6 +106,8 @@ pub struct Span {
     pub throttled: Option<f64>,
     /// The threads of each process.
     pub threads: BTreeMap<u32, Vec<Thread>>,
+    /// Those of other processes by their own ids.
+    pub by_id: BTreeMap<u32, Thread>,
     /// Connections of clients with the servers that were named.
     pub connections: Vec<SeenConnection>,
     /// What could not be read.
@@ -234,7 +237,7 @@ impl Sampling {
         let after = Processors::read()?;
         let processes = processes(&self.pids)?;
         let mut ours_s = 0.0;
-        let mut threads = BTreeMap::new();
+        let (mut threads, mut by_id) = (BTreeMap::new(), BTreeMap::new());
         for before in &self.processes {
             let pid = before.reading.pid;
             let Some(after) = processes.iter().find(|it| it.reading.pid == pid) else {
@@ -250,7 +253,12 @@ impl Sampling {
             let own = self.own.as_ref().filter(|_| pid == process::id());
             let did = match own {
                 Some(own) => own.threads(seconds),
-                None => stayed(&before.threads, &after.threads, seconds),
+                None => {
+                    let stayed = stayed(&before.threads, &after.threads, seconds);
+                    let did = stayed.values().cloned().collect();
+                    by_id.extend(stayed);
+                    did
+                }
             };
             threads.insert(pid, did);
         }
@@ -297,6 +305,7 @@ impl Sampling {
             // The kernel adds up what it takes on each processor.
             throttled: stopped.map(|it| (it / seconds / f64::from(after.count.max(1))).min(1.0)),
             threads,
+            by_id,
             connections: connections
                 .into_iter()
                 .map(|((_, server), ends)| SeenConnection {

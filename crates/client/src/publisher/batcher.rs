@@ -12,6 +12,8 @@ use embar_wire::batch::SealFields;
 use embar_wire::builder::BatchBuilder;
 
 use super::model::SealedBatch;
+#[cfg(feature = "profile")]
+use crate::caller::LastCaller;
 use crate::profile::publisher::{BATCHES, BUFFER_WRITE, MESSAGES};
 
 /// A batch with room for more.
@@ -78,6 +80,8 @@ impl Filling {
 pub(super) struct HandleBatch {
     pub(super) current: BiasedMutex<Current>,
     due: Arc<Due>,
+    #[cfg(feature = "profile")]
+    pub(super) caller: LastCaller,
 }
 
 impl HandleBatch {
@@ -90,6 +94,8 @@ impl HandleBatch {
                 due: due.clone(),
             }),
             due,
+            #[cfg(feature = "profile")]
+            caller: LastCaller::default(),
         }
     }
 

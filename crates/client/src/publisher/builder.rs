@@ -18,6 +18,8 @@ use super::{Publisher, driver};
 use crate::clock::{random_secret, random_seed};
 use crate::error::{ClientError, OpenError, SettingError};
 use crate::profile::publisher::SCHEMA;
+#[cfg(feature = "profile")]
+use crate::profiles::{self, Kind, Told};
 use crate::settings::{ClientSettings, client_setters};
 use crate::transport::Transport;
 use crate::wait::WaitProbe;
@@ -236,8 +238,9 @@ impl PublisherBuilder {
         publisher.ready(delivery_timeout);
         #[cfg(feature = "profile")]
         {
-            let shared = Arc::downgrade(&shared);
-            crate::profiles::register(move || Some(shared.upgrade()?.told()));
+            let weak = Arc::downgrade(&shared);
+            let told = move |profile| weak.upgrade()?.told(profile).map(Told::Publisher);
+            profiles::register(Kind::Publisher, &shared.profile, told);
         }
         Ok(publisher)
     }

@@ -323,6 +323,8 @@ impl PublisherHandle {
     #[cold]
     #[inline(never)]
     pub(super) fn began(&self, current: &mut Current) -> Ticket {
+        #[cfg(feature = "profile")]
+        self.batch.caller.calls();
         let lingers = !self.shared.linger.is_zero();
         let deadline = self.shared.clock.now().after(self.shared.linger);
         if lingers {

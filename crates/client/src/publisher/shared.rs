@@ -182,18 +182,16 @@ impl Shared {
         }
     }
 
-    /// For tools outside.
+    /// For tools outside; `None` while it is not open.
     #[cfg(feature = "profile")]
-    pub(super) fn told(&self) -> crate::profiles::Told {
-        use crate::profiles::{PublisherProfile, Told};
-        let Some(ready) = self.ready.get() else {
-            return Told::Nothing;
-        };
-        Told::Publisher(PublisherProfile {
-            profile: self.profile.snapshot(),
+    pub(super) fn told(&self, profile: embar_meter::Snapshot) -> Option<crate::PublisherProfile> {
+        let (ready, handles) = (self.ready.get()?, self.live_handles());
+        Some(crate::PublisherProfile {
+            profile,
             batch_bytes: ready.batch_bytes as u64,
             linger_s: self.linger.as_secs_f64(),
             batches_in_flight: ready.batches_in_flight as u64,
+            callers: handles.iter().filter_map(|it| it.caller.told()).collect(),
         })
     }
 

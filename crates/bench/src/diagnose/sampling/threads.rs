@@ -69,16 +69,16 @@ impl Lives {
     }
 }
 
-/// What those threads did that were there at both ends of a span so long.
+/// What those threads did that were there at both ends of a span so long, by their ids.
 pub(super) fn stayed(
     before: &[ThreadReading],
     after: &[ThreadReading],
     seconds: f64,
-) -> Vec<Thread> {
+) -> BTreeMap<u32, Thread> {
     let stayed = after.iter().filter_map(|now| {
         let is_it = |then: &&ThreadReading| (then.tid, then.started) == (now.tid, now.started);
         let then = before.iter().find(is_it)?;
-        Some(between(Some(then), now, seconds))
+        Some((now.tid, between(Some(then), now, seconds)))
     });
     stayed.collect()
 }
@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    fn shares(threads: &[Thread]) -> Vec<f64> {
-        threads.iter().map(|it| it.on_cpu).collect()
+    fn shares<'a>(threads: impl IntoIterator<Item = &'a Thread>) -> Vec<f64> {
+        threads.into_iter().map(|it| it.on_cpu).collect()
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         let workers =
             |on_cpu_s| -> Vec<_> { (0..4).map(|tid| thread(tid, "worker", on_cpu_s)).collect() };
         let outside = stayed(&workers(7.0), &workers(7.25), 1.0);
-        assert_eq!(shares(&outside), [0.25; 4]);
+        assert_eq!(shares(outside.values()), [0.25; 4]);
         let mut lives = Lives::default();
         lives.see(workers(7.0));
         lives.see(workers(7.25));
