@@ -59,6 +59,7 @@ fn a_client_that_hands_over_little_is_seen_from_outside_with_its_stages() {
             report = look(&up);
             report["observed"]["publisher"]["profile"].is_object()
                 && report["bytes_per_s"].as_f64() > Some(0.0)
+                && !list(&report["observed"]["publisher"], "application").is_empty()
         });
         over.store(true, Ordering::Relaxed);
         report
@@ -73,6 +74,8 @@ fn a_client_that_hands_over_little_is_seen_from_outside_with_its_stages() {
         let threads = broker["network"].as_array().map(Vec::len);
         assert_eq!(threads, Some(1), "its process was found: {broker}");
     }
+    let application = list(&observed["publisher"], "application");
+    assert_eq!(application.len(), 1, "the one that publishes: {observed}");
     let senders = observed["publisher"]["senders"].as_array().map(Vec::len);
     assert!(senders > Some(0), "{observed}");
     let stages = observed["publisher"]["profile"]["stages"].as_array();

@@ -72,13 +72,17 @@ pub fn look_by(
     asker.begin(&cluster)?;
     let mut brokers = brokers(&cluster)?;
     let mut absent = Vec::new();
-    let mut before = said(asker, &brokers, &mut absent);
+    // Who does not answer is waited for here, so that what counts is of one moment.
+    let mut first = said(asker, &brokers, &mut absent);
     ensure!(
-        !before.statuses.is_empty(),
+        !first.statuses.is_empty(),
         "no broker of this cluster answers: `embar status` says why"
     );
     let clients = find_processes(&mut brokers, &mut absent);
-    before.ask(&clients);
+    first.ask(&clients);
+    let telling = first.clients.keys().copied().collect();
+    let mut before = said(asker, &brokers, &mut absent);
+    before.ask(&telling);
     let pids: BTreeSet<u32> = brokers.iter().filter_map(|it| it.pid).collect();
     let pids = pids.into_iter().chain(clients.iter().copied()).collect();
     let servers = brokers.iter().map(|it| it.address).collect();
@@ -86,7 +90,8 @@ pub fn look_by(
     sampling.watch_until(span, interrupt)?;
     let span = sampling.end()?;
     let mut after = said(asker, &brokers, &mut absent);
-    after.ask(&clients);
+    after.ask(&telling);
+    after.silent.append(&mut first.silent);
     let both = after.statuses.iter().filter_map(|(id, after)| {
         let before = before.statuses.get(id)?;
         Some((*id, (before.clone(), after.clone())))

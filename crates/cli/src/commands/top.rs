@@ -42,8 +42,9 @@ Examples:
   embar --json top
 
 It asks brokers for their counters, and looks at the processes and connections of brokers and
-clients that are this user's and on this machine, as `embar diagnose --attach` does. Keys: 1 to 5
-and Tab for another view, p to hold still, + and - for the interval, ? for all keys, q to end.
+clients that are this user's and on this machine, as `embar diagnose --attach` does. Brokers that
+do not answer within 2 s are left out of a look. Keys: 1 to 5 and Tab for another view, p to hold
+still, + and - for the interval, ? for all keys, q to end.
 
 JSON, one object: seconds, head, sequencer, brokers[] with id, role, state, address, rates (null, or
 connections, paused_connections, bytes_in_per_s, bytes_out_per_s, messages_per_s, batches_per_s,
