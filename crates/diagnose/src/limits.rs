@@ -112,7 +112,7 @@ impl Limits {
         let machine = &observed.machine;
         limits.add(Resource::Processors, machine.busy + machine.steal, 0.0);
         // The scheduler is fair.
-        limits.contested = machine.others / 2.0;
+        limits.contested = (machine.others + machine.unseen) / 2.0;
         limits
     }
 

@@ -318,6 +318,29 @@ fn few_batches_on_a_long_way_are_too_few() {
 }
 
 #[test]
+fn processors_of_a_container_may_be_taken_by_what_it_does_not_see() {
+    let mut observed = publishing(2);
+    saturate(&mut observed);
+    observed.machine.ours = 0.3;
+    observed.machine.others = 0.0;
+    observed.machine.unseen = 0.66;
+    let diagnosis = first(&observed, Cause::ProcessorsTakenByOthers);
+    let causes: Vec<_> = diagnosis.findings.iter().map(|it| it.cause).collect();
+    assert!(!causes.contains(&Cause::MachineWall), "{causes:?}");
+}
+
+#[test]
+fn a_process_that_names_no_thread_that_publishes_is_not_judged() {
+    let mut observed = publishing(4);
+    observed.machine.busy = 0.15;
+    senders(&mut observed).for_each(|end| end.busy = 0.1);
+    publisher(&mut observed).application.clear();
+    first(&observed, Cause::NothingFound);
+    publisher(&mut observed).profile = None;
+    first(&observed, Cause::ApplicationTooSlow);
+}
+
+#[test]
 fn each_cause_is_in_the_documentation() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),

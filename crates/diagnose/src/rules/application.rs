@@ -213,8 +213,12 @@ fn writes_little(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding
     });
 }
 
-/// A process that could not be asked: its connections tell whether it has something to send.
+/// A process that could not be asked: its connections tell whether it has something to send. One that was asked, and named no thread that
+/// publishes, is not judged.
 fn unseen(case: &Case<'_>, publisher: &Publisher, found: &mut Vec<Finding>) {
+    if publisher.profile.is_some() {
+        return;
+    }
     let Some(busy) = connections_busy(case) else {
         return;
     };

@@ -28,24 +28,29 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
 
 /// Others have the processors. A thread of the pipeline waited a share `waited` of the time for one.
 pub(crate) fn taken(machine: &Machine, limits: &Limits, waited: f64) -> Option<Finding> {
-    let taken = machine.others + machine.steal;
+    let taken = machine.others + machine.unseen + machine.steal;
     // Who has processors to spare loses nothing to others.
     if taken < OTHERS_MIN || machine.busy + machine.steal < SATURATED {
         return None;
     }
+    let mut evidence = vec![
+        Evidence::share("processors, taken by other processes", machine.others),
+        Evidence::share("processors, taken by the host (steal)", machine.steal),
+        Evidence::share("processors, busy", machine.busy),
+        Evidence::share("a thread of the pipeline waited for a processor", waited),
+        Evidence::share(
+            "some thread of the machine did",
+            machine.cpu_pressure.unwrap_or(waited),
+        ),
+    ];
+    if machine.unseen > 0.0 {
+        let what = "processors, taken by what cannot be seen from here";
+        evidence.insert(1, Evidence::share(what, machine.unseen));
+    }
     Some(Finding {
         cause: Cause::ProcessorsTakenByOthers,
         part: Resource::Processors,
-        evidence: vec![
-            Evidence::share("processors, taken by other processes", machine.others),
-            Evidence::share("processors, taken by the host (steal)", machine.steal),
-            Evidence::share("processors, busy", machine.busy),
-            Evidence::share("a thread of the pipeline waited for a processor", waited),
-            Evidence::share(
-                "some thread of the machine did",
-                machine.cpu_pressure.unwrap_or(waited),
-            ),
-        ],
+        evidence,
         confidence: confidence(taken, OTHERS_MIN, 0.25),
         gain_at_most: limits.gain(Resource::Processors, taken, taken),
         remedy: Remedy::advice(
@@ -161,7 +166,8 @@ pub(crate) fn wall(
     parts: &[(&'static str, f64)],
     advice: &str,
 ) -> Option<Finding> {
-    if machine.busy + machine.steal < SATURATED || machine.ours < machine.others {
+    let others = machine.others + machine.unseen;
+    if machine.busy + machine.steal < SATURATED || machine.ours < others {
         return None;
     }
     let mut evidence = vec![
