@@ -52,6 +52,7 @@ impl PrivateCluster {
             topics: None,
             fresh: true,
             temporary: true,
+            kill_with_parent: Vec::new(),
             log_dir: logs.path().to_owned(),
             grace: Duration::from_secs(2),
             config: BrokerConfig {

@@ -4,23 +4,26 @@
 mod common;
 
 use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
 
 use common::{Space, embar, list, number, reported, run, text};
 use serde_json::Value;
 
-/// A short look at a small cluster with these options.
+/// A short look at a small cluster.
+const ALWAYS: [&str; 8] = [
+    "--json",
+    "diagnose",
+    "--for",
+    "800ms",
+    "--warm-up",
+    "400ms",
+    "--region-size",
+    "128MiB",
+];
+
+/// One with these options.
 fn diagnose(options: &[&str]) -> Value {
-    let always = [
-        "--json",
-        "diagnose",
-        "--for",
-        "800ms",
-        "--warm-up",
-        "400ms",
-        "--region-size",
-        "128MiB",
-    ];
-    let args = [&always[..], options].concat();
+    let args = [&ALWAYS[..], options].concat();
     let output = run(&mut embar(&args));
     reported(&output)
 }
@@ -95,6 +98,7 @@ fn each_finding_has_its_numbers_and_a_saved_look_says_the_same_again() {
 #[test]
 fn what_cannot_be_is_refused_with_what_can() {
     assert!(refused(&["--inject", "slow-disk=1"]).contains("small-rcvbuf=43690"));
+    assert!(refused(&["--inject", "cpu-hog=1", "--inject", "cpu-hog=2"]).contains("twice"));
     assert!(refused(&["--inject", "cpu-hog=many"]).contains("cpu-hog=2"));
     assert!(refused(&["--verify", "--pairs", "3"]).contains("8 or more"));
     assert!(refused(&["--inject", "small-batches=1152", "-m", "4KiB"]).contains("batch"));
@@ -214,11 +218,105 @@ fn others_take_processors_and_are_gone_afterwards() {
 
 #[test]
 fn a_quota_needs_root_and_throttles() {
-    common::quota_throttles(&["diagnose"], diagnose);
-    let ours = common::names_in(Path::new("/sys/fs/cgroup"))
-        .into_iter()
-        .filter(|it| it.starts_with("embar-quota-"));
-    assert_eq!(ours.count(), 0);
+    common::quota_throttles(&ALWAYS);
+}
+
+/// A look that goes on until it is ended. It is killed if its test fails.
+struct Long(Child);
+
+impl Long {
+    fn start(options: &[&str]) -> Self {
+        let mut command = embar(&["diagnose", "--for", "60m", "--region-size", "128MiB"]);
+        let output = (Stdio::null(), Stdio::null());
+        let child = command
+            .args(options)
+            .stdout(output.0)
+            .stderr(output.1)
+            .spawn();
+        Self(child.expect("embar starts"))
+    }
+
+    /// Its child processes whose commands have this word, as soon as there are so many.
+    fn children(&self, word: &str, count: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        common::eventually("its processes are there", || {
+            found = common::children_of(self.0.id(), word);
+            found.len() == count
+        });
+        found
+    }
+
+    /// Sends it a signal, and waits until it has ended.
+    fn end(&mut self, name: &str) -> ExitStatus {
+        common::signal(self.0.id(), name);
+        common::end_of(&mut self.0)
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+fn are_gone(pids: &[u32]) {
+    common::eventually("its processes are gone", || {
+        pids.iter().all(|pid| !common::is_running(*pid))
+    });
+}
+
+#[test]
+fn who_computes_beside_the_load_has_no_part_of_its_quota() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (hog, quota) = (["--inject", "cpu-hog=1"], ["--inject", "cpu-quota=50"]);
+    for options in [[hog, quota], [quota, hog]] {
+        let mut look = Long::start(&options.concat());
+        let group = |pid: u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+            text.unwrap_or_default()
+        };
+        let name = format!("embar-quota-{}-", look.0.id());
+        common::eventually("it has a quota", || group(look.0.id()).contains(&name));
+        let brokers = look.children(" broker ", 4);
+        let hogs = look.children(" cpu-hog ", 1);
+        assert!(brokers.iter().all(|it| group(*it).contains(&name)));
+        assert!(!group(hogs[0]).contains(&name), "{options:?}");
+        look.end("TERM");
+        are_gone(&[brokers, hogs].concat());
+        assert_eq!(common::groups_in(Path::new("/sys/fs/cgroup"), &name), 0);
+    }
+}
+
+#[test]
+fn a_broker_that_stands_still_ends_with_whoever_stops_it() {
+    let mut look = Long::start(&["--inject", "hot-broker=95"]);
+    let brokers = look.children(" broker ", 4);
+    // Whoever stops and continues it stands still in the moment in which the broker does.
+    let stopped = |pid: &u32| common::state_of(*pid) == Some('T');
+    common::eventually("a broker stands still", || {
+        common::signal(look.0.id(), "STOP");
+        common::eventually("so does the tool", || stopped(&look.0.id()));
+        let is_so = brokers.iter().any(stopped);
+        if !is_so {
+            common::signal(look.0.id(), "CONT");
+        }
+        is_so
+    });
+    look.end("KILL");
+    are_gone(&brokers);
+}
+
+#[test]
+fn a_look_in_a_network_of_its_own_ends_by_signals_as_any_other() {
+    for name in ["TERM", "KILL"] {
+        let mut look = Long::start(&["--inject", "net-rate=8MiB"]);
+        let brokers = look.children(" broker ", 4);
+        look.end(name);
+        are_gone(&brokers);
+    }
 }
 
 #[test]

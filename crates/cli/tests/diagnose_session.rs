@@ -9,18 +9,20 @@ use std::process::{Child, Stdio};
 use common::{Space, embar, list, number, reported, run, text};
 use serde_json::Value;
 
-/// A short look at sessions with these options.
+/// A short look at sessions.
+const ALWAYS: [&str; 7] = [
+    "--json",
+    "diagnose",
+    "session",
+    "--for",
+    "500ms",
+    "--warm-up",
+    "100ms",
+];
+
+/// One with these options.
 fn diagnose(options: &[&str]) -> Value {
-    let always = [
-        "--json",
-        "diagnose",
-        "session",
-        "--for",
-        "500ms",
-        "--warm-up",
-        "100ms",
-    ];
-    let args = [&always[..], options].concat();
+    let args = [&ALWAYS[..], options].concat();
     let output = run(&mut embar(&args));
     reported(&output)
 }
@@ -144,7 +146,7 @@ fn what_messages_are_acts() {
 
 #[test]
 fn a_quota_needs_root_and_throttles() {
-    common::quota_throttles(&["diagnose", "session"], diagnose);
+    common::quota_throttles(&ALWAYS);
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct ClusterPlan {
     pub fresh: bool,
     /// Remove the region at the end.
     pub temporary: bool,
+    /// Rows of brokers that are stopped on purpose. If their parent dies they hear nothing of it while they stand still, so
+    /// the kernel kills them: when the thread ends that started the cluster.
+    pub kill_with_parent: Vec<u16>,
     /// Where logs go.
     pub log_dir: PathBuf,
     /// How long brokers may drain.
@@ -87,7 +90,8 @@ impl ClusterPlan {
     /// Arguments of the head, for the first time or at the address it had before. Only the first time
     /// it may discard what is in the region.
     pub fn head_args(&self, before: Option<SocketAddr>) -> Vec<String> {
-        let mut args = self.common("--head".into(), before.unwrap_or(self.config.listen));
+        let listen = before.unwrap_or(self.config.listen);
+        let mut args = self.common("--head".into(), listen, 0);
         args.push(format!("--region={}", self.region.display()));
         args.push(format!("--region-size={}", self.region_bytes));
         args.extend(self.topics.map(|topics| format!("--topics={topics}")));
@@ -116,7 +120,7 @@ impl ClusterPlan {
             Role::Standby => format!("--standby={head}"),
             Role::Head | Role::Data => format!("--follower={head}"),
         };
-        let mut args = self.common(role, listen);
+        let mut args = self.common(role, listen, id);
         args.push(format!("--region={}", self.region.display()));
         args.push(format!("--id={id}"));
         args
@@ -131,8 +135,11 @@ impl ClusterPlan {
         address
     }
 
-    fn common(&self, role: String, listen: SocketAddr) -> Vec<String> {
+    fn common(&self, role: String, listen: SocketAddr, id: u16) -> Vec<String> {
         let mut args = vec!["broker".to_owned(), role, "--exit-with-parent".to_owned()];
+        if self.kill_with_parent.contains(&id) {
+            args.push("--kill-with-parent".into());
+        }
         args.push(format!("--listen={listen}"));
         args.push(format!("--grace={}", show_duration(self.grace)));
         args.extend(arguments::of_broker(&self.config));
@@ -160,6 +167,7 @@ mod tests {
             topics: Some(300),
             fresh: true,
             temporary: false,
+            kill_with_parent: vec![2],
             log_dir: "/tmp/logs".into(),
             grace: Duration::from_secs(1),
             config: BrokerConfig {
@@ -205,6 +213,15 @@ mod tests {
             );
         }
         assert!(!args.iter().any(|arg| arg == "--temporary"));
+    }
+
+    #[test]
+    fn only_brokers_that_are_stopped_on_purpose_are_killed_with_their_parent() {
+        let (plan, head) = (plan(0), SocketAddr::from(([127, 0, 0, 1], 9400)));
+        let is_killed = |args: Vec<String>| args.iter().any(|it| it == "--kill-with-parent");
+        assert!(!is_killed(plan.head_args(None)));
+        assert!(!is_killed(plan.member_args(head, 1, None)));
+        assert!(is_killed(plan.member_args(head, 2, None)));
     }
 
     #[test]

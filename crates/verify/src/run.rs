@@ -135,6 +135,7 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir, program: &Path) -> ClusterPla
         topics: None,
         fresh: true,
         temporary: true,
+        kill_with_parent: Vec::new(),
         log_dir: logs.path().to_owned(),
         grace: Duration::from_secs(2),
         config: BrokerConfig {

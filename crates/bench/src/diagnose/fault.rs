@@ -1,10 +1,12 @@
 //! How faults are written on the command line, and read from there: `name=value`, or a name alone.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use embar_console::setting::BadSetting;
 use embar_console::size::{Size, parse_duration, show_duration};
 use embar_meter::random::SplitMix64;
 
@@ -129,6 +131,16 @@ impl<'a> Given<'a> {
     }
 }
 
+/// Refuses a fault that is given twice: which of the two would count, nobody could tell from the command line.
+pub fn each_once(names: impl IntoIterator<Item = &'static str>) -> Result<(), BadSetting> {
+    let mut seen = BTreeSet::new();
+    let twice = names.into_iter().find(|name| !seen.insert(*name));
+    twice.map_or(Ok(()), |name| {
+        let why = format!("{name} is injected twice: give it once, with the strength that counts");
+        Err(BadSetting::new(&["inject"], why))
+    })
+}
+
 /// A list of faults, for help and errors.
 pub fn help(known: &[Known]) -> String {
     let line = |(name, example, does): &Known| format!("  {:<22} {does}", written(name, example));
@@ -187,5 +199,18 @@ impl fmt::Display for Share {
     /// As a percentage.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", f64::from(self.0) * 100.0 / f64::from(Self::WHOLE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_given_once() {
+        each_once(["cpu-hog", "cpu-quota"]).expect("they differ");
+        let error = each_once(["cpu-hog", "tls", "cpu-hog"]).expect_err("twice");
+        assert_eq!(error.settings, ["inject"]);
+        assert!(error.why.contains("cpu-hog"), "{error}");
     }
 }

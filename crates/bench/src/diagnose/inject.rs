@@ -153,7 +153,8 @@ impl Fault {
         }))
     }
 
-    fn name(self) -> &'static str {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Self::SlowSender(_) => "slow-sender",
             Self::SlowReader(_) => "slow-reader",

@@ -2,6 +2,7 @@
 //! (tc-tbf(8)), or leads through a `wire` that delays and loses. The program runs itself again in there.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -109,7 +110,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// One that is worse in these ways; `None` if there are none. Of two of a kind the last one counts.
+    /// One that is worse in these ways; `None` if there are none.
     pub fn of(ways: impl Iterator<Item = Worse>) -> Option<Self> {
         let mut network = Self::default();
         for way in ways {
@@ -122,7 +123,7 @@ impl Network {
         (network != Self::default()).then_some(network)
     }
 
-    /// Makes it, if this is the program that [`run_inside`] started, and says whether it is. The network lasts as long as the process.
+    /// Makes it, if this is the program that [`run_inside`] became, and says whether it is. The network lasts as long as the process.
     ///
     /// # Errors
     /// The namespace is not one that was made for this.
@@ -167,20 +168,23 @@ impl Network {
     }
 }
 
-/// Runs `program` with these arguments in a network namespace of its own.
+/// Becomes `program` with these arguments in a network namespace of its own, as the user that this process is of: so signals
+/// reach it, it ends when somebody kills this process, and its regions are where those of this user are. Returns only if that
+/// cannot be.
 pub fn run_inside(program: &Path, arguments: impl Iterator<Item = OsString>) -> Result<ExitStatus> {
     let mut command = Command::new("unshare");
     command.arg("--net");
     if !rustix::process::geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
+        // Who makes a user namespace may do all in it, and nothing out of it.
+        command.args(["--user", "--map-current-user", "--keep-caps"]);
     }
-    command
+    let error = command
         .arg("--")
         .arg(program)
         .args(arguments)
         .env(FROM, namespace()?)
-        .status()
-        .context("cannot run `unshare` (of util-linux), which a worse network needs")
+        .exec();
+    Err(error).context("cannot run `unshare` (of util-linux), which a worse network needs")
 }
 
 /// Which network namespace this is.

@@ -6,6 +6,7 @@ use embar_console::setting::BadSetting;
 use embar_diagnose::finding::Change;
 use embar_diagnose::observed::Flow;
 
+use super::fault::each_once;
 use super::inject::Fault;
 use crate::plan::BenchPlan;
 
@@ -46,6 +47,7 @@ pub struct LoadSettings {
 impl LoadPlan {
     /// The plan with what its faults change in settings; what they do to the machine or the application is for the load.
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
+        each_once(faults.iter().map(|it| it.name()))?;
         for fault in &faults {
             fault.must_act(self.flow, self.bench.transport)?;
             let settings = &mut self.settings;

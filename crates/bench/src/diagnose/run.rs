@@ -1,6 +1,7 @@
 //! Runs a load with its faults on a cluster of its own, and looks at it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -73,6 +74,7 @@ fn with_load<T: Send + 'static>(
     look: impl FnOnce(&Running, &Abort) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let settings = plan.settings.clone();
+    let stands_still = { plan.faults.iter() }.any(|it| matches!(it, Fault::HotBroker(_)));
     let mut private = PrivateCluster::start_with("bench-", &plan.bench, context, |cluster| {
         cluster.config = BrokerConfig {
             recv_buffer_bytes: settings.recv_buffer,
@@ -80,6 +82,10 @@ fn with_load<T: Send + 'static>(
             prefault: !settings.is_cold,
             ..cluster.config.clone()
         };
+        // The last one that takes data; this thread waits until all is over.
+        if stands_still {
+            cluster.kill_with_parent = vec![cluster.brokers.saturating_sub(1)];
+        }
     })?;
     let data_brokers = private.data_brokers();
     let known = |broker: &embar_supervise::Broker| Known {
@@ -101,25 +107,7 @@ fn with_load<T: Send + 'static>(
             let log = plan.bench.region_bytes as f64 * FILLED;
             load::fill(&plan, &connector, log as u64)?;
         }
-        let mut hogs = Vec::new();
-        let mut stalls = Vec::new();
-        let mut quotas = Vec::new();
-        for fault in &plan.faults {
-            match *fault {
-                Fault::CpuHog(threads) => hogs.push(Hog::start(&program, threads)?),
-                Fault::CpuQuota(percent) => {
-                    let all: Vec<u32> = brokers.iter().filter_map(|it| it.pid).collect();
-                    quotas.push(Quota::start(&all, percent)?);
-                }
-                Fault::HotBroker(percent) => {
-                    let last = brokers.iter().rfind(|it| it.takes_data);
-                    let pid = last.and_then(|it| it.pid);
-                    let pid = pid.context("no broker takes data")?;
-                    stalls.push(Stalls::start(pid, percent)?);
-                }
-                _ => {}
-            }
-        }
+        let beside = Beside::start(&plan, &brokers, &program)?;
         let load = Load::start(&plan, &connector)?;
         let running = Running {
             plan,
@@ -128,13 +116,54 @@ fn with_load<T: Send + 'static>(
             load,
         };
         let seen = look(&running, abort);
-        drop((stalls, quotas, hogs));
+        drop(beside);
         let ended = running.load.stop();
         let seen = seen?;
         ended.map(|()| seen)
     })?;
     private.stop();
     Ok(outcome)
+}
+
+/// What goes on beside the load until it is dropped, in this order: who leaves a quota's group must not stand still.
+struct Beside {
+    _stalls: Vec<Stalls>,
+    _quotas: Vec<Quota>,
+    _hogs: Vec<Hog>,
+}
+
+impl Beside {
+    /// Starts what the plan's faults do to brokers and to the machine, in whatever order they are named.
+    fn start(plan: &LoadPlan, brokers: &[Known], program: &Path) -> Result<Self> {
+        let faults = || plan.faults.iter().copied();
+        // Before this process has a quota: its children would share it, and others' work is not ours.
+        let hogs = faults().filter_map(|fault| match fault {
+            Fault::CpuHog(threads) => Some(Hog::start(program, threads)),
+            _ => None,
+        });
+        let hogs = hogs.collect::<Result<_>>()?;
+        let all: Vec<u32> = brokers.iter().filter_map(|it| it.pid).collect();
+        let quotas = faults().filter_map(|fault| match fault {
+            Fault::CpuQuota(percent) => Some(Quota::start(&all, percent)),
+            _ => None,
+        });
+        let quotas = quotas.collect::<Result<_>>()?;
+        let last = brokers.iter().rfind(|it| it.takes_data);
+        let stalls = faults().filter_map(|fault| match fault {
+            Fault::HotBroker(percent) => Some(
+                last.and_then(|it| it.pid)
+                    .context("no broker takes data")
+                    .and_then(|pid| Stalls::start(pid, percent)),
+            ),
+            _ => None,
+        });
+        let stalls = stalls.collect::<Result<_>>()?;
+        Ok(Self {
+            _stalls: stalls,
+            _quotas: quotas,
+            _hogs: hogs,
+        })
+    }
 }
 
 impl Running {

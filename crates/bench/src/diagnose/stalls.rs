@@ -5,7 +5,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// How long it stands still and runs together.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -17,15 +18,19 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Has the child process `pid` stand still for so many percent of the time.
+    /// Has the process `pid` stand still for so many percent of the time. Should end with this one even if that is killed:
+    /// see [`kill_with_parent`](embar_supervise::ClusterPlan::kill_with_parent).
     pub fn start(pid: u32, percent: u32) -> Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.context("no such process")?;
+        // The number may go to another process as soon as somebody has waited for this one.
+        let process =
+            pidfd_open(pid, PidfdFlags::empty()).context("cannot stop and continue a process")?;
         let (stop, stopped) = channel();
         let still = PERIOD * percent.min(95) / 100;
         let thread = thread::Builder::new()
             .name("stalls".into())
-            .spawn(move || stall(pid, still, &stopped))?;
+            .spawn(move || stall(&process, still, &stopped))?;
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
@@ -33,15 +38,14 @@ impl Stalls {
     }
 }
 
-fn stall(pid: Pid, still: Duration, stopped: &Receiver<()>) {
+fn stall(process: &OwnedFd, still: Duration, stopped: &Receiver<()>) {
     let over = |limit| stopped.recv_timeout(limit) != Err(RecvTimeoutError::Timeout);
     loop {
-        // It is a child that nobody has waited for, so the number is still its own.
-        if kill_process(pid, Signal::STOP).is_err() {
+        if pidfd_send_signal(process, Signal::STOP).is_err() {
             return;
         }
         let end = over(still);
-        if kill_process(pid, Signal::CONT).is_err() || end || over(PERIOD - still) {
+        if pidfd_send_signal(process, Signal::CONT).is_err() || end || over(PERIOD - still) {
             return;
         }
     }

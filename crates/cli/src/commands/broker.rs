@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use embar_broker::{BrokerConfig, Entry, Progress, RegionSpec, Role, Server, StartError};
 use embar_console::interrupt;
@@ -18,6 +18,7 @@ use embar_fabric::region::Region;
 use embar_memory::Coherence;
 use embar_supervise::protocol::ProcessReport;
 use embar_supervise::regions;
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::context::Context;
 use crate::exit::Problem;
@@ -101,12 +102,20 @@ pub struct BrokerArgs {
     /// End when standard input ends, and report progress: for processes that start brokers
     #[arg(long, hide = true)]
     pub exit_with_parent: bool,
+    /// Be killed when the thread ends that started this process: for those that are stopped on purpose
+    #[arg(long, hide = true, requires = "exit_with_parent")]
+    pub kill_with_parent: bool,
     #[command(flatten)]
     pub settings: BrokerSettings,
 }
 
 /// Runs until a signal or its parent asks it to stop.
 pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
+    if args.kill_with_parent {
+        // A parent that is gone already has closed our standard input, which ends us, too.
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .context("cannot end with the parent process")?;
+    }
     let (stop, stopped) = mpsc::channel();
     let on_signal = stop.clone();
     context.work.interrupt.on_raise(move || request(&on_signal));

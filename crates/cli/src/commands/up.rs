@@ -136,6 +136,7 @@ fn make_plan(args: &UpArgs, context: &Context) -> Result<ClusterPlan> {
         topics: args.topics,
         fresh: args.fresh,
         temporary: args.temporary,
+        kill_with_parent: Vec::new(),
         grace: args.grace,
         // Finds contradictions before anything is started.
         config: args.settings.to_config(args.listen)?,

@@ -98,18 +98,47 @@ pub fn reported(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
 }
 
-/// A quota throttles what a look says of it, where this is root; others are told.
-pub fn quota_throttles(command: &[&str], diagnose: fn(&[&str]) -> Value) {
-    const QUOTA: [&str; 2] = ["--inject", "cpu-quota=20"];
-    if rustix::process::geteuid().is_root() {
-        let report = diagnose(&QUOTA);
-        let throttled = number(&report["observed"]["machine"]["throttled"]);
-        assert!(throttled > 0.0, "{report}");
-    } else {
-        let output = run(&mut embar(&[command, &QUOTA].concat()));
-        let says = text(&output.stderr);
+/// A quota throttles the look of this command, where this is root, and leaves no group; others are told.
+pub fn quota_throttles(command: &[&str]) {
+    let space = Space::new();
+    let child = embar(command)
+        .args(["--inject", "cpu-quota=20"])
+        .env("TMPDIR", &space.dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("embar starts");
+    // Other tests have groups, too, so those of this process are looked for.
+    let prefix = format!("embar-quota-{}-", child.id());
+    let groups = || groups_in(Path::new("/sys/fs/cgroup"), &prefix);
+    if !rustix::process::geteuid().is_root() {
+        let says = text(&output_of(child).stderr);
         assert!(says.contains("root"), "{says}");
+        return;
     }
+    let pid = child.id();
+    eventually("it has a group", || groups() > 0 || !is_running(pid));
+    let had = groups();
+    let report = reported(&output_of(child));
+    let throttled = number(&report["observed"]["machine"]["throttled"]);
+    assert!(throttled > 0.0, "{report}");
+    assert_eq!(
+        (had, groups()),
+        (1, 0),
+        "groups while it ran, and afterwards"
+    );
+}
+
+/// How many folders in this one, at any depth, have names that begin so.
+pub fn groups_in(dir: &Path, prefix: &str) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    // Version 1 has links from one name of a hierarchy to another.
+    let folders = entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir()));
+    let each = folders.map(|it| {
+        let is_one = it.file_name().to_string_lossy().starts_with(prefix);
+        usize::from(is_one) + groups_in(&it.path(), prefix)
+    });
+    each.sum()
 }
 
 /// The entries of a list; none if there is no such list.
@@ -138,6 +167,17 @@ pub fn is_running(pid: u32) -> bool {
 pub fn state_of(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Child processes of this one whose commands have this word.
+pub fn children_of(pid: u32, word: &str) -> Vec<u32> {
+    let ps = ["-ww", "-o", "pid=,args=", "--ppid", &pid.to_string()].map(str::to_owned);
+    let output = Command::new("ps").args(ps).output().expect("ps starts");
+    let lines = text(&output.stdout);
+    let found = lines.lines().filter(|line| line.contains(word));
+    { found }
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect()
 }
 
 /// How the names of all spaces begin; the process that made it follows.

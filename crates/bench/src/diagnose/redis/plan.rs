@@ -7,6 +7,7 @@ use embar_diagnose::finding::Change;
 use embar_redis::Config;
 
 use super::inject::Fault;
+use crate::diagnose::fault::each_once;
 use crate::redis::plan::{Operation, RedisPlan};
 use crate::redis::work::Hot;
 
@@ -41,6 +42,7 @@ pub struct RedisLoad {
 impl RedisLoad {
     /// The plan with what its faults change in settings; what they do to servers and beside the callers is for the run.
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
+        each_once(faults.iter().map(|it| it.name()))?;
         for fault in &faults {
             if fault.needs_own_servers() && matches!(self.servers, Servers::Given(_)) {
                 let why = format!("{} needs servers of its own: name none", fault.name());

@@ -8,6 +8,7 @@ use embar_diagnose::session::observed::Way;
 
 use super::inject::Fault;
 use super::messages::Shape;
+use crate::diagnose::fault::each_once;
 use crate::session::payloads::PAYLOAD_BYTES_MAX;
 use crate::session::plan::Transport;
 
@@ -58,6 +59,7 @@ pub struct SessionLoad {
 impl SessionLoad {
     /// The plan with what its faults change in settings; what they do to applications and the machine is for the load.
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Result<Self, BadSetting> {
+        each_once(faults.iter().map(|it| it.name()))?;
         for fault in &faults {
             fault.must_act(self.way, self.payload, self.transport)?;
             match *fault {
