@@ -23,6 +23,7 @@ pub mod picture;
 pub mod redis;
 mod rules;
 pub mod session;
+mod sound;
 
 use serde::{Deserialize, Serialize};
 

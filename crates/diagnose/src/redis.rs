@@ -13,6 +13,7 @@ pub use observed::Observed;
 
 use crate::Diagnosis;
 use crate::rules::ranked;
+use crate::sound::is_sound;
 
 /// Says what limits.
 pub fn diagnose(observed: &Observed) -> Diagnosis {
@@ -21,7 +22,9 @@ pub fn diagnose(observed: &Observed) -> Diagnosis {
         observed,
         limits: &limits,
     };
-    let findings = ranked(rules::all(&case), &limits);
+    let mut found = rules::all(&case);
+    found.retain(is_sound);
+    let findings = ranked(found, &limits);
     Diagnosis {
         limits,
         findings,

@@ -198,12 +198,55 @@ fn pings_tell_a_slow_node_where_nobody_else_does() {
     let probe = observed.nodes[0].probe.as_mut().expect("asked");
     (probe.mean_s, probe.longest_s) = (4e-3, 13e-3);
     assert_eq!(first(&observed).cause, Cause::SlowNode);
-    // One that answers nothing has no latency, and is named as missing.
-    observed.nodes[0].probe = Some(Probe {
+}
+
+#[test]
+fn a_node_that_never_answers_is_named() {
+    // Nobody has its latency, and INFO may have been answered before or not.
+    let unanswered = Probe {
         unanswered: 3,
         ..Probe::default()
-    });
+    };
+    for said in [servers().nodes.swap_remove(1).server, None] {
+        let mut observed = servers();
+        (observed.nodes[1].server, observed.nodes[1].probe) = (said, Some(unanswered));
+        let finding = first(&observed);
+        assert_eq!(finding.cause, Cause::SlowNode);
+        assert!(
+            finding.evidence[0].what.contains("127.0.0.1:7001"),
+            "{finding:?}"
+        );
+        assert!(
+            finding.remedy.text.contains("127.0.0.1:7001"),
+            "{finding:?}"
+        );
+    }
+    // Nobody asked it.
+    let mut observed = servers();
+    observed.nodes[1].probe = Some(Probe::default());
     assert_eq!(first(&observed).cause, Cause::NothingFound);
+
+    // Commands wait, with PINGs that have no answer or without any.
+    for probe in [Some(unanswered), None] {
+        let mut observed = calling(8);
+        client(&mut observed).threads = vec![thread("calls-0", 0.1, 0.0)];
+        observed.nodes[2].threads = vec![thread("redis-server", 0.0, 0.0)];
+        observed.nodes[2].probe = probe;
+        *traffic(&mut observed.nodes[2]) = Traffic {
+            in_flight: 60.0,
+            silent: 0.97,
+            silent_longest_s: 3.9,
+            ..Traffic::default()
+        };
+        assert_eq!(first(&observed).cause, Cause::SlowNode);
+        // It is at work on one command all the time.
+        observed.nodes[2].threads = vec![thread("redis-server", 0.99, 0.0)];
+        assert_eq!(first(&observed).cause, Cause::BlockedServer);
+        // Nobody sends it anything.
+        *traffic(&mut observed.nodes[2]) = Traffic::default();
+        observed.nodes[2].probe = None;
+        assert!(!names(&observed, Cause::BlockedServer));
+    }
 }
 
 #[test]
@@ -541,12 +584,47 @@ fn no_number_of_a_file_breaks_a_diagnosis() {
     }
 }
 
+#[test]
+fn processors_that_others_take_are_named_where_nobody_knows_who_waits() {
+    let mut observed = calling(2);
+    let machine = &mut observed.machine;
+    (machine.busy, machine.ours, machine.others) = (1.0, 0.4, 0.6);
+    // Without /proc/PID/schedstat nobody knows.
+    for known in [0.4, 0.0] {
+        client(&mut observed).threads = vec![thread("calls-0", 0.3, known)];
+        for node in &mut observed.nodes {
+            node.threads = vec![thread("redis-server", 0.1, known)];
+        }
+        assert!(names(&observed, Cause::ProcessorsTakenByOthers), "{known}");
+    }
+}
+
+#[test]
+fn no_more_places_are_tried_than_there_are() {
+    let mut observed = calling(8);
+    observed.nodes.truncate(1);
+    client(&mut observed).latency_s = 10.0 * traffic(&mut observed.nodes[0]).latency_s;
+    client(&mut observed).callers = 20_000;
+    traffic(&mut observed.nodes[0]).full = 0.95;
+    for (places, tried) in [(1024, Some(4096)), (4000, None), (4096, None), (8192, None)] {
+        client(&mut observed).in_flight_max = places;
+        let found = diagnose(&observed).findings;
+        let full = found.iter().find(|it| it.cause == Cause::FullPipe);
+        let change = &full.expect("it is full").remedy.change;
+        assert_eq!(*change, tried.map(Change::MaxInFlight), "{places}");
+    }
+}
+
 /// What holds whatever a file says.
 fn sound(diagnosis: &Diagnosis) {
     assert!(!Picture(diagnosis).to_string().is_empty());
     for finding in &diagnosis.findings {
         assert!(finding.gain_at_most.is_finite(), "{finding:?}");
+        assert!(finding.gain_at_most >= 0.0, "{finding:?}");
         assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
+        let can_be = |value: f64| value.is_finite() && value >= 0.0;
+        let sound = finding.evidence.iter().all(|it| can_be(it.value));
+        assert!(sound, "{finding:?}");
         finding.evidence.iter().for_each(|it| drop(it.to_string()));
     }
 }

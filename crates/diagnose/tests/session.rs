@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::thread;
 use embar_diagnose::observed::{Connection, Machine, ReceivingEnd, SendingEnd, Thread};
 use embar_diagnose::session::diagnose;
@@ -368,22 +370,97 @@ fn no_number_of_a_file_breaks_a_diagnosis() {
         bytes: 64_000_000,
     });
     application(&mut with_large).waits_after = Some(1);
-    for observed in [one_way(2), echo(2, 1), with_large, Observed::default()] {
+    let mut tried = BTreeSet::new();
+    let all = [one_way(2), echo(2, 1), with_large, Observed::default()];
+    for (kind, observed) in all.into_iter().enumerate() {
         let plain = serde_json::to_value(&observed).expect("JSON");
         let count = numbers(&mut plain.clone()).len();
         for index in 0..count {
-            for number in [0.0, 1e308, 1e-308] {
+            // Counts take whole numbers alone, and refuse what they cannot hold.
+            for number in [
+                "0",
+                "1",
+                "18446744073709551615",
+                "0.0",
+                "-1.5",
+                "1e308",
+                "1e-308",
+            ] {
                 let mut changed = plain.clone();
-                *numbers(&mut changed)[index] = number.into();
-                // What is no whole number is refused, and that is well.
+                *numbers(&mut changed)[index] = serde_json::from_str(number).expect("a number");
                 let Ok(observed) = serde_json::from_value::<Observed>(changed) else {
                     continue;
                 };
-                for finding in diagnose(&observed).findings {
-                    assert!(finding.gain_at_most.is_finite(), "{finding:?}");
-                    assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
-                }
+                tried.insert((kind, index, number));
+                diagnose(&observed).findings.iter().for_each(sound);
             }
         }
+        // All are tried; the number of processors alone is shorter than others.
+        for (number, refused) in [("0", 0), ("1", 0), ("18446744073709551615", 1)] {
+            let tried = { 0..count }.filter(|index| tried.contains(&(kind, *index, number)));
+            assert_eq!(tried.count(), count - refused, "{number}");
+        }
     }
+}
+
+/// What holds whatever a file says.
+#[track_caller]
+fn sound(finding: &Finding) {
+    let can_be = |value: f64| value.is_finite() && value >= 0.0;
+    assert!(can_be(finding.gain_at_most), "{finding:?}");
+    assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
+    let all = finding.evidence.iter().all(|it| can_be(it.value));
+    assert!(all, "{finding:?}");
+}
+
+#[test]
+fn all_counts_at_once_may_be_as_large_as_they_can_be() {
+    for observed in [one_way(2), echo(2, 1)] {
+        let mut changed = serde_json::to_value(&observed).expect("JSON");
+        for number in numbers(&mut changed) {
+            if number.is_u64() {
+                *number = u64::from(u32::MAX).into();
+            }
+        }
+        let mut observed: Observed = serde_json::from_value(changed).expect("they fit");
+        for end in [&mut observed.client, &mut observed.server] {
+            let end = end.as_mut().expect("there is one");
+            (end.bytes_sent, end.writes) = (Some(u64::MAX), Some(u64::MAX));
+            (end.bytes_received, end.reads) = (Some(u64::MAX), Some(u64::MAX));
+        }
+        diagnose(&observed).findings.iter().for_each(sound);
+    }
+}
+
+#[test]
+fn time_in_the_kernel_is_a_part_of_that_on_a_processor() {
+    let mut observed = one_way(4);
+    (observed.messages, observed.bytes) = (1000, 1000);
+    application(&mut observed).threads = vec![Thread {
+        system: 0.5,
+        ..thread("send-0", 0.7, 0.0)
+    }];
+    application(&mut observed).waited_for_room = 0.0;
+    application(&mut observed).in_sends = Some(0.96);
+    let found = diagnose(&observed).findings;
+    let encoding = found.iter().find(|it| it.cause == Cause::EncodingBound);
+    let share = encoding
+        .expect("half of its time on a processor is no system's")
+        .evidence[0]
+        .value;
+    assert!((share - 0.35).abs() < 1e-3, "{share}");
+}
+
+#[test]
+fn what_a_part_does_and_what_it_waits_for_are_of_one_thread() {
+    let mut observed = one_way(4);
+    server(&mut observed).workers = vec![
+        thread("sess-server-0", 0.9, 0.01),
+        thread("sess-server-1", 0.1, 0.7),
+    ];
+    let limits = diagnose(&observed).limits;
+    let receivers = limits.uses.iter().find(|it| it.part == Resource::Receivers);
+    let receivers = receivers.expect("it was seen");
+    assert!((receivers.share - 0.91).abs() < 1e-9, "{receivers:?}");
+    assert_eq!(receivers.without_processor, 0.01);
 }

@@ -3,9 +3,11 @@
 //! The kernel's documentation: `admin-guide/cgroup-v2.rst` (`cpu.max`) and `scheduler/sched-bwc.rst` (`cpu.cfs_quota_us`).
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -14,6 +16,11 @@ const MOUNTS: &str = "/sys/fs/cgroup";
 
 /// The kernel gives out the quota anew each so many microseconds.
 const PERIOD_US: u64 = 100_000;
+
+/// How long members that were killed may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+/// Looks for that are this far apart.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Names of these groups begin so; then come the id of the process that made it, and a number.
 const NAME: &str = "embar-quota-";
@@ -65,7 +72,16 @@ impl Drop for Quota {
         if let Some((_, home)) = self.members.last() {
             born.for_each(|pid| drop(put(pid, home)));
         }
-        let _removed = fs::remove_dir(&self.group);
+        remove(&self.group);
+    }
+}
+
+/// Removes a group. Members that were killed cannot be moved, and keep it busy until they are gone.
+fn remove(group: &Path) {
+    let deadline = Instant::now() + GONE_WITHIN;
+    let is_busy = || fs::remove_dir(group).is_err_and(|it| it.kind() == ErrorKind::ResourceBusy);
+    while is_busy() && Instant::now() < deadline {
+        thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -80,7 +96,7 @@ fn create(parent: &Path) -> Result<PathBuf> {
     for number in 0_u64.. {
         let group = parent.join(format!("{NAME}{maker}-{number}"));
         match fs::create_dir(&group) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => {
                 let what = || {
                     let group = group.display();

@@ -28,7 +28,10 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
     let taken = machine::taken(&observed.machine, limits, waited);
     found.extend(taken.map(|it| Finding {
         // Who seldom waits for a processor gains little from more of them, however much others take.
-        gain_at_most: it.gain_at_most.min(case.gain_of_processors()),
+        gain_at_most: match case.knows_waits() {
+            true => it.gain_at_most.min(case.gain_of_processors()),
+            false => it.gain_at_most,
+        },
         ..it
     }));
     found.extend(machine::throttled(&observed.machine, limits));
@@ -44,6 +47,12 @@ impl<'a> Case<'a> {
         let client = client.flat_map(|it| it.threads.iter().chain(&it.connection_threads));
         let servers = self.observed.nodes.iter().filter_map(Node::main_thread);
         client.chain(servers)
+    }
+
+    /// Whether the kernel says how long threads wait for a processor: some do for a moment wherever others use these. Where
+    /// no thread was seen, nobody is there who could have waited.
+    fn knows_waits(&self) -> bool {
+        self.threads().next().is_none() || self.threads().any(|it| it.waiting > 0.0)
     }
 
     /// Processors that each part keeps busy.

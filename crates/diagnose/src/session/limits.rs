@@ -2,13 +2,15 @@
 
 use super::observed::{End, Observed};
 use crate::limits::{Limits, Resource, weighted};
-use crate::observed::{SendingEnd, Thread};
+use crate::observed::SendingEnd;
 
 /// From what was observed.
 pub(super) fn of(observed: &Observed) -> Limits {
     let mut limits = Limits::default();
     if let Some(application) = &observed.application {
-        let waiting = most(&application.threads, |it| it.waiting);
+        // The mean over them, as of what they waited for.
+        let threads = application.threads.len().max(1) as f64;
+        let waiting = application.threads.iter().map(|it| it.waiting).sum::<f64>() / threads;
         let waits = application.waited_for_room + application.waited_to_leave;
         let working = (1.0 - waits).max(0.0);
         limits.add(Resource::Application, working, waiting.min(working));
@@ -39,13 +41,10 @@ pub(super) fn of(observed: &Observed) -> Limits {
     limits
 }
 
-/// The workers of one end. A handler that waits for something keeps its worker from all else.
+/// The busiest of the workers of one end. A handler that waits for something keeps its worker from all else.
 fn end(limits: &mut Limits, part: Resource, end: &End) {
-    let waiting = most(&end.workers, |it| it.waiting);
-    let occupied = most(&end.workers, Thread::occupied);
+    let workers = end.workers.iter();
+    let busiest = workers.max_by(|a, b| a.occupied().total_cmp(&b.occupied()));
+    let (occupied, waiting) = busiest.map_or((0.0, 0.0), |it| (it.occupied(), it.waiting));
     limits.add(part, occupied.max(end.in_handlers.unwrap_or(0.0)), waiting);
-}
-
-fn most(threads: &[Thread], of: fn(&Thread) -> f64) -> f64 {
-    threads.iter().map(of).fold(0.0, f64::max)
 }

@@ -101,7 +101,16 @@ fn find_processes(
     let ends = TcpReader::open().and_then(|mut reader| {
         reader.connections(|end| own.is_empty() && addresses.contains(&Some(end.local)))
     });
-    let ends = ends.unwrap_or_default();
+    let (ends, why) = match ends {
+        Ok(ends) => (
+            ends,
+            "its process is not on this machine, or another user's".to_owned(),
+        ),
+        Err(error) => (
+            Vec::new(),
+            format!("the kernel does not list connections: {error}"),
+        ),
+    };
     let nodes = asker.nodes().iter().zip(&addresses);
     let pids = nodes.map(|(node, address)| {
         let known = address.and_then(|it| own.get(&it).copied());
@@ -110,7 +119,7 @@ fn find_processes(
         if pid.is_none() {
             missing.push(Missing {
                 what: format!("the threads of {}", node.endpoint),
-                why: "its process is not on this machine, or another user's".to_owned(),
+                why: why.clone(),
             });
         }
         pid

@@ -80,6 +80,9 @@ fn full(case: &Case<'_>, client: &Client) -> Option<Finding> {
     let places = client.in_flight_max as f64 * client.connections_per_node as f64;
     let wanted = per(client.callers as f64 / nodes, places).max(1.0);
     let waited = 1.0 / (1.0 - waits).max(0.05);
+    let places_of = |commands: u64| commands.checked_next_power_of_two().unwrap_or(u64::MAX);
+    let more = places_of(more.min(PLACES));
+    let text = "Allow more commands in flight (max_in_flight), or more connections to each node (mux_per_node).";
     Some(Finding {
         cause: Cause::FullPipe,
         part: Resource::InFlight,
@@ -95,10 +98,11 @@ fn full(case: &Case<'_>, client: &Client) -> Option<Finding> {
         ],
         confidence: confidence(full, FULL_MIN, 0.9),
         gain_at_most: wanted.min(waited) - 1.0,
-        remedy: Remedy::change(
-            "Allow more commands in flight (max_in_flight), or more connections to each node (mux_per_node).",
-            Change::MaxInFlight(more.min(PLACES).next_power_of_two()),
-        ),
+        // A connection has as many places already.
+        remedy: match more > places_of(client.in_flight_max) {
+            true => Remedy::change(text, Change::MaxInFlight(more)),
+            false => Remedy::advice(text),
+        },
         verified: None,
     })
 }

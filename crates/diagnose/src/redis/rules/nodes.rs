@@ -5,7 +5,7 @@ use super::servers::{blocked, long_commands};
 use super::{Case, middle_of_others};
 use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
-use crate::limits::Resource;
+use crate::limits::{Resource, SATURATED};
 use crate::observed::per;
 use crate::rules::confidence;
 
@@ -38,8 +38,14 @@ const SERVER_BYTE_S: f64 = 0.12e-9;
 /// See [`SERVER_BYTE_S`].
 const CLIENT_BYTE_S: f64 = 0.2e-9;
 
+/// With so many PINGs without an answer that was no chance.
+const UNANSWERED_SURE: f64 = 4.0;
+
 pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     let nodes = &case.observed.nodes;
+    let mutes = nodes.iter().filter(|node| mute(node).is_some());
+    let longest = mutes.max_by(|a, b| mute(a).unwrap_or(0.0).total_cmp(&mute(b).unwrap_or(0.0)));
+    found.extend(longest.and_then(|node| says_nothing(case, node)));
     let by = |of: &dyn Fn(&Node) -> Option<f64>| {
         let known = nodes
             .iter()
@@ -128,9 +134,72 @@ fn lateness(case: &Case<'_>, node: &Node) -> Option<f64> {
     Some(commands.max(pings / PING_LATER))
 }
 
+/// Part of the span in which those that wait for a node had no answer, if none of them had one at all.
+fn mute(node: &Node) -> Option<f64> {
+    let probe = node.probe.as_ref();
+    let ignores = probe.is_some_and(|it| it.answered == 0 && it.unanswered > 0);
+    match &node.traffic {
+        Some(traffic) if traffic.replies > 0 => None,
+        Some(traffic) if traffic.silent >= SILENT_MIN => Some(traffic.silent.min(1.0)),
+        _ => ignores.then_some(1.0),
+    }
+}
+
+/// One that never answers has no time in which it does, so nothing to compare. On a processor all the time it is at work on one
+/// command; otherwise somebody keeps it from working.
+fn says_nothing(case: &Case<'_>, node: &Node) -> Option<Finding> {
+    let silent = mute(node)?;
+    if blocked(case, node) {
+        return None;
+    }
+    let works = node.on_cpu(case.observed.seconds);
+    let mut evidence = Vec::new();
+    let mut sure: f64 = 0.5;
+    if let Some(traffic) = &node.traffic {
+        let what = format!("commands waited for {}, and none was answered", node.name);
+        evidence.push(Evidence::share(what, traffic.silent));
+        sure = sure.max(confidence(traffic.silent, SILENT_MIN, 0.4));
+    }
+    if let Some(probe) = &node.probe {
+        let what = format!("PINGs that {} answered", node.name);
+        evidence.push(Evidence::count(what, probe.answered as f64));
+        let unanswered = probe.unanswered as f64;
+        evidence.push(Evidence::count(
+            "PINGs without an answer in time",
+            unanswered,
+        ));
+        sure = sure.max(confidence(unanswered, 0.0, UNANSWERED_SURE));
+    }
+    evidence.extend(works.map(|it| Evidence::share("its thread was on a processor", it)));
+    let is_busy = works.is_some_and(|it| it >= SATURATED);
+    let advice = match is_busy {
+        true => format!(
+            "A server does one command at a time: look which {} is at (CLIENT LIST, a stack of its thread), and end it by SCRIPT KILL or CLIENT KILL.",
+            node.name
+        ),
+        false => format!(
+            "Look whether the process of {} is stopped or waits for a disk, and whether something on the way to it drops packets.",
+            node.name
+        ),
+    };
+    Some(Finding {
+        cause: match is_busy {
+            true => Cause::BlockedServer,
+            false => Cause::SlowNode,
+        },
+        part: Resource::Servers,
+        evidence,
+        confidence: sure,
+        gain_at_most: case.gain_of_answers(silent),
+        remedy: Remedy::advice(advice),
+        verified: None,
+    })
+}
+
 fn slow(case: &Case<'_>, node: &Node) -> Option<Finding> {
     let observed = case.observed;
-    if is_hot(case, node) || is_big(case, node).is_some() || blocked(case, node) {
+    let is_other = is_hot(case, node) || is_big(case, node).is_some() || blocked(case, node);
+    if is_other || mute(node).is_some() {
         return None;
     }
     let latency = node.latency_s()?;

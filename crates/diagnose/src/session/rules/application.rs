@@ -112,8 +112,9 @@ fn encoding_share(case: &Case<'_>) -> Option<f64> {
     let mean = |of: fn(&Thread) -> f64| application.threads.iter().map(of).sum::<f64>() / threads;
     let in_sends =
         application.in_sends? - application.waited_for_room - application.waited_to_leave;
-    // Clocks go on while a thread has no processor.
-    let in_user_mode = (in_sends - mean(|it| it.system)).min(mean(|it| it.on_cpu - it.system));
+    // Clocks go on while a thread has no processor. What is of the kernel is a part of the time on one.
+    let in_kernel = mean(|it| it.on_cpu * it.system);
+    let in_user_mode = (in_sends - in_kernel).min(mean(|it| it.on_cpu) - in_kernel);
     let encoding = in_user_mode - plain(case, observed.messages) / threads;
     Some(encoding.clamp(0.0, 1.0))
 }

@@ -249,7 +249,9 @@ fn in_flight(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let more = each.saturating_mul(MORE).clamp(32, ENOUGH);
-    let counted = |of: fn(&End) -> Option<u64>| observed.ends().filter_map(of).sum::<u64>() as f64;
+    let counted = |of: fn(&End) -> Option<u64>| -> f64 {
+        { observed.ends() }.filter_map(of).map(|it| it as f64).sum()
+    };
     let bytes = per(counted(|it| it.bytes_sent), counted(|it| it.writes));
     // More messages leave with each call, which takes what it takes.
     let together = (CALL / bytes.max(1.0)).min(more as f64 / each.max(1) as f64);

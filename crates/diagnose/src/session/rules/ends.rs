@@ -121,7 +121,8 @@ fn small_calls(case: &Case<'_>) -> Option<Finding> {
     let (writes, bytes) = (client.writes? as f64, client.bytes_sent? as f64);
     let each = per(bytes, writes);
     let cost = observed.machine.syscall_s.unwrap_or(DEFAULT_SYSCALL_S);
-    let reads = { observed.ends() }.filter_map(|it| it.reads).sum::<u64>() as f64;
+    let reads = { observed.ends() }.filter_map(|it| it.reads);
+    let reads: f64 = reads.map(|it| it as f64).sum();
     // By TCP a call costs several times what a small one does.
     let time = per((writes + reads) * cost * CALL_OF_TCP, observed.seconds);
     let cores = f64::from(observed.machine.cores.max(1));
