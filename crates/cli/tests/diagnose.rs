@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use common::{Space, embar, list, number, reported, run, text};
 use serde_json::Value;
@@ -226,7 +226,12 @@ struct Long(Child);
 
 impl Long {
     fn start(options: &[&str]) -> Self {
-        let mut command = embar(&["diagnose", "--for", "60m", "--region-size", "128MiB"]);
+        Self::start_by(embar(&[]), options)
+    }
+
+    /// By a command that runs the program with more arguments.
+    fn start_by(mut command: Command, options: &[&str]) -> Self {
+        command.args(["diagnose", "--for", "60m", "--region-size", "128MiB"]);
         let output = (Stdio::null(), Stdio::null());
         let child = command
             .args(options)
@@ -236,14 +241,19 @@ impl Long {
         Self(child.expect("embar starts"))
     }
 
-    /// Its child processes whose commands have this word, as soon as there are so many.
-    fn children(&self, word: &str, count: usize) -> Vec<u32> {
-        let mut found = Vec::new();
-        common::eventually("its processes are there", || {
-            found = common::children_of(self.0.id(), word);
-            found.len() == count
+    /// The brokers, once they serve what is published.
+    fn brokers(&self) -> Vec<u32> {
+        let threads = format!("/proc/{}/task", self.0.id());
+        let publishes = |it: &String| {
+            let name = std::fs::read_to_string(format!("{threads}/{it}/comm"));
+            name.is_ok_and(|it| it.starts_with("publish-"))
+        };
+        common::eventually("it publishes", || {
+            common::names_in(Path::new(&threads)).iter().any(publishes)
         });
-        found
+        let brokers = common::children_of(self.0.id(), " broker ");
+        assert_eq!(brokers.len(), 4);
+        brokers
     }
 
     /// Sends it a signal, and waits until it has ended.
@@ -280,8 +290,9 @@ fn who_computes_beside_the_load_has_no_part_of_its_quota() {
         };
         let name = format!("embar-quota-{}-", look.0.id());
         common::eventually("it has a quota", || group(look.0.id()).contains(&name));
-        let brokers = look.children(" broker ", 4);
-        let hogs = look.children(" cpu-hog ", 1);
+        let brokers = look.brokers();
+        let hogs = common::children_of(look.0.id(), " cpu-hog ");
+        assert_eq!(hogs.len(), 1);
         assert!(brokers.iter().all(|it| group(*it).contains(&name)));
         assert!(!group(hogs[0]).contains(&name), "{options:?}");
         look.end("TERM");
@@ -293,7 +304,7 @@ fn who_computes_beside_the_load_has_no_part_of_its_quota() {
 #[test]
 fn a_broker_that_stands_still_ends_with_whoever_stops_it() {
     let mut look = Long::start(&["--inject", "hot-broker=95"]);
-    let brokers = look.children(" broker ", 4);
+    let brokers = look.brokers();
     // Whoever stops and continues it stands still in the moment in which the broker does.
     let stopped = |pid: &u32| common::state_of(*pid) == Some('T');
     common::eventually("a broker stands still", || {
@@ -310,10 +321,50 @@ fn a_broker_that_stands_still_ends_with_whoever_stops_it() {
 }
 
 #[test]
+fn regions_of_a_network_of_its_own_are_where_those_of_the_user_are() {
+    let uid = rustix::process::geteuid().as_raw();
+    let options = ["--inject", "net-rate=8MiB"];
+    // Root needs no user namespace for a network of its own, so somebody else tries it, where the program is for all to use.
+    let (mut look, user) = if uid == 0 {
+        const NOBODY: u32 = 65_534;
+        let Some(become_nobody) = as_user(NOBODY) else {
+            return;
+        };
+        (Long::start_by(become_nobody, &options), NOBODY)
+    } else {
+        (Long::start(&options), uid)
+    };
+    let brokers = look.brokers();
+    let region = format!("/dev/shm/embar-{user}/bench-{}", look.0.id());
+    assert!(Path::new(&region).exists(), "{region}");
+    look.end("TERM");
+    are_gone(&brokers);
+    common::eventually("the memory is free", || !Path::new(&region).exists());
+}
+
+/// What makes the command behind it run as another user; `None` where that cannot be, or he may not run the program.
+fn as_user(uid: u32) -> Option<Command> {
+    let id = uid.to_string();
+    let switch = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
+        command
+    };
+    let program = env!("CARGO_BIN_EXE_embar");
+    let network = ["unshare", "--user", "--map-current-user", "--net", program];
+    let tried = switch().args(network).arg("--version").output();
+    tried.is_ok_and(|it| it.status.success()).then(|| {
+        let mut command = switch();
+        command.arg(program);
+        command
+    })
+}
+
+#[test]
 fn a_look_in_a_network_of_its_own_ends_by_signals_as_any_other() {
     for name in ["TERM", "KILL"] {
         let mut look = Long::start(&["--inject", "net-rate=8MiB"]);
-        let brokers = look.children(" broker ", 4);
+        let brokers = look.brokers();
         look.end(name);
         are_gone(&brokers);
     }

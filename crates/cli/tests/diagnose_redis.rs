@@ -126,6 +126,66 @@ fn what_is_injected_acts() {
     assert!(bytes > 300.0, "{bytes} bytes of a reply");
 }
 
+/// Whether a look names this, first or not: what others take of the processors may come before it.
+fn is_named(report: &Value, cause: &str) -> bool {
+    let found = list(report, "findings").iter();
+    { found }.any(|it| it["cause"] == cause)
+}
+
+#[test]
+fn a_server_that_stands_still_says_nothing_for_most_of_the_time() {
+    let report = diagnose(&["--inject", "slow-node=90"]);
+    let traffic = &report["observed"]["nodes"][0]["traffic"];
+    assert!(number(&traffic["silent"]) > 0.2, "{report}");
+    assert!(is_named(&report, "slow-node"), "{report}");
+}
+
+#[test]
+fn callers_that_sleep_or_compute_are_named_as_such() {
+    let report = diagnose(&["--inject", "slow-callers=50ms"]);
+    assert!(is_named(&report, "application-too-slow"), "{report}");
+    let report = diagnose(&["--inject", "busy-callers=5ms"]);
+    assert!(is_named(&report, "caller-runtime-busy"), "{report}");
+}
+
+#[test]
+fn a_third_of_the_slots_has_most_of_the_commands() {
+    let nodes = ["--nodes", "3", "--keyspace", "100", "--warm-up", "50ms"];
+    let report = reported(&tried(
+        &[&nodes[..], &["--inject", "hot-slots=100"]].concat(),
+    ));
+    let nodes = list(&report["observed"], "nodes").iter();
+    let replies: Vec<f64> = { nodes }
+        .map(|it| number(&it["traffic"]["replies"]))
+        .collect();
+    let (most, all) = (
+        replies.iter().copied().fold(0.0, f64::max),
+        replies.iter().sum(),
+    );
+    assert!(most > 0.9 * f64::max(all, 1.0), "{replies:?}");
+    assert!(is_named(&report, "hot-slot"), "{report}");
+}
+
+#[test]
+fn scripts_and_hogs_run_beside_the_callers() {
+    let report = diagnose(&["--inject", "heavy-commands=2ms", "--inject", "cpu-hog=2"]);
+    let commands = list(&report["observed"]["nodes"][0]["server"], "by_command").iter();
+    let scripts = { commands }.find(|it| it["name"] == "eval");
+    let scripts = scripts.unwrap_or_else(|| panic!("no EVAL in {report}"));
+    // A hundred times what a plain command takes.
+    let each = number(&scripts["seconds"]) / number(&scripts["calls"]);
+    assert!(each > 100e-6, "{each} s");
+    let others = number(&report["observed"]["machine"]["others"]);
+    assert!(others > 0.02, "{report}");
+}
+
+#[test]
+fn a_fault_is_given_once() {
+    let output = tried(&["--inject", "cpu-hog=1", "--inject", "cpu-hog=2"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("twice"));
+}
+
 #[test]
 fn a_command_that_blocks_is_seen_by_its_time() {
     let report = diagnose(&["--inject", "blocked-server=50ms"]);

@@ -111,6 +111,10 @@ fn what_is_injected_acts() {
     let client = &report["observed"]["client"];
     let each = number(&client["bytes_sent"]) / number(&client["writes"]);
     assert!(each < 256.0, "{report}");
+    let report = diagnose(&["--inject", "net-loss=5"]);
+    let sender = &report["observed"]["connections"][0]["sender"];
+    assert!(number(&sender["resent_bytes"]) > 0.0, "{report}");
+    assert!(refused(&["--inject", "tls", "--inject", "tls"]).contains("twice"));
     let report = diagnose(&["--inject", "net-delay=4ms"]);
     let sender = &report["observed"]["connections"][0]["sender"];
     assert!(number(&sender["round_trip_min_s"]) > 7e-3, "{report}");

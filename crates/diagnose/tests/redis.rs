@@ -1,158 +1,13 @@
 //! Each cause of Redis, as numbers of the kind that real runs give, must come first, and what is just not it must not be
 //! named.
 
-use embar_diagnose::observed::{Machine, Missing, Thread};
-use embar_diagnose::picture::Picture;
+mod redis_runs;
+
+use embar_diagnose::observed::Machine;
 use embar_diagnose::redis::diagnose;
-use embar_diagnose::redis::observed::{
-    Client, CommandUse, KeyShare, Node, Observed, Probe, Server, SlowCommand, Traffic,
-};
-use embar_diagnose::{Cause, Change, Diagnosis, Finding};
-use serde_json::Value;
-
-const SECONDS: f64 = 4.0;
-
-fn thread(name: &str, on_cpu: f64, waiting: f64) -> Thread {
-    Thread {
-        name: name.into(),
-        on_cpu,
-        system: 0.6,
-        waiting,
-        ..Thread::default()
-    }
-}
-
-fn command(name: &str, calls: u64, seconds: f64) -> CommandUse {
-    CommandUse {
-        name: name.into(),
-        calls,
-        seconds,
-    }
-}
-
-/// One of three nodes of a cluster, with `commands` commands.
-fn node(port: u16, commands: u64) -> Node {
-    Node {
-        name: format!("127.0.0.1:{port}"),
-        slots: Some(5461),
-        threads: vec![thread("redis-server", 0.35, 0.02)],
-        server: Some(Server {
-            commands: Some(commands),
-            sent_bytes: Some(commands * 200),
-            received_bytes: Some(commands * 60),
-            main_thread_s: Some(0.35 * SECONDS),
-            clients: Some(4),
-            by_command: Some(vec![
-                command("get", commands * 4 / 5, 0.1),
-                command("set", commands / 5, 0.05),
-            ]),
-            slow: Some(Vec::new()),
-        }),
-        traffic: Some(Traffic {
-            replies: commands,
-            sent_bytes: commands * 60,
-            received_bytes: commands * 200,
-            writes: commands / 8,
-            reads: commands / 8,
-            latency_s: 300e-6,
-            in_flight: 20.0,
-            full: 0.0,
-            silent: 0.0,
-            silent_longest_s: 0.0,
-        }),
-        probe: Some(Probe {
-            answered: 150,
-            unanswered: 0,
-            mean_s: 200e-6,
-            longest_s: 1e-3,
-        }),
-    }
-}
-
-/// Callers on two threads, three nodes, and a machine that has processors to spare.
-fn calling(cores: u32) -> Observed {
-    let nodes: Vec<Node> = (7000..7003).map(|port| node(port, 200_000)).collect();
-    Observed {
-        seconds: SECONDS,
-        operations: 600_000,
-        errors: 0,
-        machine: Machine {
-            cores,
-            busy: 2.9 / f64::from(cores.max(3)),
-            ours: 2.8 / f64::from(cores.max(3)),
-            others: 0.02,
-            ..Machine::default()
-        },
-        client: Some(Client {
-            callers: 64,
-            pipeline: 1,
-            threads: vec![thread("calls-0", 0.9, 0.02), thread("calls-1", 0.88, 0.02)],
-            connection_threads: Vec::new(),
-            latency_s: 420e-6,
-            between_s: 0.3,
-            in_flight_max: 4096,
-            connections_per_node: 1,
-            by_tls: false,
-            keys: Vec::new(),
-        }),
-        nodes,
-        missing: Vec::new(),
-    }
-}
-
-/// Servers that others use, on other machines.
-fn servers() -> Observed {
-    let mut observed = calling(2);
-    observed.client = None;
-    observed.machine = Machine::default();
-    for node in &mut observed.nodes {
-        node.threads.clear();
-        node.traffic = None;
-    }
-    observed
-}
-
-fn client(observed: &mut Observed) -> &mut Client {
-    observed.client.as_mut().expect("callers")
-}
-
-fn traffic(node: &mut Node) -> &mut Traffic {
-    node.traffic.as_mut().expect("counted")
-}
-
-fn server(node: &mut Node) -> &mut Server {
-    node.server.as_mut().expect("it says")
-}
-
-fn first(observed: &Observed) -> Finding {
-    let diagnosis = diagnose(observed);
-    assert!(!diagnosis.findings.is_empty());
-    check(&diagnosis);
-    diagnosis.findings[0].clone()
-}
-
-fn names(observed: &Observed, cause: Cause) -> bool {
-    let diagnosis = diagnose(observed);
-    check(&diagnosis);
-    diagnosis.findings.iter().any(|it| it.cause == cause)
-}
-
-/// What holds for each diagnosis.
-fn check(diagnosis: &Diagnosis) {
-    for finding in &diagnosis.findings {
-        assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
-        assert!(finding.gain_at_most >= 0.0 && finding.gain_at_most.is_finite());
-        assert!(!finding.evidence.is_empty() && !finding.remedy.text.is_empty());
-        assert!(
-            finding.evidence.iter().all(|it| it.value.is_finite()),
-            "{finding:?}"
-        );
-    }
-    for used in &diagnosis.limits.uses {
-        assert!((0.0..=1.0).contains(&used.share), "{used:?}");
-    }
-    assert!(!Picture(diagnosis).to_string().is_empty());
-}
+use embar_diagnose::redis::observed::{KeyShare, Probe, SlowCommand, Traffic};
+use embar_diagnose::{Cause, Change};
+use redis_runs::*;
 
 #[test]
 fn an_ordinary_run_has_no_fault() {
@@ -261,22 +116,6 @@ fn one_server_alone_is_slow_if_it_says_nothing_and_does_not_work() {
     // It works meanwhile: with something of its own.
     observed.nodes[0].threads = vec![thread("redis-server", 0.99, 0.0)];
     assert!(!names(&observed, Cause::SlowNode));
-}
-
-/// The third node gets so many of a million commands.
-fn skewed(commands: u64) -> Observed {
-    let mut observed = calling(8);
-    for (index, node) in observed.nodes.iter_mut().enumerate() {
-        let own = if index == 2 {
-            commands
-        } else {
-            (1_000_000 - commands) / 2
-        };
-        server(node).commands = Some(own);
-        traffic(node).replies = own;
-    }
-    observed.nodes[2].threads = vec![thread("redis-server", 0.7, 0.0)];
-    observed
 }
 
 #[test]
@@ -518,73 +357,6 @@ fn others_that_take_processors_matter_to_those_that_wait_for_one() {
 }
 
 #[test]
-fn a_look_that_saw_nothing_says_so() {
-    let empty = Observed::default();
-    assert_eq!(first(&empty).cause, Cause::NothingFound);
-    let mut silent = servers();
-    for node in &mut silent.nodes {
-        (node.server, node.probe) = (None, None);
-    }
-    silent.missing.push(Missing {
-        what: "INFO of 127.0.0.1:7000".into(),
-        why: "NOPERM".into(),
-    });
-    let diagnosis = diagnose(&silent);
-    check(&diagnosis);
-    assert_eq!(diagnosis.findings[0].cause, Cause::NothingFound);
-    assert_eq!(diagnosis.missing, silent.missing);
-    // A client without threads, callers or replies: a run that failed.
-    let mut failed = calling(8);
-    failed.client = Some(Client::default());
-    for node in &mut failed.nodes {
-        node.traffic = Some(Traffic::default());
-    }
-    check(&diagnose(&failed));
-}
-
-/// All numbers of a document, in its order.
-fn numbers(of: &mut Value) -> Vec<&mut Value> {
-    match of {
-        Value::Number(_) => vec![of],
-        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
-        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
-        _ => Vec::new(),
-    }
-}
-
-#[test]
-fn no_number_of_a_file_breaks_a_diagnosis() {
-    let mut full = calling(8);
-    client(&mut full).by_tls = true;
-    client(&mut full).in_flight_max = 4;
-    let mut blocked = servers();
-    let kinds = &mut server(&mut blocked.nodes[2]).by_command;
-    kinds.get_or_insert_default().push(command("keys", 20, 2.0));
-    for observed in [calling(2), skewed(900_000), full, blocked] {
-        let mut document = serde_json::to_value(&observed).expect("JSON");
-        let count = numbers(&mut document).len();
-        for extreme in ["0", "1", "18446744073709551615", "1e300", "-1.5"] {
-            let extreme: Value = serde_json::from_str(extreme).expect("a number");
-            for place in 0..count {
-                let mut changed = document.clone();
-                *numbers(&mut changed)[place] = extreme.clone();
-                // A count cannot be negative, nor a fraction: such a file is refused.
-                if let Ok(observed) = serde_json::from_value::<Observed>(changed) {
-                    sound(&diagnose(&observed));
-                }
-            }
-            let mut changed = document.clone();
-            for number in numbers(&mut changed) {
-                *number = extreme.clone();
-            }
-            if let Ok(observed) = serde_json::from_value::<Observed>(changed) {
-                sound(&diagnose(&observed));
-            }
-        }
-    }
-}
-
-#[test]
 fn processors_that_others_take_are_named_where_nobody_knows_who_waits() {
     let mut observed = calling(2);
     let machine = &mut observed.machine;
@@ -613,26 +385,4 @@ fn no_more_places_are_tried_than_there_are() {
         let change = &full.expect("it is full").remedy.change;
         assert_eq!(*change, tried.map(Change::MaxInFlight), "{places}");
     }
-}
-
-/// What holds whatever a file says.
-fn sound(diagnosis: &Diagnosis) {
-    assert!(!Picture(diagnosis).to_string().is_empty());
-    for finding in &diagnosis.findings {
-        assert!(finding.gain_at_most.is_finite(), "{finding:?}");
-        assert!(finding.gain_at_most >= 0.0, "{finding:?}");
-        assert!((0.0..=1.0).contains(&finding.confidence), "{finding:?}");
-        let can_be = |value: f64| value.is_finite() && value >= 0.0;
-        let sound = finding.evidence.iter().all(|it| can_be(it.value));
-        assert!(sound, "{finding:?}");
-        finding.evidence.iter().for_each(|it| drop(it.to_string()));
-    }
-}
-
-#[test]
-fn what_was_seen_can_be_written_down() {
-    let observed = skewed(800_000);
-    let text = serde_json::to_string(&observed).expect("JSON");
-    let again: Observed = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(again, observed);
 }

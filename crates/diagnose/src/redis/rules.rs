@@ -11,6 +11,9 @@ use crate::limits::{Limits, MIN_SHARE, Resource, works};
 use crate::observed::Thread;
 use crate::rules::machine;
 
+/// Threads that are on a processor for less of the time may never have waited for one.
+const WORKS_MIN: f64 = 0.05;
+
 /// What rules look at.
 pub(super) struct Case<'a> {
     pub(super) observed: &'a Observed,
@@ -49,10 +52,10 @@ impl<'a> Case<'a> {
         client.chain(servers)
     }
 
-    /// Whether the kernel says how long threads wait for a processor: some do for a moment wherever others use these. Where
-    /// no thread was seen, nobody is there who could have waited.
+    /// Whether the kernel says how long threads wait for a processor: whoever works waits for a moment where others do, too.
     fn knows_waits(&self) -> bool {
-        self.threads().next().is_none() || self.threads().any(|it| it.waiting > 0.0)
+        let works = self.threads().any(|it| it.on_cpu >= WORKS_MIN);
+        !works || self.threads().any(|it| it.waiting > 0.0)
     }
 
     /// Processors that each part keeps busy.
