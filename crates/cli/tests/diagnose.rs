@@ -303,6 +303,9 @@ fn who_computes_beside_the_load_has_no_part_of_its_quota() {
 
 #[test]
 fn a_broker_that_stands_still_ends_with_whoever_stops_it() {
+    // Whose session has a parent for its orphans, as in a container, gets no SIGCONT from the kernel for those that stand still.
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).expect("any process may take orphans");
     let mut look = Long::start(&["--inject", "hot-broker=95"]);
     let brokers = look.brokers();
     // Whoever stops and continues it stands still in the moment in which the broker does.

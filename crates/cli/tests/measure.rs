@@ -3,9 +3,11 @@
 mod common;
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use common::{Space, embar, eventually, is_running, names_in, output_of, run, signal, text};
+use common::{
+    Space, children_of, embar, eventually, is_running, names_in, output_of, run, signal, text,
+};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -579,19 +581,6 @@ fn bench_scale_reports_what_cannot_be_run_and_goes_on() {
     }
 }
 
-/// Processes whose parent is `pid`, and have a row in the cluster.
-fn brokers_of(pid: u32) -> Vec<u32> {
-    let output = Command::new("ps")
-        .args(["-o", "pid=,args=", "--ppid", &pid.to_string()])
-        .output()
-        .expect("ps starts");
-    text(&output.stdout)
-        .lines()
-        .filter(|line| line.contains(" broker "))
-        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
-        .collect()
-}
-
 /// A bench that is killed if its test fails.
 struct Bench(Option<Child>);
 
@@ -651,7 +640,7 @@ fn long_bench() -> (Bench, Vec<u32>) {
     let busy = |pid: &u32| cpu(*pid).is_some_and(|ticks| ticks > 30);
     let mut brokers = Vec::new();
     eventually("the brokers receive", || {
-        brokers = brokers_of(bench.id());
+        brokers = children_of(bench.id(), " broker ");
         brokers.len() == 3 && brokers[1..].iter().all(busy)
     });
     (bench, brokers)

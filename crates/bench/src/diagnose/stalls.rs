@@ -59,3 +59,38 @@ impl Drop for Stalls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Whether it stands still, as the kernel says.
+    fn stands_still(pid: u32) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is our child");
+        let state = stat.rsplit(')').next().map(str::trim_start);
+        state.is_some_and(|it| it.starts_with('T'))
+    }
+
+    #[test]
+    fn a_process_stands_still_again_and_again_and_runs_on_in_the_end() {
+        let mut child = Command::new("sleep").arg("600").spawn().expect("it starts");
+        let stalls = Stalls::start(child.id(), 95).expect("it runs");
+        while !stands_still(child.id()) {
+            thread::yield_now();
+        }
+        drop(stalls);
+        assert!(!stands_still(child.id()));
+        // One that somebody has waited for is signalled no more, whoever has its number then.
+        let stalls = Stalls::start(child.id(), 95).expect("it runs");
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        let stalling = stalls.thread.as_ref().expect("it was started");
+        while !stalling.is_finished() {
+            thread::yield_now();
+        }
+        assert!(Stalls::start(child.id(), 95).is_err());
+    }
+}
