@@ -167,7 +167,9 @@ pub fn measure(plan: MatrixPlan, context: &Context) -> Result<Matrix> {
     let seen = CASES.iter().zip(&runs).filter(|it| measured(it.0));
     let rows = seen.map(|(case, seen)| {
         let bytes_per_s = rate(seen);
-        let without = case.without().filter(|it| case.is_of_one() && !runs[*it].is_empty());
+        let without = case
+            .without()
+            .filter(|it| case.is_of_one() && !runs[*it].is_empty());
         let gained = without.map(|it| rate(&runs[it]) / bytes_per_s - 1.0);
         row(*case, seen, bytes_per_s, gained)
     });

@@ -1,10 +1,11 @@
 //! A network that is worse than loopback: a namespace of its own, whose loopback interface carries no more than it is told
 //! (tc-tbf(8)), or leads through a `wire` that delays and loses. The program runs itself again in there.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::Duration;
 use std::{env, fs};
 
@@ -171,7 +172,12 @@ impl Network {
 /// Becomes `program` with these arguments in a network namespace of its own, as the user that this process is of: so signals
 /// reach it, it ends when somebody kills this process, and its regions are where those of this user are. Returns only if that
 /// cannot be.
-pub fn run_inside(program: &Path, arguments: impl Iterator<Item = OsString>) -> Result<ExitStatus> {
+pub fn run_inside(program: &Path, arguments: impl Iterator<Item = OsString>) -> Result<Infallible> {
+    // Of a program that was replaced meanwhile only this name is left, and by it `unshare` would find itself.
+    ensure!(
+        !program.starts_with("/proc/self"),
+        "the program's file was replaced while it ran: run it again"
+    );
     let mut command = Command::new("unshare");
     command.arg("--net");
     if !rustix::process::geteuid().is_root() {

@@ -115,7 +115,7 @@ mod tests {
                 return None;
             };
             let changed = bytes != self.bytes;
-            changed.then(|| Self { bytes, ..*self })
+            changed.then_some(Self { bytes, ..*self })
         }
 
         fn rate(&self, _: &Context) -> Result<f64> {

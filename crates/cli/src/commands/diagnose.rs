@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fs, process};
+use std::{env, fs};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
@@ -259,14 +259,13 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
     tried
 }
 
-/// Goes on where the network is as bad as that. Elsewhere the program runs itself again in such a one, and ends with it.
+/// Goes on where the network is as bad as that. Elsewhere the process becomes the program once more, in such a one.
 fn enter(network: Option<Network>, context: &Context) -> Result<()> {
     if let Some(network) = network
         && !network.make_if_inside()?
     {
-        let status = run_inside(&context.work.program, env::args_os().skip(1))?;
-        // It has printed what there is to print.
-        process::exit(status.code().unwrap_or(i32::from(exit::FAILURE)));
+        context.work.interrupt.check()?;
+        run_inside(&context.work.program, env::args_os().skip(1))?;
     }
     Ok(())
 }
