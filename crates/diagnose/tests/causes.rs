@@ -324,9 +324,26 @@ fn processors_of_a_container_may_be_taken_by_what_it_does_not_see() {
     observed.machine.ours = 0.3;
     observed.machine.others = 0.0;
     observed.machine.unseen = 0.66;
+    observed.brokers[0].network[0].waiting = 0.4;
     let diagnosis = first(&observed, Cause::ProcessorsTakenByOthers);
     let causes: Vec<_> = diagnosis.findings.iter().map(|it| it.cause).collect();
     assert!(!causes.contains(&Cause::MachineWall), "{causes:?}");
+}
+
+#[test]
+fn others_take_nothing_of_a_pipeline_that_does_nothing() {
+    let mut observed = publishing(2);
+    observed.machine.busy = 0.95;
+    (observed.machine.ours, observed.machine.others) = (0.02, 0.93);
+    observed.publisher = None;
+    observed.connections.clear();
+    for broker in &mut observed.brokers {
+        broker.network = vec![thread("embar-net-0", 0.005, 0.02)];
+        broker.profile = None;
+    }
+    first(&observed, Cause::NothingFound);
+    observed.brokers[0].network[0].waiting = 0.4;
+    first(&observed, Cause::ProcessorsTakenByOthers);
 }
 
 #[test]

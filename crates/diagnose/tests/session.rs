@@ -344,6 +344,7 @@ fn the_way_and_the_machine_are_judged_as_those_of_the_log() {
         observed.machine.ours,
         observed.machine.others,
     ) = (1.0, 0.5, 0.5);
+    server(&mut observed).workers = vec![thread("sess-server-0", 0.4, 0.5)];
     first(&observed, Cause::ProcessorsTakenByOthers);
     let mut observed = one_way(4);
     observed.machine.throttled = Some(0.4);

@@ -26,7 +26,7 @@ use self::look::Look;
 use self::poll::{Looker, Poll};
 use self::sheet::{Sheet, Tab};
 use self::view::{Scene, draw};
-use crate::connect::DEFAULT_BOOTSTRAP;
+use crate::connect::{DEFAULT_BOOTSTRAP, tell_profiles};
 use crate::context::Context;
 
 /// How soon a key is heard, a new look drawn, and a signal noticed.
@@ -71,6 +71,8 @@ pub struct TopArgs {
 
 /// Shows it until the user ends it.
 pub fn run(args: &TopArgs, context: &Context) -> Result<()> {
+    // This is a client itself: who asks it is told that it has nothing to tell.
+    tell_profiles(context);
     // By TCP, whose other end says which process a broker is.
     let connector = Connector::new(args.bootstrap.as_str(), context.work.progress.clone());
     let connector = connector.by(Transport::Tcp);

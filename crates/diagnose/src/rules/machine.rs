@@ -3,7 +3,7 @@
 use super::{Case, confidence};
 use crate::cause::Cause;
 use crate::finding::{Evidence, Finding, Remedy};
-use crate::limits::{Limits, Resource, SATURATED};
+use crate::limits::{Limits, MIN_SHARE, Resource, SATURATED};
 use crate::observed::{Machine, Thread};
 
 /// Others may take this share of the processors without being worth a word.
@@ -26,13 +26,20 @@ pub(super) fn look(case: &Case<'_>, found: &mut Vec<Finding>) {
     ));
 }
 
-/// Others have the processors. A thread of the pipeline waited a share `waited` of the time for one.
+/// Others have the processors. A thread of the pipeline waited a share `waited` of the time for one; 0 where the kernel does not say.
 pub(crate) fn taken(machine: &Machine, limits: &Limits, waited: f64) -> Option<Finding> {
     let taken = machine.others + machine.unseen + machine.steal;
     // Who has processors to spare loses nothing to others.
     if taken < OTHERS_MIN || machine.busy + machine.steal < SATURATED {
         return None;
     }
+    // A pipeline that hardly does anything loses little to others, whatever they do.
+    let until_nobody_waits = match waited > 0.0 {
+        true => 1.0 / (1.0 - waited).max(MIN_SHARE) - 1.0,
+        false => f64::INFINITY,
+    };
+    let without_them = limits.gain(Resource::Processors, taken, taken);
+    let without_them = without_them.min(until_nobody_waits);
     let mut evidence = vec![
         Evidence::share("processors, taken by other processes", machine.others),
         Evidence::share("processors, taken by the host (steal)", machine.steal),
@@ -52,7 +59,7 @@ pub(crate) fn taken(machine: &Machine, limits: &Limits, waited: f64) -> Option<F
         part: Resource::Processors,
         evidence,
         confidence: confidence(taken, OTHERS_MIN, 0.25),
-        gain_at_most: limits.gain(Resource::Processors, taken, taken),
+        gain_at_most: without_them,
         remedy: Remedy::advice(
             "Stop the other processes, or move them or the pipeline to other processors; on a virtual machine with steal, ask for more of the host.",
         ),
