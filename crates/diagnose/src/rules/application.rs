@@ -3,7 +3,7 @@
 use super::{Case, DEFAULT_SYSCALL_S, SPARE_MIN, confidence, larger_batches};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
-use crate::limits::{Resource, blocked, stage_share, weighted};
+use crate::limits::{Resource, SATURATED, blocked, stage_share, weighted};
 use crate::observed::{Publisher, Thread, per};
 
 /// A publisher whose threads wait for buffers longer than this is held up by what follows.
@@ -107,7 +107,7 @@ const OWN_WORK_OF_PUBLISH: f64 = 0.15;
 /// The threads that publish work all the time, and what they do is copying.
 fn copies(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<Finding>) {
     let does = Application::of(case, publisher);
-    if does.on_cpu < 0.75 || does.writing < 0.4 {
+    if does.on_cpu < SATURATED || does.writing < 0.4 {
         return;
     }
     let threads = publisher.application.len().max(1);
@@ -117,7 +117,8 @@ fn copies(case: &Case<'_>, publisher: &Publisher, blocked: f64, found: &mut Vec<
         Evidence::share("they waited for the log", blocked),
         Evidence::count("processors idle", case.spare()),
     ];
-    let sure = confidence(does.on_cpu, 0.75, 0.95) * confidence(BLOCKED_MAX - blocked, 0.0, 0.2);
+    let sure =
+        confidence(does.on_cpu, SATURATED, 0.97) * confidence(BLOCKED_MAX - blocked, 0.0, 0.2);
     if case.spare() >= SPARE_MIN {
         let more = threads as u32 + 1;
         let gain = (1.0 + case.spare() / threads as f64)
