@@ -293,42 +293,18 @@ fn bench_read_and_e2e_verify_every_message() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_advice() {
-    let args = [
-        "bench",
-        "read",
-        "-s",
-        "200MiB",
-        "--trials",
-        "1",
-        "--warmup",
-        "0",
-        "--brokers",
-        "2",
-        "--region-size",
-        "64MiB",
-    ];
-    let output = run(&mut embar(&args));
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(
-        text(&output.stderr).contains("--region-size"),
-        "{}",
-        text(&output.stderr)
-    );
-    let nobody_receives = [
-        "bench",
-        "publish",
-        "--transport",
-        "shm",
-        "--compare",
-        "receive=direct,staging",
-    ];
-    let output = run(&mut embar(&nobody_receives));
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(
-        text(&output.stderr).contains("--receive would change nothing"),
-        "{}",
-        text(&output.stderr)
-    );
+    let refused = |args: &str| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        let output = run(&mut embar(&args));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        said
+    };
+    let small = "--trials 1 --warmup 0 --brokers 2 --region-size 64MiB";
+    let said = refused(&format!("bench read -s 200MiB {small}"));
+    assert!(said.contains("--region-size"), "{said}");
+    let said = refused("bench publish --transport shm --compare receive=direct,staging");
+    assert!(said.contains("--receive would change nothing"), "{said}");
 }
 
 /// `bench walls` with small rounds and these options.

@@ -23,7 +23,6 @@ pub mod picture;
 pub mod redis;
 mod rules;
 pub mod session;
-mod sound;
 
 use serde::{Deserialize, Serialize};
 

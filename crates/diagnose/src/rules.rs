@@ -110,8 +110,18 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
 /// What brings less is not worth doing.
 const GAIN_MIN: f64 = 0.03;
 
+/// Whether all numbers of a finding can be. Where one cannot, a number of the file that it comes from cannot either, so the
+/// rule did not hold.
+fn is_sound(finding: &Finding) -> bool {
+    let can_be = |number: f64| number.is_finite() && number >= 0.0;
+    can_be(finding.gain_at_most)
+        && (0.0..=1.0).contains(&finding.confidence)
+        && finding.evidence.iter().all(|it| can_be(it.value))
+}
+
 /// Faults first, those that cost the most before others, and behind them what is no fault; that nothing was found, if so.
 pub(crate) fn ranked(mut findings: Vec<Finding>, limits: &Limits) -> Vec<Finding> {
+    findings.retain(is_sound);
     findings.retain(|it| !it.cause.is_fault() || it.gain_at_most >= GAIN_MIN);
     findings.sort_by(|a, b| {
         let fault = b.cause.is_fault().cmp(&a.cause.is_fault());

@@ -14,7 +14,6 @@ pub use observed::Observed;
 
 use crate::Diagnosis;
 use crate::rules::ranked;
-use crate::sound::is_sound;
 
 /// Says what limits.
 pub fn diagnose(observed: &Observed) -> Diagnosis {
@@ -23,9 +22,7 @@ pub fn diagnose(observed: &Observed) -> Diagnosis {
         observed,
         limits: &limits,
     };
-    let mut found = rules::all(&case);
-    found.retain(is_sound);
-    let findings = ranked(found, &limits);
+    let findings = ranked(rules::all(&case), &limits);
     Diagnosis {
         limits,
         findings,

@@ -9,7 +9,6 @@ use embar_diagnose::observed::*;
 use embar_diagnose::picture::Picture;
 use embar_diagnose::{Cause, Change, Diagnosis, Verified, diagnose};
 use embar_meter::{Better, Comparison, Series};
-use serde_json::Value;
 
 #[test]
 fn a_broker_that_takes_less_than_the_others_is_named() {
@@ -251,16 +250,6 @@ fn a_diagnosis_survives_being_written_down() {
     let text = serde_json::to_string(&diagnose(&observed)).expect("JSON");
     let again: Diagnosis = serde_json::from_str(&text).expect("what was written");
     assert_eq!(again.findings.len(), diagnose(&observed).findings.len());
-}
-
-/// All numbers of a document, in its order.
-fn numbers(of: &mut Value) -> Vec<&mut Value> {
-    match of {
-        Value::Number(_) => vec![of],
-        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
-        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
-        _ => Vec::new(),
-    }
 }
 
 #[test]

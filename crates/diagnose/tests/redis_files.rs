@@ -1,7 +1,9 @@
 //! What a file says of Redis is diagnosed whatever it says.
 
+mod common;
 mod redis_runs;
 
+use common::numbers;
 use embar_diagnose::observed::Missing;
 use embar_diagnose::picture::Picture;
 use embar_diagnose::redis::diagnose;
@@ -33,16 +35,6 @@ fn a_look_that_saw_nothing_says_so() {
         node.traffic = Some(Traffic::default());
     }
     check(&diagnose(&failed));
-}
-
-/// All numbers of a document, in its order.
-fn numbers(of: &mut Value) -> Vec<&mut Value> {
-    match of {
-        Value::Number(_) => vec![of],
-        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
-        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
-        _ => Vec::new(),
-    }
 }
 
 #[test]

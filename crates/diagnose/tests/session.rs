@@ -4,12 +4,11 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::thread;
+use common::{numbers, thread};
 use embar_diagnose::observed::{Connection, Machine, ReceivingEnd, SendingEnd, Thread};
 use embar_diagnose::session::diagnose;
 use embar_diagnose::session::observed::{Application, End, Large, Observed, Way};
 use embar_diagnose::{Cause, Change, Finding, Resource};
-use serde_json::Value;
 
 const SECONDS: f64 = 4.0;
 
@@ -352,15 +351,6 @@ fn the_way_and_the_machine_are_judged_as_those_of_the_log() {
     // Packets that threads take late, which it stops, are sent again.
     sender(&mut observed).resent_bytes = sender(&mut observed).sent_bytes / 50;
     first(&observed, Cause::ProcessorQuota);
-}
-
-fn numbers(of: &mut Value) -> Vec<&mut Value> {
-    match of {
-        Value::Number(_) => vec![of],
-        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
-        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
-        _ => Vec::new(),
-    }
 }
 
 #[test]

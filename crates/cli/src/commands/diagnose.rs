@@ -18,7 +18,7 @@ use embar_bench::plan::Metering;
 use embar_bench::private_cluster::sweep;
 use embar_client::Transport;
 use embar_console::connect::Connector;
-use embar_console::size::parse_duration;
+use embar_console::size::{parse_duration, parse_span};
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
 use embar_meter::experiment::too_few;
@@ -91,7 +91,7 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Way::Publish)]
     flow: Way,
     /// How long to look
-    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = embar_console::size::parse_span)]
+    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_span)]
     span: Duration,
     /// How long the load runs before
     #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = parse_duration)]

@@ -7,6 +7,7 @@ use embar_diagnose::observed::{
 };
 use embar_diagnose::{Cause, Diagnosis, diagnose};
 use embar_meter::Snapshot;
+use serde_json::Value;
 
 pub const SECONDS: f64 = 4.0;
 pub const GIB: u64 = 1 << 30;
@@ -197,4 +198,14 @@ pub fn first(observed: &Observed, cause: Cause) -> Diagnosis {
         diagnosis.findings
     );
     diagnosis
+}
+
+/// All numbers of a document, in its order.
+pub fn numbers(of: &mut Value) -> Vec<&mut Value> {
+    match of {
+        Value::Number(_) => vec![of],
+        Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
+        Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
 }

@@ -14,7 +14,7 @@ use embar_bench::publish::{create_topic, open};
 use embar_bench::report::{SeriesReport, series};
 use embar_client::{Admin, Publisher, serve_profiles};
 use embar_console::connect::Connector;
-use embar_console::size::{Size, parse_duration, show_duration};
+use embar_console::size::{Size, parse_span, show_duration};
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
 use embar_meter::random::filler;
 use embar_supervise::work::Abort;
@@ -29,7 +29,7 @@ use crate::context::Context;
 Examples:
   embar bench metering                       600 pairs of 256 MiB: some 90 s
   embar bench metering -m 64 --pairs 200     quicker, with a wider interval
-  embar bench metering --attached            what `embar diagnose --attach` costs: some 8 minutes
+  embar bench metering --attached            what `embar diagnose --attach` costs: some 9 minutes
   embar bench metering --json
 
 One cluster and one publisher serve the whole run; between slices the timers of all of them are
@@ -58,7 +58,7 @@ pub struct MeteringArgs {
     #[arg(long)]
     attached: bool,
     /// How long each look is
-    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_duration, requires = "attached")]
+    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_span, requires = "attached")]
     span: Duration,
     #[command(flatten)]
     common: CommonArgs,
