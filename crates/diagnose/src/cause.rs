@@ -194,6 +194,11 @@ impl Cause {
         !matches!(self, Self::MachineWall | Self::NothingFound)
     }
 
+    /// Whether it holds up what some of the batches carry, so that it is worth a word even where the rate would gain nothing.
+    pub fn delays(self) -> bool {
+        matches!(self, Self::HotBroker)
+    }
+
     /// What it says, in a sentence.
     pub fn sentence(self) -> &'static str {
         match self {

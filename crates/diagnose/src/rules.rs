@@ -122,7 +122,7 @@ fn is_sound(finding: &Finding) -> bool {
 /// Faults first, those that cost the most before others, and behind them what is no fault; that nothing was found, if so.
 pub(crate) fn ranked(mut findings: Vec<Finding>, limits: &Limits) -> Vec<Finding> {
     findings.retain(is_sound);
-    findings.retain(|it| !it.cause.is_fault() || it.gain_at_most >= GAIN_MIN);
+    findings.retain(|it| !it.cause.is_fault() || it.cause.delays() || it.gain_at_most >= GAIN_MIN);
     findings.sort_by(|a, b| {
         let fault = b.cause.is_fault().cmp(&a.cause.is_fault());
         fault.then(b.weight().total_cmp(&a.weight()))

@@ -31,6 +31,17 @@ fn a_broker_that_takes_less_than_the_others_is_named() {
 }
 
 #[test]
+fn a_broker_that_takes_less_is_named_where_the_others_make_up_for_it() {
+    let mut observed = publishing(4);
+    (observed.machine.busy, observed.machine.ours) = (0.99, 0.98);
+    let bytes = GIB / 2;
+    observed.brokers[2].profile = profile(&[], &[("batches", 500), ("bytes", bytes)]);
+    let diagnosis = first(&observed, Cause::HotBroker);
+    assert!(diagnosis.findings[0].gain_at_most < 0.03);
+    assert_eq!(diagnosis.findings[1].cause, Cause::MachineWall);
+}
+
+#[test]
 fn a_broker_that_hands_out_less_than_the_others_is_named() {
     let mut observed = reading(4);
     observed.machine.busy = 0.4;

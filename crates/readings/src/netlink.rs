@@ -40,12 +40,7 @@ impl Asker {
         request: SockDiagMessage,
         mut take: impl FnMut(SockDiagMessage) -> Option<T>,
     ) -> io::Result<Vec<T>> {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        let mut message = NetlinkMessage::new(header, request.into());
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
+        let bytes = serialized(request, NLM_F_DUMP);
         for _ in 0..TRIES {
             let (mut taken, mut is_torn) = (Vec::new(), false);
             self.socket.send(&bytes, 0)?;
@@ -67,6 +62,32 @@ impl Asker {
             "the kernel's list of sockets changed each time while it was read",
         ))
     }
+
+    /// What the kernel says of the one socket that a request names; `None` if there is none.
+    ///
+    /// # Errors
+    /// The kernel refuses, or answers something else.
+    pub fn one(&mut self, request: SockDiagMessage) -> io::Result<Option<SockDiagMessage>> {
+        self.socket.send(&serialized(request, 0), 0)?;
+        self.answer.clear();
+        self.socket.recv(&mut self.answer, 0)?;
+        let mut answer = None;
+        match messages(&self.answer, &mut |it| answer = Some(it)) {
+            Ok(_) => Ok(answer),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn serialized(request: SockDiagMessage, flags: u16) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags;
+    let mut message = NetlinkMessage::new(header, request.into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
 }
 
 /// A list that changed while it was read is read again so often.

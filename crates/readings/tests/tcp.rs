@@ -1,5 +1,6 @@
 //! Readings of real connections.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -47,6 +48,35 @@ fn a_receiver_that_reads_nothing_shows_at_both_ends() {
         }
         assert!(Instant::now() < deadline, "{client:?} {server:?}");
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn one_end_is_found_without_the_others_until_it_closes() {
+    for any in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(any).expect("a machine with IPv6 on loopback");
+        let server = listener.local_addr().expect("its address");
+        let mut sender = TcpStream::connect(server).expect("connects");
+        let client = sender.local_addr().expect("its address");
+        let (receiver, _) = listener.accept().expect("accepts");
+        sender.write_all(&[0; 100]).expect("room");
+        let mut reader = TcpReader::open().expect("the kernel has sock_diag");
+        let listed = reader.connections_with(&BTreeSet::from([server]));
+        let mut listed = listed.expect("the kernel answers");
+        listed.sort_by_key(|end| end.remote == server);
+        let [of_server, of_client] = &listed[..] else {
+            panic!("{listed:?}");
+        };
+        for (local, remote, listed) in [(client, server, of_client), (server, client, of_server)] {
+            let end = reader.end(local, remote).expect("the kernel answers");
+            assert_eq!(end.expect("it is open").inode, listed.inode);
+        }
+        let end = reader.end(client, server).expect("the kernel answers");
+        assert_eq!(end.expect("it is open").bytes_sent, 100);
+        drop((sender, receiver));
+        // Whoever listens at the same address is not named for it.
+        let mut gone = |local, remote| reader.end(local, remote).expect("an answer").is_none();
+        assert!(gone(client, server) && gone(server, client));
     }
 }
 

@@ -46,7 +46,7 @@ pub const MEASUREMENTS: [Measurement; 18] = [
     ),
     of::<DiagnoseMatrix>(
         "diagnose-matrix",
-        "embar diagnose --matrix 8 --for 2s --warm-up 700ms",
+        "embar diagnose --matrix 20 --for 2s --warm-up 700ms",
     ),
     of::<Latency>("latency", "embar bench latency --trials 4"),
     of::<Sessions>("session-blocking", "embar bench session"),

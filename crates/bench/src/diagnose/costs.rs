@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Memory that is touched; more than what an allocator keeps at hand.
-const TOUCHED: usize = 8 << 20;
+const TOUCHED: usize = 4 << 20;
 /// The kernel maps this much at a time.
 const PAGE: usize = 4096;
 /// Bytes that a socket's buffers hold, so that nobody waits.
 const RECEIVED: usize = 48 << 10;
 /// Calls that are timed.
-const CALLS: u32 = 2000;
+const CALLS: u32 = 400;
 /// The least of several tries is what nobody disturbed.
 const TRIES: usize = 5;
 

@@ -1,8 +1,10 @@
 //! Looks at processes and connections for a span: counters at both ends of it, and gauges in between.
 
+mod connections;
 mod threads;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::process;
 use std::thread;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use embar_console::interrupt::Interrupt;
-use embar_diagnose::observed::{Disk as DiskUse, Missing, ReceivingEnd, SendingEnd, Thread};
+use embar_diagnose::observed::{Disk as DiskUse, Missing, Thread};
 use embar_readings::census::Census;
 use embar_readings::disks::{Disk, disks};
 use embar_readings::machine::{Processors, Shares};
@@ -18,26 +20,25 @@ use embar_readings::pressure::Pressure;
 use embar_readings::process::{
     self as process_readings, KernelError, ProcessReading, ThreadReading,
 };
-use embar_readings::tcp::{TcpEnd, TcpReader};
 use embar_readings::throttled::Throttled;
 
+pub use self::connections::SeenConnection;
+use self::connections::{CONNECTIONS_MAX, Connections};
 use self::threads::{Lives, stayed};
 
 /// Looks are this far apart, and so are looks at whether to stop.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Connections that are watched, at most: more are left out, and said to be. Each takes half a kilobyte.
-const CONNECTIONS_MAX: usize = 16_384;
 /// Part of all processors' time that no process explains before somebody is said to be hidden. Something is left on any machine: interrupts,
 /// what processes did whose parents do not wait for them, and what was counted between two readings.
 const UNSEEN_MIN: f64 = 0.1;
+const CONNECTIONS: &str = "TCP connections";
 /// What other processes did.
 const OTHERS: &str = "what other processes used of the processors";
 
 /// A span that is being looked at.
 pub struct Sampling {
     pids: Vec<u32>,
-    servers: BTreeSet<SocketAddr>,
     started: Instant,
     processors: Processors,
     census: Option<Census>,
@@ -47,10 +48,7 @@ pub struct Sampling {
     throttled: Option<Throttled>,
     pressure: Option<Pressure>,
     disks: Vec<Disk>,
-    tcp: Option<TcpReader>,
-    connections: BTreeMap<Key, Ends>,
-    /// Some were left out.
-    has_too_many: bool,
+    connections: Option<Connections>,
     missing: Vec<Missing>,
 }
 
@@ -58,29 +56,6 @@ pub struct Sampling {
 struct Process {
     reading: ProcessReading,
     threads: Vec<ThreadReading>,
-}
-
-/// A connection by its two addresses: the client's and the server's.
-type Key = (SocketAddr, SocketAddr);
-
-/// Both ends of a connection.
-#[derive(Default)]
-struct Ends {
-    client: Watched,
-    server: Watched,
-}
-
-/// One end: as it was first, as it is now, and what its gauges summed up to.
-#[derive(Default)]
-struct Watched {
-    first: Option<TcpEnd>,
-    last: Option<TcpEnd>,
-    looks: f64,
-    round_trip_us: f64,
-    congestion_window: f64,
-    unsent: f64,
-    queued: f64,
-    window_most: u32,
 }
 
 /// What was seen in a span.
@@ -114,22 +89,12 @@ pub struct Span {
     pub missing: Vec<Missing>,
 }
 
-/// A connection, seen from both ends.
-pub struct SeenConnection {
-    /// The server's address.
-    pub server: SocketAddr,
-    /// The client as the one that sends, and the server as the one that receives.
-    pub upward: (Option<SendingEnd>, Option<ReceivingEnd>),
-    /// The other way round.
-    pub downward: (Option<SendingEnd>, Option<ReceivingEnd>),
-}
-
 impl Sampling {
     /// Begins to look at these processes, and at connections with these servers.
     pub fn start(pids: Vec<u32>, servers: BTreeSet<SocketAddr>) -> Result<Self> {
         let mut missing = Vec::new();
-        let tcp = TcpReader::open()
-            .map_err(|error| missing.push(absent("TCP connections", &error)))
+        let connections = Connections::of(servers)
+            .map_err(|error| missing.push(absent(CONNECTIONS, &error)))
             .ok();
         let mut sampling = Self {
             processes: processes(&pids)?,
@@ -147,10 +112,7 @@ impl Sampling {
             processors: Processors::read()?,
             started: Instant::now(),
             pids,
-            servers,
-            tcp,
-            connections: BTreeMap::new(),
-            has_too_many: false,
+            connections,
             missing,
         };
         sampling.look();
@@ -192,34 +154,14 @@ impl Sampling {
     /// Looks at what has no counter, or may end before the span does.
     pub fn look(&mut self) {
         self.look_at_own_threads();
-        let Some(tcp) = &mut self.tcp else {
-            return;
-        };
-        let servers = &self.servers;
-        let is_one = |end: &TcpEnd| servers.contains(&end.local) || servers.contains(&end.remote);
-        let ends = match tcp.connections(is_one) {
-            Ok(ends) => ends,
-            Err(error) => {
-                self.missing.push(absent("TCP connections", &error));
-                self.tcp = None;
-                return;
-            }
-        };
-        for end in ends {
-            let is_client = servers.contains(&end.remote);
-            let key = match is_client {
-                true => (end.local, end.remote),
-                false => (end.remote, end.local),
-            };
-            if !self.connections.contains_key(&key) && self.connections.len() >= CONNECTIONS_MAX {
-                self.has_too_many = true;
-                continue;
-            }
-            let ends = self.connections.entry(key).or_default();
-            match is_client {
-                true => ends.client.see(end),
-                false => ends.server.see(end),
-            }
+        self.look_at_connections(Connections::look);
+    }
+
+    fn look_at_connections(&mut self, look: impl Fn(&mut Connections) -> io::Result<()>) {
+        let looked = self.connections.as_mut().map(look);
+        if let Some(Err(error)) = looked {
+            self.missing.push(absent(CONNECTIONS, &error));
+            self.connections = None;
         }
     }
 
@@ -232,7 +174,8 @@ impl Sampling {
 
     /// Ends the span.
     pub fn end(mut self) -> Result<Span> {
-        self.look();
+        self.look_at_own_threads();
+        self.look_at_connections(Connections::last_look);
         let seconds = self.started.elapsed().as_secs_f64();
         let after = Processors::read()?;
         let processes = processes(&self.pids)?;
@@ -272,8 +215,8 @@ impl Sampling {
         let stopped = Throttled::read(&self.pids).zip(self.throttled.take());
         let stopped = stopped.map(|(after, before)| after.since(&before).as_secs_f64());
         let pressure = Pressure::read().ok().zip(self.pressure);
-        let connections = std::mem::take(&mut self.connections);
-        if self.has_too_many {
+        let connections = self.connections.take();
+        if connections.as_ref().is_some_and(|it| it.has_too_many) {
             self.missing.push(Missing {
                 what: "some of the connections".to_owned(),
                 why: format!("there were more than {CONNECTIONS_MAX} in the span"),
@@ -306,14 +249,7 @@ impl Sampling {
             throttled: stopped.map(|it| (it / seconds / f64::from(after.count.max(1))).min(1.0)),
             threads,
             by_id,
-            connections: connections
-                .into_iter()
-                .map(|((_, server), ends)| SeenConnection {
-                    server,
-                    upward: (ends.client.sending(seconds), ends.server.receiving()),
-                    downward: (ends.server.sending(seconds), ends.client.receiving()),
-                })
-                .collect(),
+            connections: connections.map_or_else(Vec::new, |it| it.seen(seconds)),
             missing: self.missing,
         })
     }
@@ -392,60 +328,6 @@ fn ended(pid: u32) -> Missing {
     }
 }
 
-impl Watched {
-    fn see(&mut self, end: TcpEnd) {
-        self.looks += 1.0;
-        self.round_trip_us += f64::from(end.rtt_us);
-        self.congestion_window += f64::from(end.congestion_window) * f64::from(end.segment_bytes);
-        self.unsent += f64::from(end.unsent_bytes);
-        self.queued += f64::from(end.receive_queue);
-        self.window_most = self.window_most.max(end.send_window);
-        self.first.get_or_insert_with(|| end.clone());
-        self.last = Some(end);
-    }
-
-    fn mean(&self, sum: f64) -> f64 {
-        if self.looks > 0.0 {
-            sum / self.looks
-        } else {
-            0.0
-        }
-    }
-
-    fn sending(&self, seconds: f64) -> Option<SendingEnd> {
-        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
-        let share = |of: fn(&TcpEnd) -> u64| {
-            let us = of(last).saturating_sub(of(first)) as f64;
-            (us / 1e6 / seconds).min(1.0)
-        };
-        Some(SendingEnd {
-            busy: share(|end| end.busy_us),
-            window_full: share(|end| end.window_limited_us),
-            send_buffer_full: share(|end| end.send_buffer_limited_us),
-            sent_bytes: last.bytes_sent.saturating_sub(first.bytes_sent),
-            resent_bytes: last.bytes_resent.saturating_sub(first.bytes_resent),
-            round_trip_s: self.mean(self.round_trip_us) / 1e6,
-            // The kernel has seen none yet.
-            round_trip_min_s: match last.min_rtt_us {
-                u32::MAX => 0.0,
-                us => f64::from(us) / 1e6,
-            },
-            window_bytes: self.window_most.into(),
-            congestion_window_bytes: self.mean(self.congestion_window) as u64,
-            buffer_bytes: last.send_buffer.into(),
-            unsent_bytes: self.mean(self.unsent) as u64,
-        })
-    }
-
-    fn receiving(&self) -> Option<ReceivingEnd> {
-        let last = self.last.as_ref()?;
-        Some(ReceivingEnd {
-            buffer_bytes: last.receive_buffer.into(),
-            queued_bytes: self.mean(self.queued) as u64,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,24 +345,5 @@ mod tests {
         assert_eq!(unseen(&machine, 5.0), 0.0, "little is left on any machine");
         assert_eq!(unseen(&machine, 9.0), 0.0);
         assert_eq!(unseen(&Shares::default(), 0.0), 0.0);
-    }
-
-    #[test]
-    fn connections_beyond_the_bound_are_left_out_and_said_to_be() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = listener.local_addr().expect("an address");
-        let _client = std::net::TcpStream::connect(server).expect("it listens");
-        let mut sampling = Sampling::start(Vec::new(), BTreeSet::from([server])).expect("/proc");
-        assert_eq!(sampling.connections.len(), 1);
-        for number in 0..CONNECTIONS_MAX {
-            let address = SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 1));
-            sampling.connections.entry((address, address)).or_default();
-        }
-        let full = sampling.connections.len();
-        let _another = std::net::TcpStream::connect(server).expect("it listens");
-        let span = sampling.end().expect("/proc");
-        assert_eq!(span.connections.len(), full);
-        let said = span.missing.iter();
-        assert!(said.clone().any(|it| it.what == "some of the connections"));
     }
 }
