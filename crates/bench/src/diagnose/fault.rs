@@ -10,6 +10,8 @@ use embar_console::setting::BadSetting;
 use embar_console::size::{Size, parse_duration, show_duration};
 use embar_meter::random::SplitMix64;
 
+use super::pace::Rate;
+
 /// The name of a fault, a value as an example (none for one that has none), and what it does.
 pub type Known = (&'static str, &'static str, &'static str);
 
@@ -103,6 +105,17 @@ impl<'a> Given<'a> {
         } else {
             Err(self.wrong(format_args!("{:?} is more than {most}", self.value)))
         }
+    }
+
+    /// Bytes a second, 1024 or more, or percents of a rate, `80%`.
+    pub fn rate(&self) -> Result<Rate, ParseFaultError> {
+        let Some(percent) = self.value.strip_suffix('%') else {
+            return Ok(Rate::Bytes(self.size(1024..=u64::MAX)?));
+        };
+        let percent = percent.parse().ok().filter(|it| (1..100).contains(it));
+        percent
+            .map(Rate::Percent)
+            .ok_or_else(|| self.wrong(format_args!("{:?} is no part from 1% to 99%", self.value)))
     }
 
     /// A time.

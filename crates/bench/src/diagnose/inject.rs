@@ -12,14 +12,15 @@ use embar_diagnose::observed::Flow;
 
 use super::fault::{Given, Known, ParseFaultError, exactly, written};
 use super::network::{Network, Worse};
+use super::pace::Rate;
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// The application publishes no more than these bytes a second.
-    SlowSender(Size),
-    /// The application reads no more than these bytes a second.
-    SlowReader(Size),
+    /// The application publishes no more than this.
+    SlowSender(Rate),
+    /// The application reads no more than this.
+    SlowReader(Rate),
     /// Brokers ask for receive buffers of this size (`SO_RCVBUF`).
     SmallRcvbuf(Size),
     /// Brokers ask for send buffers of this size (`SO_SNDBUF`), to subscribers.
@@ -49,9 +50,13 @@ const KNOWN: [Known; 15] = [
     (
         "slow-sender",
         "200MiB",
-        "publish no more than this a second",
+        "publish no more than this a second, or than 80% of what it would",
     ),
-    ("slow-reader", "200MiB", "read no more than this a second"),
+    (
+        "slow-reader",
+        "200MiB",
+        "read no more than this a second, or than 80% of what it would",
+    ),
     ("small-rcvbuf", "43690", "SO_RCVBUF of brokers"),
     (
         "small-sndbuf",
@@ -177,11 +182,10 @@ impl fmt::Display for Fault {
     /// As it is written on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = match self {
-            Self::SlowSender(size)
-            | Self::SlowReader(size)
-            | Self::SmallRcvbuf(size)
-            | Self::SmallSndbuf(size)
-            | Self::SmallBatches(size) => exactly(*size),
+            Self::SlowSender(rate) | Self::SlowReader(rate) => rate.to_string(),
+            Self::SmallRcvbuf(size) | Self::SmallSndbuf(size) | Self::SmallBatches(size) => {
+                exactly(*size)
+            }
             Self::CpuHog(number)
             | Self::CpuQuota(number)
             | Self::HotBroker(number)
@@ -206,8 +210,8 @@ impl FromStr for Fault {
         let number = |range| given.number(range);
         let size = |least: u64| given.size(least..=u64::MAX);
         Ok(match given.name {
-            "slow-sender" => Self::SlowSender(size(1024)?),
-            "slow-reader" => Self::SlowReader(size(1024)?),
+            "slow-sender" => Self::SlowSender(given.rate()?),
+            "slow-reader" => Self::SlowReader(given.rate()?),
             "small-rcvbuf" => Self::SmallRcvbuf(size(1)?),
             "small-sndbuf" => Self::SmallSndbuf(size(1)?),
             "cpu-hog" => Self::CpuHog(number(1..=64)?),
@@ -260,6 +264,8 @@ mod tests {
             "net-loss=0",
             "net-loss=nan",
             "net-loss=51",
+            "slow-sender=100%",
+            "slow-reader=x%",
         ] {
             let error = text.parse::<Fault>().expect_err(text).to_string();
             assert!(error.contains("for instance"), "{error}");

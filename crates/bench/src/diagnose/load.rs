@@ -185,11 +185,11 @@ pub fn fill(plan: &LoadPlan, connector: &Connector, bytes: u64) -> Result<()> {
 /// The share of one of so many threads in the rate that a fault allows.
 fn pace(plan: &LoadPlan, threads: u32, sender: bool) -> Pace {
     let rate = plan.faults.iter().find_map(|fault| match fault {
-        Fault::SlowSender(rate) if sender => Some(rate.0),
-        Fault::SlowReader(rate) if !sender => Some(rate.0),
+        Fault::SlowSender(rate) if sender => Some(*rate),
+        Fault::SlowReader(rate) if !sender => Some(*rate),
         _ => None,
     });
-    Pace::new(rate, threads)
+    Pace::new(rate, threads, plan.warm_up)
 }
 
 /// One thread that publishes.

@@ -33,20 +33,6 @@ impl Case {
         all.filter(|it| !it.starts_with("nothing"))
     }
 
-    /// The faults as on the command line. One that is a part of the rate without it, like `slow-sender=80%`, is of this rate: how fast
-    /// a machine is changes with its neighbours, so a number of bytes would be weak today and nothing tomorrow.
-    fn faults_at(self, bytes_per_s: Option<f64>) -> impl Iterator<Item = String> {
-        self.faults().map(move |fault| {
-            let part = fault.strip_suffix('%').and_then(|it| it.split_once('='));
-            let Some((name, percent)) = part else {
-                return fault.to_owned();
-            };
-            let percent: f64 = percent.parse().unwrap_or(100.0);
-            let bytes = bytes_per_s.unwrap_or(0.0) * percent / 100.0;
-            format!("{name}={}", bytes.round())
-        })
-    }
-
     /// Whether what one finding says can be gained is the rate without its fault. Of two faults each finding is of one; a worse network goes
     /// by a wire that takes time itself; with a long linger each message is waited for.
     fn is_of_one(self) -> bool {
@@ -152,10 +138,8 @@ pub fn measure(plan: MatrixPlan, context: &Context) -> Result<Matrix> {
     let mut runs: Vec<Vec<Run>> = CASES.iter().map(|_| Vec::new()).collect();
     'rounds: for round in 1..=plan.runs {
         for (index, case) in CASES.iter().enumerate().filter(|it| measured(it.1)) {
-            let without = case.without().and_then(|it| runs[it].last());
-            let without = without.map(|it| it.bytes_per_s);
             let seen = { context.interrupt.check().map_err(Into::into) }
-                .and_then(|()| run(plan, *case, without, context))
+                .and_then(|()| run(plan, *case, context))
                 .with_context(|| format!("{}, run {round}", case.injected));
             match seen {
                 Ok(seen) => {
@@ -242,16 +226,16 @@ impl Run {
     }
 }
 
-/// Each run is a process of its own, as a user would start it. `without` is the rate with the same options and nothing injected.
-fn run(plan: MatrixPlan, case: Case, without: Option<f64>, context: &Context) -> Result<Run> {
+/// Each run is a process of its own, as a user would start it.
+fn run(plan: MatrixPlan, case: Case, context: &Context) -> Result<Run> {
     let mut command = Command::new(&context.program);
     command
         .args(["--json", "diagnose", "--for", &show_duration(plan.span)])
         .args(["--warm-up", &show_duration(plan.warm_up)])
         .args(case.options)
         .stdin(Stdio::null());
-    for fault in case.faults_at(without) {
-        command.args(["--inject", &fault]);
+    for fault in case.faults() {
+        command.args(["--inject", fault]);
     }
     if let Some(pairs) = plan.pairs {
         command.args(["--verify", "--pairs", &pairs.to_string()]);
@@ -364,18 +348,6 @@ mod tests {
         assert_eq!((two.gain_at_most, two.gained), (None, None));
         let none = row(case("nothing"), &runs, RATE, None);
         assert_eq!((none.right, none.among_three), (1, 1));
-    }
-
-    #[test]
-    fn a_part_of_the_rate_is_bytes_of_the_rate_without_the_fault() {
-        let faults = |injected: &str, rate| -> Vec<_> { case(injected).faults_at(rate).collect() };
-        assert_eq!(
-            faults("slow-sender=80%", Some(2e9)),
-            ["slow-sender=1600000000"]
-        );
-        assert_eq!(faults("slow-sender=2GiB", Some(2e9)), ["slow-sender=2GiB"]);
-        let two = faults("slow-sender=1GiB + cpu-hog=2", None);
-        assert_eq!(two, ["slow-sender=1GiB", "cpu-hog=2"]);
     }
 
     #[test]

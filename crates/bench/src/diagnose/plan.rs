@@ -79,6 +79,11 @@ impl LoadPlan {
                 | Fault::Network(_) => {}
             }
         }
+        for fault in &faults {
+            if let Fault::SlowSender(rate) | Fault::SlowReader(rate) = fault {
+                rate.must_be_found(self.warm_up)?;
+            }
+        }
         self.faults = faults;
         self.bench.validate(false)?;
         Ok(self)

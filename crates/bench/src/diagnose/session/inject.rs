@@ -12,13 +12,14 @@ use embar_diagnose::session::observed::Way;
 use super::messages::LARGE;
 use crate::diagnose::fault::{Given, Known, ParseFaultError, exactly, written};
 use crate::diagnose::network::{Network, Worse};
+use crate::diagnose::pace::Rate;
 use crate::session::plan::Transport;
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// The application sends no more than these bytes a second.
-    SlowSender(Size),
+    SlowSender(Rate),
     /// The server's handler computes for so long for each message.
     SlowHandler(Duration),
     /// Send rings of the client have this size.
@@ -53,7 +54,11 @@ const BIG_TIMES: u64 = 16;
 
 /// All of them.
 const KNOWN: [Known; 15] = [
-    ("slow-sender", "20MiB", "send no more than this a second"),
+    (
+        "slow-sender",
+        "20MiB",
+        "send no more than this a second, or than 80% of what it would",
+    ),
     (
         "slow-handler",
         "5us",
@@ -178,8 +183,8 @@ impl fmt::Display for Fault {
     /// As it is written on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = match self {
-            Self::SlowSender(size)
-            | Self::SmallRing(size)
+            Self::SlowSender(rate) => rate.to_string(),
+            Self::SmallRing(size)
             | Self::SmallRcvbuf(size)
             | Self::SmallSndbuf(size)
             | Self::BigMessage(size) => exactly(*size),
@@ -207,7 +212,7 @@ impl FromStr for Fault {
         let number = |range| given.number(range);
         let size = |least: u64| given.size(least..=u64::MAX);
         Ok(match given.name {
-            "slow-sender" => Self::SlowSender(size(1024)?),
+            "slow-sender" => Self::SlowSender(given.rate()?),
             "slow-handler" => {
                 let least = Duration::from_nanos(100);
                 Self::SlowHandler(given.time(least..=Duration::from_secs(1))?)

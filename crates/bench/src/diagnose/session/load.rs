@@ -156,7 +156,7 @@ impl Load {
     /// A thread for each session sends as fast as it can, or may.
     fn send(&mut self, plan: &SessionLoad, messages: &Arc<Messages>) -> Result<()> {
         let rate = plan.faults.iter().find_map(|fault| match fault {
-            Fault::SlowSender(rate) => Some(rate.0),
+            Fault::SlowSender(rate) => Some(*rate),
             _ => None,
         });
         for (number, session) in self.sessions.iter().enumerate() {
@@ -166,7 +166,7 @@ impl Load {
                 waits_after: plan.waits_after.map(u64::from),
                 stop: Arc::clone(&self.stop),
                 tally: Arc::clone(&self.sending),
-                pace: Pace::new(rate, plan.sessions),
+                pace: Pace::new(rate, plan.sessions, plan.warm_up),
             };
             let builder = thread::Builder::new().name(format!("{SENDS}{number}"));
             self.threads.push(builder.spawn(move || sending.run())?);

@@ -71,8 +71,8 @@ impl SessionLoad {
                 Fault::BigMessage(size) => self.big = Some(to_u32(size)?),
                 Fault::ManyFields(number) => self.fields = number,
                 Fault::SmallWrites(messages) => self.waits_after = Some(messages),
-                Fault::SlowSender(_)
-                | Fault::SlowHandler(_)
+                Fault::SlowSender(rate) => rate.must_be_found(self.warm_up)?,
+                Fault::SlowHandler(_)
                 | Fault::CpuHog(_)
                 | Fault::CpuQuota(_)
                 | Fault::Network(_) => {}
