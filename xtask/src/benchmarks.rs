@@ -73,9 +73,10 @@ pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Runs one bench, keeps its result, and draws.
-pub fn record(workspace: &Workspace, name: &str) -> anyhow::Result<()> {
-    record::run(workspace, &[name.to_owned()], None, None)?;
+/// Runs these benches, keeps their results, and draws.
+pub fn record(workspace: &Workspace, names: &[&str]) -> anyhow::Result<()> {
+    let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+    record::run(workspace, &names, None, None)?;
     draw(workspace.root())
 }
 

@@ -58,7 +58,7 @@ enum Chore {
     Sim(sim::Arguments),
     /// Run the benches, keep their results, and draw the tables and pictures of the documents
     Benchmarks(benchmarks::Arguments),
-    /// Inject each fault in turn, count how often `embar diagnose` names it, and draw the table of that: 25 minutes
+    /// Inject each fault in turn, count how often `embar diagnose` names it, try the remedies, and draw the tables of that: 2 hours
     DiagnoseMatrix,
 }
 
@@ -83,7 +83,9 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Chore::Sim(arguments) => sim::run(&workspace, arguments),
         Chore::Benchmarks(arguments) => benchmarks::run(&workspace, arguments),
-        Chore::DiagnoseMatrix => benchmarks::record(&workspace, "diagnose-matrix"),
+        Chore::DiagnoseMatrix => {
+            benchmarks::record(&workspace, &["diagnose-matrix", "diagnose-remedies"])
+        }
     }
 }
 

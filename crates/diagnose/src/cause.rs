@@ -38,7 +38,7 @@ pub enum Cause {
     SlowSubscriber,
     /// The thread that orders is busy all the time.
     SequencerBound,
-    /// One broker limits the others.
+    /// One broker has more to do than the others, or does less.
     HotBroker,
     /// One of a broker's network threads limits the others: connections are not spread evenly.
     HotLane,
@@ -227,7 +227,7 @@ impl Cause {
             Self::LingerTooLong => "Batches wait to be filled, and the application waits for them.",
             Self::SlowSubscriber => "Subscribers take less than the brokers could send.",
             Self::SequencerBound => "The thread that orders is busy all the time.",
-            Self::HotBroker => "One broker limits, while the others wait.",
+            Self::HotBroker => "One broker is behind the others.",
             Self::HotLane => "One of a broker's threads limits, while its others wait.",
             Self::ColdMemory => "Memory is touched for the first time, page by page.",
             Self::ProcessorsTakenByOthers => "Others take the processors.",

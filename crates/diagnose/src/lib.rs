@@ -43,9 +43,11 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// The finding that says what limits: the first one, unless its remedy refuted it or nothing was found.
+    /// The finding that says what limits: the first one without which the rate would be another, or that is no fault, unless its remedy refuted it
+    /// or nothing was found.
     pub fn limiting(&self) -> Option<&Finding> {
-        let first = self.findings.first()?;
+        let limits = |it: &&Finding| !it.cause.is_fault() || it.gain_at_most >= rules::GAIN_MIN;
+        let first = self.findings.iter().find(limits)?;
         let stands = first.cause != Cause::NothingFound && !first.withdrawn();
         stands.then_some(first)
     }

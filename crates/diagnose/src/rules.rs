@@ -108,7 +108,7 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// What brings less is not worth doing.
-const GAIN_MIN: f64 = 0.03;
+pub(crate) const GAIN_MIN: f64 = 0.03;
 
 /// Whether all numbers of a finding can be. Where one cannot, a number of the file that it comes from cannot either, so the
 /// rule did not hold.

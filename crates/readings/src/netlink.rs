@@ -74,7 +74,15 @@ impl Asker {
         let mut answer = None;
         match messages(&self.answer, &mut |it| answer = Some(it)) {
             Ok(_) => Ok(answer),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // Another one may have taken its place (ESTALE).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -22,6 +22,10 @@ pub struct TcpEnd {
     pub remote: SocketAddr,
     /// The number of its socket, as `/proc/PID/fd` shows it.
     pub inode: u32,
+    /// What tells it from all sockets of other times, and on which interface it is (0: on any).
+    pub cookie: [u8; 8],
+    /// See `cookie`.
+    pub interface: u32,
     /// Bytes that wait to be received.
     pub receive_queue: u32,
     /// The receive buffer as granted, bytes.
@@ -108,31 +112,28 @@ impl TcpReader {
         })
     }
 
-    /// The end at `local` of the open connection with `remote`, as it is now; `None` if there is none any more. The kernel finds it at once.
+    /// One end, as it is now; `None` if its connection is not open any more. The kernel finds it at once.
     ///
     /// # Errors
     /// As [`TcpReader::connections`].
-    pub fn end(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<TcpEnd>> {
+    pub fn again(&mut self, end: &TcpEnd) -> io::Result<Option<TcpEnd>> {
         let answer = self.asker.one(request(SocketId {
-            source_port: local.port(),
-            destination_port: remote.port(),
-            source_address: local.ip(),
-            destination_address: remote.ip(),
-            interface_id: 0,
-            cookie: ANY_COOKIE,
+            source_port: end.local.port(),
+            destination_port: end.remote.port(),
+            source_address: end.local.ip(),
+            destination_address: end.remote.ip(),
+            interface_id: end.interface,
+            cookie: end.cookie,
         }))?;
         let Some(SockDiagMessage::InetResponse(response)) = answer else {
             return Ok(None);
         };
-        // One that closes is none any more, and instead of one that is gone the kernel names who listens there.
+        // One that closes is not open any more.
         let is_open = response.header.state == TCP_ESTABLISHED;
-        let end = end_of(&response).filter(|_| is_open);
-        Ok(end.filter(|end| (end.local, end.remote) == (local, remote)))
+        let now = end_of(&response).filter(|_| is_open);
+        Ok(now.filter(|now| now.inode == end.inode))
     }
 }
-
-/// INET_DIAG_NOCOOKIE: whichever socket it is.
-const ANY_COOKIE: [u8; 8] = [0xFF; 8];
 
 fn request(socket_id: SocketId) -> SockDiagMessage {
     SockDiagMessage::InetRequest(InetRequest {
@@ -161,6 +162,8 @@ fn end_of(response: &InetResponse) -> Option<TcpEnd> {
         local: SocketAddr::new(id.source_address, id.source_port),
         remote: SocketAddr::new(id.destination_address, id.destination_port),
         inode: response.header.inode,
+        cookie: id.cookie,
+        interface: id.interface_id,
         receive_queue: response.header.recv_queue,
         receive_buffer: memory.receive_queue_max,
         send_buffer: memory.send_queue_max,

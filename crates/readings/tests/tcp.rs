@@ -57,7 +57,6 @@ fn one_end_is_found_without_the_others_until_it_closes() {
         let listener = TcpListener::bind(any).expect("a machine with IPv6 on loopback");
         let server = listener.local_addr().expect("its address");
         let mut sender = TcpStream::connect(server).expect("connects");
-        let client = sender.local_addr().expect("its address");
         let (receiver, _) = listener.accept().expect("accepts");
         sender.write_all(&[0; 100]).expect("room");
         let mut reader = TcpReader::open().expect("the kernel has sock_diag");
@@ -67,16 +66,20 @@ fn one_end_is_found_without_the_others_until_it_closes() {
         let [of_server, of_client] = &listed[..] else {
             panic!("{listed:?}");
         };
-        for (local, remote, listed) in [(client, server, of_client), (server, client, of_server)] {
-            let end = reader.end(local, remote).expect("the kernel answers");
-            assert_eq!(end.expect("it is open").inode, listed.inode);
+        for end in [of_client, of_server] {
+            let again = reader.again(end).expect("the kernel answers");
+            let again = again.expect("it is open");
+            assert_eq!((again.local, again.inode), (end.local, end.inode));
         }
-        let end = reader.end(client, server).expect("the kernel answers");
-        assert_eq!(end.expect("it is open").bytes_sent, 100);
+        let other = TcpEnd {
+            cookie: [7; 8],
+            ..of_client.clone()
+        };
+        let mut is_gone = |end| reader.again(end).expect("the kernel answers").is_none();
+        assert!(is_gone(&other), "it had the same addresses at another time");
         drop((sender, receiver));
         // Whoever listens at the same address is not named for it.
-        let mut gone = |local, remote| reader.end(local, remote).expect("an answer").is_none();
-        assert!(gone(client, server) && gone(server, client));
+        assert!(is_gone(of_client) && is_gone(of_server));
     }
 }
 

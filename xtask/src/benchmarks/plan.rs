@@ -25,7 +25,7 @@ const fn of<R: Report>(name: &'static str, command: &'static str) -> Measurement
 }
 
 /// All of them, in the order in which they run.
-pub const MEASUREMENTS: [Measurement; 18] = [
+pub const MEASUREMENTS: [Measurement; 20] = [
     of::<Throughput>("publish", "embar bench publish -s 10GiB --wall --trials 6"),
     of::<Throughput>(
         "publish-small",
@@ -36,6 +36,7 @@ pub const MEASUREMENTS: [Measurement; 18] = [
     of::<Scale>("scale", "embar bench scale --duration 300ms"),
     of::<EndToEnd>("e2e", "embar bench e2e --rate 200MiB -s 1GiB"),
     of::<Metering>("metering", "embar bench metering"),
+    of::<Metering>("metering-attached", "embar bench metering --attached"),
     of::<Compared>(
         "order-small-batches",
         "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 16KiB -s 1GiB",
@@ -47,6 +48,10 @@ pub const MEASUREMENTS: [Measurement; 18] = [
     of::<DiagnoseMatrix>(
         "diagnose-matrix",
         "embar diagnose --matrix 20 --for 2s --warm-up 700ms",
+    ),
+    of::<DiagnoseMatrix>(
+        "diagnose-remedies",
+        "embar diagnose --matrix 2 --verify --for 2s --warm-up 700ms",
     ),
     of::<Latency>("latency", "embar bench latency --trials 4"),
     of::<Sessions>("session-blocking", "embar bench session"),

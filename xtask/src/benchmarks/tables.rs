@@ -26,6 +26,10 @@ pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
             "diagnose matrix",
             diagnosis::matrix(&results.diagnose_matrix),
         ),
+        (
+            "diagnose remedies",
+            diagnosis::remedies(&results.diagnose_remedies),
+        ),
         ("scale", scale::curves(&results.scale)),
         ("larger machines", scale::larger_machines(&results.scale)),
         ("latency", latency(&results.latency)),
@@ -164,32 +168,42 @@ fn log(results: &Results) -> String {
         p99 / 1e3
     );
     table.row(&["end to end at 200 MiB/s", &rate, "", &code(&e2e.command)]);
-    let (what, rate, cost) = metering(&results.metering.report);
-    table.row(&[&what, &rate, &cost, &code(&results.metering.command)]);
+    for (recorded, what, names) in [
+        (
+            &results.metering,
+            "stage timers, on against off",
+            ["metering on", "metering off"],
+        ),
+        (
+            &results.metering_attached,
+            "looked at by `embar diagnose --attach`, against alone",
+            ["looked at", "alone"],
+        ),
+    ] {
+        let (rate, cost) = metering(&recorded.report, names);
+        let what = format!("{what}, {} pairs", recorded.report.metering_cost.pairs);
+        table.row(&[&what, &rate, &cost, &code(&recorded.command)]);
+    }
     let measured = [
         ("", &publish.measured),
         ("", &small.measured),
         ("", &read.measured),
         ("", &e2e.measured),
         ("", &results.metering.measured),
+        ("", &results.metering_attached.measured),
     ];
     table.measured(&measured)
 }
 
-/// What was measured, its rates, and what the timers cost.
-fn metering(report: &Metering) -> (String, String, String) {
+/// The rates of both, and what the first costs.
+fn metering(report: &Metering, [with, without]: [&str; 2]) -> (String, String) {
     let rate = |name: &str| {
         let series = report.series.iter().find(|series| series.name == name);
         series.map_or_else(String::new, |series| grouped(series.median_mib_per_s))
     };
     let cost = &report.metering_cost;
     (
-        format!("stage timers, on against off, {} pairs", cost.pairs),
-        format!(
-            "{} against {} MiB/s",
-            rate("metering on"),
-            rate("metering off")
-        ),
+        format!("{} against {} MiB/s", rate(with), rate(without)),
         format!(
             "loss {:.1} %, at most {:.1} %",
             cost.loss.point * 100.0,

@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use embar_client::{Admin, BrokerStatus, CallingThread, ClientProfiles, ClusterMetadata};
+use embar_client::{
+    Admin, BrokerState, BrokerStatus, CallingThread, ClientProfiles, ClusterMetadata,
+};
 use embar_console::interrupt::Interrupt;
 use embar_diagnose::Observed;
 use embar_diagnose::observed::{Broker, Flow, Missing, Publisher, Subscriber, Thread};
@@ -113,7 +115,8 @@ fn brokers(cluster: &ClusterMetadata) -> Result<Vec<Known>> {
             address: it.address.parse().with_context(|| {
                 format!("broker {} says that it listens on {:?}", it.id, it.address)
             })?,
-            takes_data: it.takes_data,
+            // One that starts, drains or is gone takes none, and that is no fault of it.
+            takes_data: it.takes_data && it.state == BrokerState::Ready,
         })
     })
     .collect()

@@ -157,11 +157,11 @@ impl Sampling {
         self.look_at_connections(Connections::look);
     }
 
-    fn look_at_connections(&mut self, look: impl Fn(&mut Connections) -> io::Result<()>) {
-        let looked = self.connections.as_mut().map(look);
+    fn look_at_connections(&mut self, look: fn(&mut Connections, Instant) -> io::Result<()>) {
+        let connections = self.connections.as_mut();
+        let looked = connections.map(|it| look(it, Instant::now()));
         if let Some(Err(error)) = looked {
             self.missing.push(absent(CONNECTIONS, &error));
-            self.connections = None;
         }
     }
 

@@ -1,6 +1,8 @@
 //! What brokers do with their time.
 
-use super::{Case, DEFAULT_SYSCALL_S, busiest, confidence, larger_batches, on_a_processor};
+use super::{
+    Case, DEFAULT_SYSCALL_S, GAIN_MIN, busiest, confidence, larger_batches, on_a_processor,
+};
 use crate::cause::Cause;
 use crate::finding::{Change, Evidence, Finding, Remedy};
 use crate::limits::{Resource, SATURATED, stage_share};
@@ -110,11 +112,16 @@ fn log_full(case: &Case<'_>, data: &[&Broker], found: &mut Vec<Finding>) {
     });
 }
 
-/// With fewer batches or sends it is chance which broker has them.
+/// Of a broker with fewer batches or sends it is chance how many it has.
 const MOVED_MIN: f64 = 40.0;
+/// Where chance alone spread them, one of thousands of brokers would be so many standard deviations behind.
+const BY_CHANCE: f64 = 4.0;
 
 /// One that is busy, or slow, beside others that are not.
 fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Finding>) {
+    // One that does not tell what it moved has not moved nothing.
+    let data = data.iter().filter(|it| it.profile.is_some());
+    let data: Vec<&Broker> = data.copied().collect();
     if data.len() < 2 {
         return;
     }
@@ -134,7 +141,8 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
     occupied.sort_by(f64::total_cmp);
     let others = occupied[(occupied.len() - 1) / 2];
     let apart = busiest.occupied() - others;
-    if busiest.occupied() >= SATURATED && apart >= 0.25 {
+    let without = case.limits.gain(Resource::Brokers, apart, 0.0);
+    if busiest.occupied() >= SATURATED && apart >= 0.25 && without >= GAIN_MIN {
         found.push(Finding {
             cause: Cause::HotBroker,
             part: Resource::Brokers,
@@ -148,7 +156,7 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
                 Evidence::per_second("bytes of the broker in the middle", middle),
             ],
             confidence: confidence(apart, 0.25, 0.5),
-            gain_at_most: case.limits.gain(Resource::Brokers, apart, 0.0),
+            gain_at_most: without,
             remedy: Remedy::advice(
                 "Look what else runs where this broker does, and which publishers choose it.",
             ),
@@ -160,11 +168,15 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
         return;
     };
     let behind = 1.0 - per(rate(slowest), middle);
-    let moved = match case.observed.flow.publishes() {
-        true => sum(data, "batches"),
-        false => sum(data, "send_calls"),
+    let moved = |it: &Broker| match case.observed.flow.publishes() {
+        true => it.counter("batches"),
+        false => it.counter("send_calls"),
     };
-    if middle <= 0.0 || behind < 0.4 || moved < MOVED_MIN {
+    let mut moves: Vec<f64> = data.iter().map(|it| moved(it)).collect();
+    moves.sort_by(f64::total_cmp);
+    let usual = moves[moves.len() / 2];
+    let by_chance = BY_CHANCE * usual.sqrt() / usual;
+    if middle <= 0.0 || usual < MOVED_MIN || behind < by_chance.max(0.4) {
         return;
     }
     found.push(Finding {

@@ -1,4 +1,4 @@
-//! What is kept of `embar diagnose --matrix`.
+//! What is kept of `embar diagnose --matrix`, with and without `--verify`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,4 +22,7 @@ pub struct MatrixRow {
     pub bytes_per_s: f64,
     pub gain_at_most: Option<f64>,
     pub gained: Option<f64>,
+    /// What came of the remedies that were tried.
+    pub outcomes: BTreeMap<String, u64>,
+    pub as_predicted: u64,
 }

@@ -19,6 +19,51 @@ pub fn matrix(recorded: &Recorded<DiagnoseMatrix>) -> String {
     format!("{by_cause}\n{agreeing}\n\n{by_case}")
 }
 
+/// What came of the remedies of the faults that a setting undoes, and how often they gained what was said.
+pub fn remedies(recorded: &Recorded<DiagnoseMatrix>) -> String {
+    let rows = &recorded.report.rows;
+    let all: u64 = rows.iter().map(tried).sum();
+    let near: u64 = rows.iter().map(|row| row.as_predicted).sum();
+    let agreeing = format!(
+        "In {near} of {all} trials ({}) the rate that the finding allowed for at most, and the one with the remedy, were within a factor of {NEAR} of each other, and the trial did not refute the finding.",
+        interval(near, all)
+    );
+    let mut table = Table::new(&[
+        "injected",
+        "options",
+        ">MiB/s",
+        ">at most",
+        ">with the remedy",
+        ">tried",
+        ">helped",
+        ">not shown",
+        ">did not help",
+        ">as predicted",
+    ]);
+    for row in rows {
+        let came = |outcome| row.outcomes.get(outcome).unwrap_or(&0).to_string();
+        table.row(&[
+            format!("`{}`", row.injected),
+            row.options.clone(),
+            format!("{:.0}", row.bytes_per_s / f64::from(1 << 20)),
+            gain(row.gain_at_most),
+            gain(row.gained),
+            format!("{} of {}", tried(row), recorded.report.runs),
+            came("helped"),
+            came("not-shown"),
+            came("did-not-help"),
+            format!("{} of {}", row.as_predicted, tried(row)),
+        ]);
+    }
+    let table = table.measured(&[(&recorded.command, &recorded.measured)]);
+    format!("{agreeing}\n\n{table}")
+}
+
+/// Trials of a case: those in which a right finding had a remedy that could be tried.
+fn tried(row: &MatrixRow) -> u64 {
+    row.outcomes.values().sum()
+}
+
 const TWO: &str = "two at once: both among the first three";
 
 /// What the runs of a cause, at all strengths, are called in the first table.

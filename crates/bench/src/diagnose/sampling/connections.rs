@@ -1,8 +1,8 @@
 //! The TCP connections of some servers in a span, and what both ends of them did.
 //!
 //! The kernel lists connections by going through its table of all of them, which takes it half a millisecond on a machine with much
-//! memory, however few there are. One connection it finds at once. So those that are known are asked for one by one, and a list is
-//! made where there may be others.
+//! memory, however few there are. One that is known it finds at once. So those that are known are asked for one by one, and a list is
+//! made where there may be others. Counters begin with a connection, so what came between two lists is counted from its beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use embar_readings::tcp::{TcpEnd, TcpReader};
 /// Connections that are watched, at most: more are left out, and said to be. Each takes half a kilobyte.
 pub(super) const CONNECTIONS_MAX: usize = 16_384;
 /// More ends are not asked for one by one: a list takes less time.
-const ASKED_MAX: usize = 128;
+const ASKED_MAX: usize = 64;
 /// New connections are found after so long at the latest,
 const LIST_EVERY: Duration = Duration::from_millis(500);
 /// and at each look for so long after one has closed: another one may take its place.
@@ -23,11 +23,12 @@ const LIST_AFTER_CLOSE: Duration = Duration::from_millis(200);
 
 /// Connections that are watched.
 pub(super) struct Connections {
-    reader: TcpReader,
+    /// `None` once the kernel has refused to tell.
+    reader: Option<TcpReader>,
     servers: BTreeSet<SocketAddr>,
     seen: BTreeMap<Key, Ends>,
-    /// Ends that were open at the last look: their own address, and the peer's.
-    open: Vec<(SocketAddr, SocketAddr)>,
+    /// Ends that were open at the last look; none if they are too many to be asked for.
+    open: Vec<TcpEnd>,
     listed: Option<Instant>,
     closed: Option<Instant>,
     /// Some were left out.
@@ -44,7 +45,7 @@ struct Ends {
     server: Watched,
 }
 
-/// One end: as it was first, as it is now, and what its gauges summed up to.
+/// One end: as it was at the beginning of the span if it was there, as it is now, and what its gauges summed up to.
 #[derive(Default)]
 struct Watched {
     first: Option<TcpEnd>,
@@ -74,7 +75,7 @@ impl Connections {
     /// The kernel does not tell.
     pub fn of(servers: BTreeSet<SocketAddr>) -> io::Result<Self> {
         Ok(Self {
-            reader: TcpReader::open()?,
+            reader: Some(TcpReader::open()?),
             servers,
             seen: BTreeMap::new(),
             open: Vec::new(),
@@ -87,58 +88,79 @@ impl Connections {
     /// Takes in what all connections are like now.
     ///
     /// # Errors
-    /// The kernel does not tell any more.
-    pub fn look(&mut self) -> io::Result<()> {
-        let now = Instant::now();
-        let within = |then: Option<Instant>, span| {
-            then.is_some_and(|then| now.saturating_duration_since(then) < span)
+    /// The kernel does not tell any more: what was seen before stays, and further looks see nothing.
+    pub fn look(&mut self, now: Instant) -> io::Result<()> {
+        let Some(mut reader) = self.reader.take() else {
+            return Ok(());
         };
-        if within(self.listed, LIST_EVERY)
-            && !within(self.closed, LIST_AFTER_CLOSE)
-            && self.open.len() <= ASKED_MAX
-        {
-            if self.ask()? {
-                return Ok(());
+        if !self.may_have_others(now) {
+            match self.ask(&mut reader)? {
+                true => {
+                    self.reader = Some(reader);
+                    return Ok(());
+                }
+                false => self.closed = Some(now),
             }
-            self.closed = Some(now);
         }
-        self.list(now)
+        self.list(&mut reader, now)?;
+        self.reader = Some(reader);
+        Ok(())
     }
 
     /// The last look, at all that there are.
     ///
     /// # Errors
     /// As [`Connections::look`].
-    pub fn last_look(&mut self) -> io::Result<()> {
-        self.list(Instant::now())
+    pub fn last_look(&mut self, now: Instant) -> io::Result<()> {
+        self.open.clear();
+        self.look(now)
+    }
+
+    /// Whether only a list shows all that there are.
+    fn may_have_others(&self, now: Instant) -> bool {
+        let within = |then: Option<Instant>, span| {
+            then.is_some_and(|then| now.saturating_duration_since(then) < span)
+        };
+        self.open.is_empty()
+            || !within(self.listed, LIST_EVERY)
+            || within(self.closed, LIST_AFTER_CLOSE)
     }
 
     /// Asks for each that was open; `false`, and nothing is taken in, if one is not any more.
-    fn ask(&mut self) -> io::Result<bool> {
+    fn ask(&mut self, reader: &mut TcpReader) -> io::Result<bool> {
         let mut ends = Vec::with_capacity(self.open.len());
-        for (local, remote) in &self.open {
-            match self.reader.end(*local, *remote)? {
+        for end in &self.open {
+            match reader.again(end)? {
                 Some(end) => ends.push(end),
                 None => return Ok(false),
             }
         }
         for end in ends {
-            self.see(end);
+            self.see(end, false);
         }
         Ok(true)
     }
 
-    fn list(&mut self, now: Instant) -> io::Result<()> {
-        let ends = self.reader.connections_with(&self.servers)?;
+    fn list(&mut self, reader: &mut TcpReader, now: Instant) -> io::Result<()> {
+        let ends = reader.connections_with(&self.servers)?;
+        let is_first = self.listed.is_none();
+        let still = |open: &TcpEnd| ends.iter().any(|end| end.cookie == open.cookie);
+        if !self.open.iter().all(still) {
+            self.closed = Some(now);
+        }
         self.listed = Some(now);
-        self.open = ends.iter().map(|end| (end.local, end.remote)).collect();
+        self.open = match ends.len() <= ASKED_MAX {
+            true => ends.clone(),
+            false => Vec::new(),
+        };
         for end in ends {
-            self.see(end);
+            self.see(end, is_first);
         }
         Ok(())
     }
 
-    fn see(&mut self, end: TcpEnd) {
+    /// Those of the first look were there before the span.
+    fn see(&mut self, end: TcpEnd, was_there: bool) {
         let is_client = self.servers.contains(&end.remote);
         let key = match is_client {
             true => (end.local, end.remote),
@@ -150,8 +172,8 @@ impl Connections {
         }
         let ends = self.seen.entry(key).or_default();
         match is_client {
-            true => ends.client.see(end),
-            false => ends.server.see(end),
+            true => ends.client.see(end, was_there),
+            false => ends.server.see(end, was_there),
         }
     }
 
@@ -167,14 +189,19 @@ impl Connections {
 }
 
 impl Watched {
-    fn see(&mut self, end: TcpEnd) {
+    fn see(&mut self, end: TcpEnd, was_there: bool) {
         self.looks += 1.0;
         self.round_trip_us += f64::from(end.rtt_us);
         self.congestion_window += f64::from(end.congestion_window) * f64::from(end.segment_bytes);
         self.unsent += f64::from(end.unsent_bytes);
         self.queued += f64::from(end.receive_queue);
         self.window_most = self.window_most.max(end.send_window);
-        self.first.get_or_insert_with(|| end.clone());
+        if was_there {
+            self.first = Some(end.clone());
+        } else if self.last.as_ref().is_some_and(|it| it.cookie != end.cookie) {
+            // Another connection between the same two addresses began at zero.
+            self.first = None;
+        }
         self.last = Some(end);
     }
 
@@ -187,17 +214,15 @@ impl Watched {
     }
 
     fn sending(&self, seconds: f64) -> Option<SendingEnd> {
-        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
-        let share = |of: fn(&TcpEnd) -> u64| {
-            let us = of(last).saturating_sub(of(first)) as f64;
-            (us / 1e6 / seconds).min(1.0)
-        };
+        let (first, last) = (self.first.as_ref(), self.last.as_ref()?);
+        let since = |of: fn(&TcpEnd) -> u64| of(last).saturating_sub(first.map_or(0, of));
+        let share = |of: fn(&TcpEnd) -> u64| (since(of) as f64 / 1e6 / seconds).min(1.0);
         Some(SendingEnd {
             busy: share(|end| end.busy_us),
             window_full: share(|end| end.window_limited_us),
             send_buffer_full: share(|end| end.send_buffer_limited_us),
-            sent_bytes: last.bytes_sent.saturating_sub(first.bytes_sent),
-            resent_bytes: last.bytes_resent.saturating_sub(first.bytes_resent),
+            sent_bytes: since(|end| end.bytes_sent),
+            resent_bytes: since(|end| end.bytes_resent),
             round_trip_s: self.mean(self.round_trip_us) / 1e6,
             // The kernel has seen none yet.
             round_trip_min_s: match last.min_rtt_us {
@@ -222,6 +247,7 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -232,61 +258,109 @@ mod tests {
         (listener, server)
     }
 
+    fn connect(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let server = listener.local_addr().expect("an address");
+        let client = TcpStream::connect(server).expect("it listens");
+        (client, listener.accept().expect("it connected").0)
+    }
+
+    fn watching(server: SocketAddr) -> impl FnMut(Instant) -> Vec<(bool, u64)> {
+        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
+        move |now| {
+            connections.look(now).expect("sock_diag");
+            let seen = connections.seen.values();
+            seen.map(|ends| {
+                let sent = ends.client.sending(1.0).map_or(0, |it| it.sent_bytes);
+                (ends.server.last.is_some(), sent)
+            })
+            .collect()
+        }
+    }
+
     #[test]
     fn connections_that_come_and_go_are_seen() {
         let (listener, server) = listening();
-        let connect = || {
-            let client = TcpStream::connect(server).expect("it listens");
-            (client, listener.accept().expect("it connected"))
-        };
-        let first = connect();
-        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
-        connections.look().expect("sock_diag");
-        connections.look().expect("sock_diag");
-        assert_eq!(connections.seen.len(), 1);
-        assert_eq!(connections.open.len(), 2, "both ends");
+        let mut look = watching(server);
+        let start = Instant::now();
+        assert_eq!(look(start), []);
+        let first = connect(&listener);
+        let soon = Duration::from_millis(1);
+        assert_eq!(look(start + soon).len(), 1, "there was none to ask for");
+        let second = connect(&listener);
+        assert_eq!(look(start + 2 * soon).len(), 1, "the one that is known");
         drop(first);
-        let _second = connect();
-        connections.look().expect("sock_diag");
-        assert_eq!(connections.seen.len(), 2, "it is found because one closed");
-        let _third = connect();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while connections.seen.len() < 3 {
-            assert!(Instant::now() < deadline, "others are found in time");
-            connections.look().expect("sock_diag");
-        }
-        let ends = connections.seen.values();
-        assert!(
-            ends.clone()
-                .all(|it| it.client.last.is_some() && it.server.last.is_some())
-        );
+        assert_eq!(look(start + 3 * soon).len(), 2, "one closed");
+        let _third = connect(&listener);
+        assert_eq!(look(start + 4 * soon).len(), 3, "one closed of late");
+        let _fourth = connect(&listener);
+        let later = start + LIST_AFTER_CLOSE + 10 * soon;
+        assert_eq!(look(later).len(), 3);
+        // The list that is due is the first to miss another one.
+        drop(second);
+        let due = start + LIST_EVERY + 10 * soon;
+        assert_eq!(look(due).len(), 4);
+        let _fifth = connect(&listener);
+        let all = look(due + soon);
+        assert_eq!(all.len(), 5);
+        assert!(all.iter().all(|(both_ends, _)| *both_ends));
+    }
+
+    #[test]
+    fn what_is_sent_before_a_connection_is_found_counts_unless_it_was_before_the_span() {
+        let (listener, server) = listening();
+        let (mut old, _old) = connect(&listener);
+        old.write_all(&[0; 100]).expect("room");
+        let mut look = watching(server);
+        let start = Instant::now();
+        look(start);
+        let (mut new, _new) = connect(&listener);
+        new.write_all(&[0; 70]).expect("room");
+        old.write_all(&[0; 5]).expect("room");
+        let sent = look(start + LIST_EVERY);
+        let mut sent: Vec<u64> = sent.into_iter().map(|it| it.1).collect();
+        sent.sort_unstable();
+        assert_eq!(sent, [5, 70]);
+    }
+
+    #[test]
+    fn what_was_seen_stays_when_the_kernel_tells_no_more() {
+        let (listener, server) = listening();
+        let _first = connect(&listener);
+        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
+        let start = Instant::now();
+        connections.look(start).expect("sock_diag");
+        connections.reader = None;
+        connections.look(start).expect("nobody is asked");
+        assert_eq!(connections.seen(1.0).len(), 1);
     }
 
     #[test]
     fn what_came_late_is_seen_at_the_last_look() {
         let (listener, server) = listening();
+        let _first = connect(&listener);
         let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
-        connections.look().expect("sock_diag");
-        let _client = TcpStream::connect(server).expect("it listens");
-        let _server = listener.accept().expect("it connected");
-        connections.last_look().expect("sock_diag");
-        assert_eq!(connections.seen(1.0).len(), 1);
+        let start = Instant::now();
+        connections.look(start).expect("sock_diag");
+        let _second = connect(&listener);
+        connections.last_look(start).expect("sock_diag");
+        assert_eq!(connections.seen(1.0).len(), 2);
     }
 
     #[test]
     fn connections_beyond_the_bound_are_left_out_and_said_to_be() {
-        let (_listener, server) = listening();
-        let _client = TcpStream::connect(server).expect("it listens");
+        let (listener, server) = listening();
+        let _first = connect(&listener);
         let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
-        connections.look().expect("sock_diag");
+        let start = Instant::now();
+        connections.look(start).expect("sock_diag");
         assert_eq!(connections.seen.len(), 1);
         for number in 0..CONNECTIONS_MAX {
             let address = SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 1));
             connections.seen.entry((address, address)).or_default();
         }
         let full = connections.seen.len();
-        let _another = TcpStream::connect(server).expect("it listens");
-        connections.last_look().expect("sock_diag");
+        let _another = connect(&listener);
+        connections.last_look(start).expect("sock_diag");
         assert!(connections.has_too_many);
         assert_eq!(connections.seen.len(), full);
     }
