@@ -10,8 +10,6 @@ use embar_console::setting::BadSetting;
 use embar_console::size::{Size, parse_duration, show_duration};
 use embar_meter::random::SplitMix64;
 
-use super::pace::Rate;
-
 /// The name of a fault, a value as an example (none for one that has none), and what it does.
 pub type Known = (&'static str, &'static str, &'static str);
 
@@ -178,6 +176,46 @@ pub fn exactly(size: Size) -> String {
     }
 }
 
+/// In a shorter warm-up nobody can tell what the rate would be.
+const WARM_UP_MIN: Duration = Duration::from_millis(200);
+
+/// How much a load may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// So many bytes a second.
+    Bytes(Size),
+    /// So many percent of what it moves by itself, which it finds out while it warms up: how fast a machine is changes with its
+    /// neighbours, so a number of bytes is little today and nothing tomorrow.
+    Percent(u32),
+}
+
+impl Rate {
+    /// Refuses a part of a rate that cannot be found out.
+    ///
+    /// # Errors
+    /// The warm-up is too short.
+    pub fn must_be_found(self, warm_up: Duration) -> Result<(), BadSetting> {
+        if matches!(self, Self::Bytes(_)) || warm_up >= WARM_UP_MIN {
+            return Ok(());
+        }
+        let why = format!(
+            "{self} is a part of the rate while the load warms up, for which it takes {} (cold-memory has no warm-up)",
+            show_duration(WARM_UP_MIN)
+        );
+        Err(BadSetting::new(&["warm-up", "inject"], why))
+    }
+}
+
+impl fmt::Display for Rate {
+    /// As it is written on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(size) => f.write_str(&exactly(*size)),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
 /// A part of a whole, in hundred-thousandths: a percentage with three digits after the point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share(u32);
@@ -225,5 +263,17 @@ mod tests {
         let error = each_once(["cpu-hog", "tls", "cpu-hog"]).expect_err("twice");
         assert_eq!(error.settings, ["inject"]);
         assert!(error.why.contains("cpu-hog"), "{error}");
+    }
+
+    #[test]
+    fn a_part_takes_a_warm_up() {
+        let part = Rate::Percent(80);
+        part.must_be_found(WARM_UP_MIN).expect("it is long enough");
+        let error = part
+            .must_be_found(WARM_UP_MIN / 2)
+            .expect_err("it is too short");
+        assert!(error.why.contains("80%"), "{error}");
+        let bytes = Rate::Bytes(Size(1));
+        bytes.must_be_found(Duration::ZERO).expect("it is known");
     }
 }

@@ -10,9 +10,8 @@ use embar_console::size::{Size, show_duration};
 use embar_diagnose::Cause;
 use embar_diagnose::observed::Flow;
 
-use super::fault::{Given, Known, ParseFaultError, exactly, written};
+use super::fault::{Given, Known, ParseFaultError, Rate, exactly, written};
 use super::network::{Network, Worse};
-use super::pace::Rate;
 
 /// A fault, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]

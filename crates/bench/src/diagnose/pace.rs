@@ -1,58 +1,14 @@
 //! Keeps a thread of a load to a rate, by sleeping.
 
-use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_console::setting::BadSetting;
-use embar_console::size::{Size, show_duration};
-
-use super::fault::exactly;
+use super::fault::Rate;
 
 /// Whoever is later than this begins anew.
 const LATE_MAX: Duration = Duration::from_millis(50);
 /// The kernel's timers are no finer than this.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
-/// In a shorter warm-up nobody can tell what the rate would be.
-const WARM_UP_MIN: Duration = Duration::from_millis(200);
-
-/// How much a load may move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    /// So many bytes a second.
-    Bytes(Size),
-    /// So many percent of what it moves by itself, which it finds out while it warms up: how fast a machine is changes with its
-    /// neighbours, so a number of bytes is little today and nothing tomorrow.
-    Percent(u32),
-}
-
-impl Rate {
-    /// Refuses a part of a rate that cannot be found out.
-    ///
-    /// # Errors
-    /// The warm-up is too short.
-    pub fn must_be_found(self, warm_up: Duration) -> Result<(), BadSetting> {
-        if matches!(self, Self::Bytes(_)) || warm_up >= WARM_UP_MIN {
-            return Ok(());
-        }
-        let why = format!(
-            "{self} is a part of the rate while the load warms up, for which it takes {} (cold-memory has no warm-up)",
-            show_duration(WARM_UP_MIN)
-        );
-        Err(BadSetting::new(&["warm-up", "inject"], why))
-    }
-}
-
-impl fmt::Display for Rate {
-    /// As it is written on the command line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes(size) => f.write_str(&exactly(*size)),
-            Self::Percent(percent) => write!(f, "{percent}%"),
-        }
-    }
-}
-
 /// A rate that a thread is kept to, and how much of it was used.
 pub struct Pace {
     kept: Kept,
@@ -147,6 +103,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use embar_console::size::Size;
+
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
@@ -185,15 +143,5 @@ mod tests {
             assert!((of(400) - 1.0).abs() < 0.02, "{}", of(400));
             assert!((of(1400) - 0.8).abs() < 0.02, "{}", of(1400));
         }
-    }
-
-    #[test]
-    fn a_part_takes_a_warm_up() {
-        let part = Rate::Percent(80);
-        part.must_be_found(200 * MS).expect("it is long enough");
-        let error = part.must_be_found(100 * MS).expect_err("it is too short");
-        assert!(error.why.contains("80%"), "{error}");
-        let bytes = Rate::Bytes(Size(1));
-        bytes.must_be_found(Duration::ZERO).expect("it is known");
     }
 }

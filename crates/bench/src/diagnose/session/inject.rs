@@ -10,9 +10,8 @@ use embar_diagnose::Cause;
 use embar_diagnose::session::observed::Way;
 
 use super::messages::LARGE;
-use crate::diagnose::fault::{Given, Known, ParseFaultError, exactly, written};
+use crate::diagnose::fault::{Given, Known, ParseFaultError, Rate, exactly, written};
 use crate::diagnose::network::{Network, Worse};
-use crate::diagnose::pace::Rate;
 use crate::session::plan::Transport;
 
 /// A fault, with its strength.
