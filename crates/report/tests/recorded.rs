@@ -9,9 +9,10 @@ use common::{check, page_of, texts};
 use embar_report::Error;
 
 /// What no section shows yet.
-const NOT_UNDERSTOOD: [&str; 9] = [
+const NOT_UNDERSTOOD: [&str; 10] = [
     "log-peers",
     "metering",
+    "metering-attached",
     "redis",
     "redis-pipelines",
     "scale",
