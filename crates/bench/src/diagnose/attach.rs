@@ -74,6 +74,12 @@ pub fn look_by(
     asker.begin(&cluster)?;
     let mut brokers = brokers(&cluster)?;
     let mut absent = Vec::new();
+    for broker in cluster.brokers.iter().filter(|it| it.takes_data) {
+        if matches!(broker.state, BrokerState::Starting | BrokerState::Draining) {
+            let what = format!("the stages of broker {}", broker.id);
+            lack(&mut absent, what, "it starts, or drains");
+        }
+    }
     // Who does not answer is waited for here, so that what counts is of one moment.
     let mut first = said(asker, &brokers, &mut absent);
     ensure!(

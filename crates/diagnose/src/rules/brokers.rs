@@ -122,70 +122,93 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
     // One that does not tell what it moved has not moved nothing.
     let data = data.iter().filter(|it| it.profile.is_some());
     let data: Vec<&Broker> = data.copied().collect();
-    if data.len() < 2 {
-        return;
+    if data.len() >= 2 {
+        found.extend(busier(case, &data, busiest).or_else(|| behind(case, &data)));
     }
-    let seconds = case.observed.seconds;
-    let rate = |it: &Broker| {
-        let bytes = if case.observed.flow.publishes() {
-            it.counter("bytes")
-        } else {
-            it.counter("send_bytes")
-        };
-        per(bytes, seconds)
-    };
-    let mut rates: Vec<f64> = data.iter().map(|it| rate(it)).collect();
-    rates.sort_by(f64::total_cmp);
-    let middle = rates[rates.len() / 2];
-    let mut occupied: Vec<f64> = data.iter().map(|it| it.occupied()).collect();
-    occupied.sort_by(f64::total_cmp);
+}
+
+/// What a broker moved, by the counter of its publishers, or by that of its subscribers where nobody publishes.
+fn moved(case: &Case<'_>, broker: &Broker, published: &str, read: &str) -> f64 {
+    match case.observed.flow.publishes() {
+        true => broker.counter(published),
+        false => broker.counter(read),
+    }
+}
+
+/// Bytes a second of a broker.
+fn rate(case: &Case<'_>, broker: &Broker) -> f64 {
+    per(
+        moved(case, broker, "bytes", "send_bytes"),
+        case.observed.seconds,
+    )
+}
+
+fn sorted(data: &[&Broker], of: impl Fn(&Broker) -> f64) -> Vec<f64> {
+    let mut all: Vec<f64> = data.iter().map(|it| of(it)).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// One has more to do than the others.
+fn busier(case: &Case<'_>, data: &[&Broker], busiest: &Broker) -> Option<Finding> {
+    let rates = sorted(data, |it| rate(case, it));
+    let occupied = sorted(data, Broker::occupied);
     let others = occupied[(occupied.len() - 1) / 2];
     let apart = busiest.occupied() - others;
     let without = case.limits.gain(Resource::Brokers, apart, 0.0);
-    if busiest.occupied() >= SATURATED && apart >= 0.25 && without >= GAIN_MIN {
-        found.push(Finding {
-            cause: Cause::HotBroker,
-            part: Resource::Brokers,
-            evidence: vec![
-                Evidence::share(
-                    format!("broker {} was busy", busiest.id),
-                    busiest.occupied(),
-                ),
-                Evidence::share("the broker in the middle was busy", others),
-                Evidence::per_second(format!("bytes of broker {}", busiest.id), rate(busiest)),
-                Evidence::per_second("bytes of the broker in the middle", middle),
-            ],
-            confidence: confidence(apart, 0.25, 0.5),
-            gain_at_most: without,
-            remedy: Remedy::advice(
-                "Look what else runs where this broker does, and which publishers choose it.",
-            ),
-            verified: None,
-        });
-        return;
+    if busiest.occupied() < SATURATED || apart < 0.25 || without < GAIN_MIN {
+        return None;
     }
-    let Some(slowest) = data.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else {
-        return;
-    };
-    let behind = 1.0 - per(rate(slowest), middle);
-    let moved = |it: &Broker| match case.observed.flow.publishes() {
-        true => it.counter("batches"),
-        false => it.counter("send_calls"),
-    };
-    let mut moves: Vec<f64> = data.iter().map(|it| moved(it)).collect();
-    moves.sort_by(f64::total_cmp);
-    let usual = moves[moves.len() / 2];
-    let by_chance = BY_CHANCE * usual.sqrt() / usual;
-    if middle <= 0.0 || usual < MOVED_MIN || behind < by_chance.max(0.4) {
-        return;
-    }
-    found.push(Finding {
+    Some(Finding {
         cause: Cause::HotBroker,
         part: Resource::Brokers,
         evidence: vec![
-            Evidence::per_second(format!("bytes of broker {}", slowest.id), rate(slowest)),
+            Evidence::share(
+                format!("broker {} was busy", busiest.id),
+                busiest.occupied(),
+            ),
+            Evidence::share("the broker in the middle was busy", others),
+            Evidence::per_second(
+                format!("bytes of broker {}", busiest.id),
+                rate(case, busiest),
+            ),
+            Evidence::per_second("bytes of the broker in the middle", rates[rates.len() / 2]),
+        ],
+        confidence: confidence(apart, 0.25, 0.5),
+        gain_at_most: without,
+        remedy: Remedy::advice(
+            "Look what else runs where this broker does, and which publishers choose it.",
+        ),
+        verified: None,
+    })
+}
+
+/// One does less than the others.
+fn behind(case: &Case<'_>, data: &[&Broker]) -> Option<Finding> {
+    let slowest = data
+        .iter()
+        .min_by(|a, b| rate(case, a).total_cmp(&rate(case, b)))?;
+    let rates = sorted(data, |it| rate(case, it));
+    let middle = rates[rates.len() / 2];
+    let moves = sorted(data, |it| moved(case, it, "batches", "send_calls"));
+    let usual = moves[moves.len() / 2];
+    let behind = 1.0 - per(rate(case, slowest), middle);
+    if middle <= 0.0 || usual < MOVED_MIN || behind < (BY_CHANCE / usual.sqrt()).max(0.4) {
+        return None;
+    }
+    Some(Finding {
+        cause: Cause::HotBroker,
+        part: Resource::Brokers,
+        evidence: vec![
+            Evidence::per_second(
+                format!("bytes of broker {}", slowest.id),
+                rate(case, slowest),
+            ),
             Evidence::per_second("bytes of the broker in the middle", middle),
-            Evidence::share(format!("broker {} was busy", slowest.id), slowest.occupied()),
+            Evidence::share(
+                format!("broker {} was busy", slowest.id),
+                slowest.occupied(),
+            ),
         ],
         confidence: confidence(behind, 0.4, 0.8),
         // The others take what it does not, as far as there are processors for it.
@@ -196,7 +219,7 @@ fn hot(case: &Case<'_>, data: &[&Broker], busiest: &Broker, found: &mut Vec<Find
             "This broker takes less than the others: look whether it is stopped, short of processors, or on a slower way.",
         ),
         verified: None,
-    });
+    })
 }
 
 /// Pages that are touched for the first time.

@@ -264,6 +264,14 @@ mod tests {
         (client, listener.accept().expect("it connected").0)
     }
 
+    /// After the first look, and when that was.
+    fn looked_at(server: SocketAddr) -> (Connections, Instant) {
+        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
+        let start = Instant::now();
+        connections.look(start).expect("sock_diag");
+        (connections, start)
+    }
+
     fn watching(server: SocketAddr) -> impl FnMut(Instant) -> Vec<(bool, u64)> {
         let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
         move |now| {
@@ -326,9 +334,7 @@ mod tests {
     fn what_was_seen_stays_when_the_kernel_tells_no_more() {
         let (listener, server) = listening();
         let _first = connect(&listener);
-        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
-        let start = Instant::now();
-        connections.look(start).expect("sock_diag");
+        let (mut connections, start) = looked_at(server);
         connections.reader = None;
         connections.look(start).expect("nobody is asked");
         assert_eq!(connections.seen(1.0).len(), 1);
@@ -338,9 +344,7 @@ mod tests {
     fn what_came_late_is_seen_at_the_last_look() {
         let (listener, server) = listening();
         let _first = connect(&listener);
-        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
-        let start = Instant::now();
-        connections.look(start).expect("sock_diag");
+        let (mut connections, start) = looked_at(server);
         let _second = connect(&listener);
         connections.last_look(start).expect("sock_diag");
         assert_eq!(connections.seen(1.0).len(), 2);
@@ -350,9 +354,7 @@ mod tests {
     fn connections_beyond_the_bound_are_left_out_and_said_to_be() {
         let (listener, server) = listening();
         let _first = connect(&listener);
-        let mut connections = Connections::of(BTreeSet::from([server])).expect("sock_diag");
-        let start = Instant::now();
-        connections.look(start).expect("sock_diag");
+        let (mut connections, start) = looked_at(server);
         assert_eq!(connections.seen.len(), 1);
         for number in 0..CONNECTIONS_MAX {
             let address = SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 1));
