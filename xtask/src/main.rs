@@ -58,7 +58,7 @@ enum Chore {
     Sim(sim::Arguments),
     /// Run the benches, keep their results, and draw the tables and pictures of the documents
     Benchmarks(benchmarks::Arguments),
-    /// Inject each fault in turn, count how often `embar diagnose` names it, try the remedies, and draw the tables of that: 2 hours
+    /// Inject each fault in turn, count how often `embar diagnose` names it, try the remedies, and draw the tables of that: 90 minutes
     DiagnoseMatrix,
 }
 
