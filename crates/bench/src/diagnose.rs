@@ -14,6 +14,7 @@ pub mod load;
 pub mod matrix;
 pub mod network;
 pub mod observe;
+pub mod over_time;
 pub mod pace;
 pub mod plan;
 pub mod quota;

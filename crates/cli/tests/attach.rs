@@ -19,7 +19,7 @@ use embar_diagnose::observed::Missing;
 use serde_json::Value;
 
 fn look(up: &Up) -> Value {
-    let mut command = embar(&["--json", "diagnose", "--for", "500ms", "--attach"]);
+    let mut command = embar(&["--json", "diagnose", "--for", "700ms", "--attach"]);
     let output = run(command.arg(up.bootstrap()));
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
@@ -92,6 +92,11 @@ fn a_client_that_hands_over_little_is_seen_from_outside_with_its_stages() {
         lacks.iter().all(|it| !it.contains("stages of client")),
         "{lacks:?}"
     );
+    let carried = list(observed, "over_time").iter();
+    let carried = carried.map(|it| it["per_s"].as_f64().expect("a rate"));
+    assert!(carried.sum::<f64>() > 0.0, "{observed}");
+    let took = report["look_cpu_s"].as_f64();
+    assert!(took > Some(0.0), "a look takes something: {took:?}");
     // Without anybody there is nothing to find, and no client to be missed.
     let idle = look(&up);
     assert!(idle["observed"]["publisher"].is_null());

@@ -73,6 +73,11 @@ fn each_finding_has_its_numbers_and_a_saved_look_says_the_same_again() {
         assert!(number(&connection["sender"]["sent_bytes"]) > 0.0);
         assert!(number(&connection["receiver"]["buffer_bytes"]) > 0.0);
     }
+    // What moved over time is what moved in all.
+    let steps = list(observed, "over_time").iter();
+    let carried = steps.map(|it| number(&it["seconds"]) * number(&it["per_s"]));
+    let (carried, all) = (carried.sum::<f64>(), number(&observed["bytes"]));
+    assert!(carried > 0.0 && carried <= all * 1.01, "{carried} of {all}");
     // One for each connection, and one that looks after the publisher.
     assert_eq!(list(&observed["publisher"], "senders").len(), 4);
     assert_eq!(data_brokers(&report).count(), 3);
@@ -90,7 +95,9 @@ fn each_finding_has_its_numbers_and_a_saved_look_says_the_same_again() {
     let picture = run(&mut embar(&["diagnose", "--from", saved]));
     let picture = text(&picture.stdout);
     assert!(
-        picture.contains("brokers") && picture.contains("processors"),
+        ["brokers", "processors", "over time", "MiB/s in steps of"]
+            .iter()
+            .all(|it| picture.contains(it)),
         "{picture}"
     );
 }

@@ -249,8 +249,8 @@ fn comparisons_say_what_too_few_trials_cannot() {
     assert_eq!(report["series"].as_array().map(Vec::len), Some(2));
     let looked = [
         "--attached",
-        "--for",
-        "100ms",
+        "-s",
+        "32MiB",
         "--pairs",
         "2",
         "--brokers",

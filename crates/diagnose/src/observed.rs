@@ -53,6 +53,9 @@ pub struct Observed {
     pub subscriber: Option<Subscriber>,
     /// Connections that carried batches.
     pub connections: Vec<Connection>,
+    /// Bytes that went this way, step by step: of message values of a load of our own, else of batches, as brokers count them.
+    #[serde(default)]
+    pub over_time: Vec<Step>,
     /// What could not be read.
     pub missing: Vec<Missing>,
 }
@@ -76,6 +79,15 @@ impl Observed {
 /// `part / whole`, and 0 of nothing.
 pub(crate) fn per(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// A part of a span: how long it was, and how much was carried in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// How long it was, seconds. It begins where the one before it ends.
+    pub seconds: f64,
+    /// Bytes or operations a second.
+    pub per_s: f64,
 }
 
 /// What a reading that is missing would have been.
@@ -122,11 +134,12 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// Part of all processors' time in which a quota of a control group kept our threads from running, 0 to 1.
     pub throttled: Option<f64>,
-    /// What a page fault of first touch costs here, seconds.
+    /// What a page fault of first touch costs here, seconds; `None` where there were few, too.
     pub fault_s: Option<f64>,
     /// What a small system call costs here, seconds.
     pub syscall_s: Option<f64>,
-    /// What a byte costs that a socket receives into memory which was used before, seconds.
+    /// What a byte costs that a socket receives into memory which was used before, seconds; `None` where few pages were touched for the
+    /// first time, too.
     #[serde(default)]
     pub receive_byte_s: Option<f64>,
     /// The most that `SO_RCVBUF` may ask for (`net.core.rmem_max`), bytes.

@@ -3,8 +3,8 @@
 //! Reading costs two system calls per file and does not touch the process that is read. The parser is here and not
 //! in a dependency: two files with a dozen fields of interest do not pay for one.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::time::Instant;
 
 /// Why a process could not be read.
@@ -336,9 +336,33 @@ fn seconds(ticks: u64) -> f64 {
 
 /// A name of a process may be any bytes, so what is not UTF-8 is replaced and not refused.
 fn slurp(path: &str, pid: u32) -> Result<String, KernelError> {
-    let bytes = fs::read(path).map_err(|source| unreadable(path, pid, source))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = read_all(path).map_err(|source| unreadable(path, pid, source))?;
+    let text = String::from_utf8(bytes);
+    Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
+
+/// The kernel says that these files are empty, so [`fs::read`] would look for their size, and then read a few bytes at a time.
+fn read_all(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = vec![0; USUAL];
+    let mut len = 0;
+    loop {
+        match file.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if len == bytes.len() {
+            bytes.resize(len * 2, 0);
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// More than such a file has.
+const USUAL: usize = 2048;
 
 fn unreadable(path: &str, pid: u32, source: io::Error) -> KernelError {
     // ESRCH: it ended between the opening and the reading of its file.

@@ -8,7 +8,7 @@ pub const BYTES_MAX: u64 = 64 << 20;
 pub(crate) const ENTRIES_MAX: usize = 50_000;
 
 /// The commands whose output is understood.
-pub const UNDERSTOOD: [&str; 11] = [
+pub const UNDERSTOOD: [&str; 15] = [
     "embar diagnose --json",
     "embar diagnose --matrix N --json",
     "embar diagnose redis --json",
@@ -20,4 +20,8 @@ pub const UNDERSTOOD: [&str; 11] = [
     "embar bench e2e --json",
     "embar bench latency --json",
     "embar bench walls --json",
+    "embar bench metering --json",
+    "embar bench scale --json",
+    "embar bench session --json",
+    "embar bench redis --json",
 ];

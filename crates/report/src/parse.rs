@@ -5,8 +5,12 @@ mod comparison;
 mod diagnosis;
 mod latency;
 mod matrix;
+mod metering;
 mod node;
 mod origin;
+mod redis;
+mod scale;
+mod sessions;
 mod shared;
 mod throughput;
 mod walls;
@@ -34,6 +38,10 @@ pub(crate) fn section(name: &str, object: &Object) -> Result<Section, Error> {
         Kind::Walls => walls::section(&root)?,
         Kind::Latency => latency::section(&root)?,
         Kind::Comparison => comparison::section(&root)?,
+        Kind::Metering => metering::section(&root)?,
+        Kind::Sessions => sessions::section(&root)?,
+        Kind::Scale => scale::section(&root)?,
+        Kind::Redis => redis::section(&root)?,
         Kind::Throughput => {
             throughput::section(&root, throughput::Bench::of(&root, &object.origin)?)?
         }
@@ -52,6 +60,10 @@ enum Kind {
     Walls,
     Latency,
     Comparison,
+    Metering,
+    Sessions,
+    Scale,
+    Redis,
     Throughput,
 }
 
@@ -69,6 +81,9 @@ impl Kind {
             Some("walls") => Self::Walls,
             Some("latency") => Self::Latency,
             Some(_) if has("configurations") => Self::Comparison,
+            Some("metering") => Self::Metering,
+            Some("session" | "session wall") => Self::Sessions,
+            Some("scale") => Self::Scale,
             Some("publish" | "read" | "e2e") => Self::Throughput,
             Some(_) => return None,
             None if has("findings") && has("limits") => Self::Diagnosis,
@@ -78,6 +93,10 @@ impl Kind {
             None if in_first("rows", "wall") || in_first("times", "wall") => Self::Walls,
             None if in_first("alone", "latency_us") => Self::Latency,
             None if has("comparisons") && has("configurations") => Self::Comparison,
+            None if has("comparisons") && has("median") => Self::Sessions,
+            None if has("metering_cost") => Self::Metering,
+            None if in_first("curves", "points") => Self::Scale,
+            None if in_first("operations", "ops_per_s") => Self::Redis,
             None if has("median_mib_per_s") => Self::Throughput,
             None if in_first("trials", "mib_per_s") || in_first("trials", "latency_us") => {
                 Self::Throughput
@@ -113,7 +132,15 @@ mod tests {
                 json!({"trials": [{"latency_us": 1}]}),
                 Some(Kind::Throughput),
             ),
-            (json!({"bench": "session", "comparisons": []}), None),
+            (json!({"bench": "session"}), Some(Kind::Sessions)),
+            (
+                json!({"comparisons": [], "median": {}}),
+                Some(Kind::Sessions),
+            ),
+            (json!({"metering_cost": {}}), Some(Kind::Metering)),
+            (json!({"curves": [{"points": []}]}), Some(Kind::Scale)),
+            (json!({"operations": [{"ops_per_s": 1}]}), Some(Kind::Redis)),
+            (json!({"bench": "another", "comparisons": []}), None),
             (json!({"bench": 7}), None),
             (json!({"rows": {}}), None),
             (json!([]), None),

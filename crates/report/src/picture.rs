@@ -1,6 +1,7 @@
 //! Pictures as figures: what is to be drawn, and the table of the same figures. A file for each kind makes both at once, so that
 //! they cannot differ.
 
+pub(crate) mod over_time;
 pub(crate) mod percentiles;
 pub(crate) mod ratios;
 pub(crate) mod scale;
@@ -87,11 +88,21 @@ pub(crate) enum Tone {
     Plain,
 }
 
-/// Series of trials in panels of one height and scale.
+/// Series in panels of one height and scale.
 #[derive(Debug)]
 pub(crate) struct Panels {
     pub scale: Scale,
+    pub across: Across,
     pub panels: Vec<Panel>,
+}
+
+/// What goes from left to right in panels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Across {
+    /// The first, the second, and so on.
+    Order,
+    /// So many seconds, in equal steps.
+    Seconds(f64),
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{check, page_of};
-use embar_diagnose::observed::{Broker, Connection, Observed, Publisher, Thread};
+use embar_diagnose::observed::{Broker, Connection, Observed, Publisher, Step, Thread};
 use embar_diagnose::{diagnose, redis, session};
 use embar_report::{BYTES_MAX, Error, read};
 use serde_json::{Value, json};
@@ -113,6 +113,13 @@ fn diagnosed() -> impl Iterator<Item = Value> {
         on_cpu,
         ..Thread::default()
     };
+    let carried = vec![
+        Step {
+            seconds: 0.05,
+            per_s: 1e9,
+        };
+        3
+    ];
     let log = Observed {
         seconds: 4.0,
         bytes: 8 << 30,
@@ -128,6 +135,7 @@ fn diagnosed() -> impl Iterator<Item = Value> {
             ..Broker::default()
         }],
         connections: vec![Connection::default()],
+        over_time: carried.clone(),
         ..Observed::default()
     };
     let redis = redis::Observed {
@@ -140,6 +148,7 @@ fn diagnosed() -> impl Iterator<Item = Value> {
             ..redis::observed::Client::default()
         }),
         nodes: vec![redis::observed::Node::default(); 2],
+        over_time: carried.clone(),
         ..redis::Observed::default()
     };
     let session = session::Observed {
@@ -147,6 +156,7 @@ fn diagnosed() -> impl Iterator<Item = Value> {
         messages: 1000,
         in_flight: Some(64),
         way: session::observed::Way::Echo,
+        over_time: carried,
         ..session::Observed::default()
     };
     let json = |it: Result<Value, serde_json::Error>| it.expect("JSON");
@@ -239,7 +249,7 @@ fn what_is_no_result_gives_an_error_that_says_what_is() {
         "7",
         "null",
         "\"x\"",
-        "{\"bench\":\"session\"}",
+        "{\"bench\":\"another\"}",
         "{\"report\":{},\"command\":7}",
     ] {
         let error = page_of(text).expect_err(text).to_string();

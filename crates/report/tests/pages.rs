@@ -3,7 +3,7 @@
 mod common;
 
 use common::{check, has_cell, page_of, texts};
-use embar_diagnose::observed::{Broker, Machine, Missing, Observed, Publisher, Thread};
+use embar_diagnose::observed::{Broker, Machine, Missing, Observed, Publisher, Step, Thread};
 use embar_diagnose::{Diagnosis, diagnose, redis, session};
 use embar_report::{Error, Report, read};
 use serde_json::{Value, json};
@@ -275,6 +275,12 @@ fn seen() -> Observed {
             takes_data: true,
             ..Broker::default()
         }],
+        over_time: [1, 3, 2]
+            .map(|gib| Step {
+                seconds: 0.05,
+                per_s: f64::from(gib) * f64::from(1 << 30),
+            })
+            .into(),
         missing: vec![Missing {
             what: "steal <time>".into(),
             why: "not a virtual machine & so on".into(),
@@ -318,6 +324,14 @@ fn a_diagnosis_marks_the_part_that_limits_and_shows_each_finding() {
             && has_cell(&shown, "not a virtual machine &amp; so on")
     );
     assert!(texts(&shown, "dd").iter().any(|it| it == "2,048 MiB/s"));
+    // What happened over time.
+    assert!(shown.contains("median 2,048, 1,024 to 3,072"));
+    assert!(has_cell(&shown, "3,072"));
+    assert!(texts(&shown, "th").iter().any(|it| it == "150 ms"));
+    assert!(
+        texts(&shown, "text").iter().any(|it| it == "100 ms"),
+        "the axis"
+    );
 
     value["findings"][0]["verified"]["outcome"] = json!("did-not-help");
     assert!(page(&value).contains("(withdrawn)"));

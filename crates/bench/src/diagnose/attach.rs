@@ -4,6 +4,7 @@
 //! with brokers, by TCP, or by a Unix socket, by which shared memory begins, too. Nothing of them changes while they are looked at.
 
 pub mod asking;
+mod carried;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process;
@@ -22,6 +23,7 @@ use embar_readings::tcp::TcpReader;
 use embar_readings::{sockets, unix};
 
 use self::asking::{Asker, is_here, lack};
+use self::carried::Carried;
 use super::observe::{Known, broker, connections, machine, missing, named};
 use super::sampling::{Sampling, Span};
 
@@ -95,7 +97,9 @@ pub fn look_by(
     let pids = pids.into_iter().chain(clients.iter().copied()).collect();
     let servers = brokers.iter().map(|it| it.address).collect();
     let mut sampling = Sampling::start(pids, servers)?;
-    sampling.watch_until(span, interrupt)?;
+    let telling_brokers = before.profiles.keys().copied().collect();
+    let mut carried = Carried::default();
+    sampling.watch_others(span, interrupt, || carried.ask(asker, &telling_brokers))?;
     let span = sampling.end()?;
     let mut after = said(asker, &brokers, &mut absent);
     after.ask(&telling);
@@ -104,9 +108,13 @@ pub fn look_by(
         let before = before.statuses.get(id)?;
         Some((*id, (before.clone(), after.clone())))
     });
+    let observed = observed(&brokers, &clients, &span, &before, &after, absent);
     Ok(Look {
         statuses: both.collect(),
-        observed: observed(&brokers, &clients, &span, &before, &after, absent),
+        observed: Observed {
+            over_time: carried.steps(observed.flow),
+            ..observed
+        },
         cluster,
     })
 }
@@ -325,6 +333,7 @@ fn observed(
             is_bench: false,
         }),
         connections: connections(span, brokers),
+        over_time: Vec::new(),
         missing: absent,
     }
 }

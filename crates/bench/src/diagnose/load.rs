@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use embar_client::{OnEvicted, Publisher, PublisherHandle, ReadError, Start, Subscriber};
 use embar_console::connect::Connector;
+use embar_diagnose::observed::Flow;
 use embar_meter::Snapshot;
 use embar_meter::random::filler;
 
@@ -123,6 +124,14 @@ impl Load {
             read: self.tally.read.load(Relaxed),
             publisher: publisher.map(|it| it.profile()),
             subscriber: read.map(|profile| lock(profile).clone()),
+        }
+    }
+
+    /// Messages that went this way so far.
+    pub fn messages(&self, flow: Flow) -> u64 {
+        match flow.publishes() {
+            true => self.tally.published.load(Relaxed),
+            false => self.tally.read.load(Relaxed),
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use embar_diagnose::picture::Picture;
+use embar_diagnose::observed::Step;
+use embar_diagnose::picture::{OverTime, Picture};
 use embar_diagnose::{Diagnosis, Finding, Observed};
+use embar_meter::table::grouped;
 use serde::Serialize;
 
 /// A diagnosis with what it is of.
@@ -20,6 +22,9 @@ pub struct Report<'a> {
     pub diagnosis: &'a Diagnosis,
     /// What it was found in.
     pub observed: &'a Observed,
+    /// Processor time that it took to look at what others run, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub look_cpu_s: Option<f64>,
 }
 
 impl fmt::Display for Report<'_> {
@@ -31,13 +36,69 @@ impl fmt::Display for Report<'_> {
             self.observed.messages as f64 / self.observed.seconds.max(f64::EPSILON),
             self.observed.seconds,
         )?;
-        write_diagnosis(f, self.diagnosis)
+        write_diagnosis(f, self.diagnosis, Carried::bytes(&self.observed.over_time))?;
+        let Some(cpu_s) = self.look_cpu_s else {
+            return Ok(());
+        };
+        let all_s = self.observed.seconds * f64::from(self.observed.machine.cores.max(1));
+        writeln!(
+            f,
+            "this look took {:.0} ms of processor time, {:.1} % of what there was",
+            cpu_s * 1e3,
+            cpu_s / all_s * 100.0
+        )
     }
 }
 
-/// The picture, the findings, and what could not be read.
-pub(super) fn write_diagnosis(f: &mut fmt::Formatter<'_>, diagnosis: &Diagnosis) -> fmt::Result {
-    writeln!(f, "{}", Picture(diagnosis))?;
+/// What was carried over time.
+pub(super) struct Carried<'a> {
+    pub(super) steps: &'a [Step],
+    /// In which unit it is shown,
+    pub(super) unit: &'static str,
+    /// and how much of what steps count that is.
+    pub(super) of: f64,
+}
+
+impl<'a> Carried<'a> {
+    pub(super) fn bytes(steps: &'a [Step]) -> Self {
+        Self {
+            steps,
+            unit: "MiB/s",
+            of: f64::from(1 << 20),
+        }
+    }
+}
+
+impl fmt::Display for Carried<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rates = || self.steps.iter().map(|it| it.per_s / self.of);
+        let least = rates().fold(f64::INFINITY, f64::min);
+        let most = rates().fold(0.0, f64::max);
+        let seconds: f64 = self.steps.iter().map(|it| it.seconds).sum();
+        writeln!(
+            f,
+            "{:<16} {}  {} to {} {} in steps of {:.0} ms",
+            "over time",
+            OverTime(self.steps),
+            grouped(least as u64),
+            grouped(most as u64),
+            self.unit,
+            seconds / self.steps.len() as f64 * 1e3,
+        )
+    }
+}
+
+/// The picture, what happened over time, the findings, and what could not be read.
+pub(super) fn write_diagnosis(
+    f: &mut fmt::Formatter<'_>,
+    diagnosis: &Diagnosis,
+    carried: Carried<'_>,
+) -> fmt::Result {
+    write!(f, "{}", Picture(diagnosis))?;
+    if carried.steps.len() > 1 {
+        write!(f, "{carried}")?;
+    }
+    writeln!(f)?;
     for (index, finding) in diagnosis.findings.iter().enumerate() {
         write_finding(f, index + 1, finding)?;
     }

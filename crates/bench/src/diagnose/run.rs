@@ -20,6 +20,7 @@ use super::hog::Hog;
 use super::inject::Fault;
 use super::load::{self, Load, Moved};
 use super::observe::{Known, Seen};
+use super::over_time::OverTime;
 use super::plan::LoadPlan;
 use super::quota::Quota;
 use super::sampling::{LOOK_EVERY, Sampling};
@@ -189,7 +190,13 @@ impl Running {
         let pids = pids.chain([process::id()]);
         let servers = self.brokers.iter().map(|it| it.address);
         let mut sampling = Sampling::start(pids.collect(), servers.collect())?;
-        sampling.watch(self.plan.span, |time| self.wait(time, abort))?;
+        let mut over_time = OverTime::default();
+        over_time.see(self.carried(), Instant::now());
+        sampling.watch(self.plan.span, |time| {
+            self.wait(time, abort)?;
+            over_time.see(self.carried(), Instant::now());
+            Ok(())
+        })?;
         let after = self.load.moved();
         let span = sampling.end()?;
         let mut profiles = self.profiles()?;
@@ -206,8 +213,14 @@ impl Running {
             statuses: self.statuses()?,
             before: before.1,
             after,
+            over_time: over_time.steps(),
         };
         Ok(seen.observed())
+    }
+
+    /// Bytes of message values that moved so far.
+    fn carried(&self) -> u64 {
+        self.load.messages(self.plan.flow) * u64::from(self.plan.bench.message_bytes)
     }
 
     fn bytes(&self, before: &Moved, after: &Moved) -> u64 {

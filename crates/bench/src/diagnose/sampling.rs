@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use embar_console::interrupt::Interrupt;
-use embar_diagnose::observed::{Disk as DiskUse, Missing, Thread};
+use embar_diagnose::observed::{Disk as DiskUse, Missing, Step, Thread};
 use embar_readings::census::Census;
 use embar_readings::disks::{Disk, disks};
 use embar_readings::machine::{Processors, Shares};
@@ -28,6 +28,8 @@ use self::threads::{Lives, stayed};
 
 /// Looks are this far apart, and so are looks at whether to stop.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The same of looks at what others use: each costs them something.
+const LOOK_AT_OTHERS_EVERY: Duration = Duration::from_millis(100);
 
 /// Part of all processors' time that no process explains before somebody is said to be hidden. Something is left on any machine: interrupts,
 /// what processes did whose parents do not wait for them, and what was counted between two readings.
@@ -85,6 +87,8 @@ pub struct Span {
     pub by_id: BTreeMap<u32, Thread>,
     /// Connections of clients with the servers that were named.
     pub connections: Vec<SeenConnection>,
+    /// Bytes that arrived by them, step by step.
+    pub over_time: Vec<Step>,
     /// What could not be read.
     pub missing: Vec<Missing>,
 }
@@ -126,6 +130,33 @@ impl Sampling {
     pub fn watch(
         &mut self,
         span: Duration,
+        pause: impl FnMut(Duration) -> Result<()>,
+    ) -> Result<()> {
+        self.watch_each(LOOK_EVERY, span, pause)
+    }
+
+    /// The same of what others use, until Ctrl-C. `also` is called before each look.
+    ///
+    /// # Errors
+    /// It was interrupted.
+    pub fn watch_others(
+        &mut self,
+        span: Duration,
+        interrupt: &Interrupt,
+        mut also: impl FnMut(),
+    ) -> Result<()> {
+        self.watch_each(LOOK_AT_OTHERS_EVERY, span, |time| {
+            interrupt.check()?;
+            also();
+            thread::sleep(time);
+            Ok(())
+        })
+    }
+
+    fn watch_each(
+        &mut self,
+        every: Duration,
+        span: Duration,
         mut pause: impl FnMut(Duration) -> Result<()>,
     ) -> Result<()> {
         let until = Instant::now() + span;
@@ -134,21 +165,9 @@ impl Sampling {
             if left.is_zero() {
                 return Ok(());
             }
-            pause(left.min(LOOK_EVERY))?;
+            pause(left.min(every))?;
             self.look();
         }
-    }
-
-    /// The same, until Ctrl-C.
-    ///
-    /// # Errors
-    /// It was interrupted.
-    pub fn watch_until(&mut self, span: Duration, interrupt: &Interrupt) -> Result<()> {
-        self.watch(span, |time| {
-            interrupt.check()?;
-            thread::sleep(time);
-            Ok(())
-        })
     }
 
     /// Looks at what has no counter, or may end before the span does.
@@ -249,6 +268,9 @@ impl Sampling {
             throttled: stopped.map(|it| (it / seconds / f64::from(after.count.max(1))).min(1.0)),
             threads,
             by_id,
+            over_time: connections
+                .as_ref()
+                .map_or_else(Vec::new, Connections::over_time),
             connections: connections.map_or_else(Vec::new, |it| it.seen(seconds)),
             missing: self.missing,
         })

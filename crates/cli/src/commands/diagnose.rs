@@ -22,6 +22,7 @@ use embar_console::size::{parse_duration, parse_span};
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
 use embar_meter::experiment::too_few;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -76,7 +77,8 @@ JSON, one object: of, injected[], bytes_per_s, limits (uses[] with part, share, 
 findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1), gain_at_most
 (0.2 is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict,
 pairs, as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why),
-observed (all that was looked at). With --matrix: runs, rows[] with injected, options, expected[],
+observed (all that was looked at; over_time[] with seconds, per_s of each step); look_cpu_s with
+--attach (processor time that the look took). With --matrix: runs, rows[] with injected, options, expected[],
 first (how often each cause came first), right, among_three, bytes_per_s, gain_at_most (the median
 said where a right cause came first, or was tried), gained (what the rate is more without the
 fault, where that is known), outcomes (how often each came of a remedy that was tried),
@@ -203,13 +205,9 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
     if let Some(path) = &args.from {
         let observed: Observed = saved(path, "embar diagnose")?;
         let diagnosis = diagnose(&observed);
-        return show(
-            &path.display().to_string(),
-            &[],
-            &observed,
-            &diagnosis,
-            context,
-        );
+        let of = path.display().to_string();
+        let report = report(&of, &[], &observed, &diagnosis);
+        return context.output.report(&report, &report);
     }
     if let Some(address) = &args.attach {
         let address = address.clone().unwrap_or_else(default_bootstrap);
@@ -219,7 +217,12 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         let observed = look(&admin, args.span, &context.work.interrupt)?.observed;
         save(args.save.as_deref(), &observed)?;
         let of = format!("the cluster at {address}");
-        return show(&of, &[], &observed, &diagnose(&observed), context);
+        let diagnosis = diagnose(&observed);
+        let report = Report {
+            look_cpu_s: Some(processor_time().as_secs_f64()),
+            ..report(&of, &[], &observed, &diagnosis)
+        };
+        return context.output.report(&report, &report);
     }
     args.remedies.check()?;
     if let Some(runs) = args.matrix {
@@ -249,13 +252,8 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
     save(args.save.as_deref(), &observed)?;
     let mut diagnosis = diagnose(&observed);
     let tried = args.remedies.try_on(&mut diagnosis, &plan, context);
-    show(
-        "a load of our own",
-        &args.inject,
-        &observed,
-        &diagnosis,
-        context,
-    )?;
+    let report = report("a load of our own", &args.inject, &observed, &diagnosis);
+    context.output.report(&report, &report)?;
     tried
 }
 
@@ -320,19 +318,24 @@ fn save(path: Option<&Path>, observed: &impl Serialize) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn show(
+fn report<'a>(
     of: &str,
     injected: &[Fault],
-    observed: &Observed,
-    diagnosis: &Diagnosis,
-    context: &Context,
-) -> Result<()> {
-    let report = Report {
+    observed: &'a Observed,
+    diagnosis: &'a Diagnosis,
+) -> Report<'a> {
+    Report {
         of: of.to_owned(),
         injected: injected.iter().map(Fault::to_string).collect(),
         bytes_per_s: observed.bytes_per_s(),
         diagnosis,
         observed,
-    };
-    context.output.report(&report, format_args!("{report}"))
+        look_cpu_s: None,
+    }
+}
+
+/// Processor time of this process so far.
+fn processor_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(used).unwrap_or_default()
 }

@@ -25,12 +25,14 @@ const STANDARD: &str = "-";
 Examples:
   embar diagnose --json > seen.json; embar report seen.json
   embar bench publish --trials 6 --json | embar report -
+  embar diagnose --attach --json | embar report -       a cluster that runs
   embar report publish.json read.json latency.json --title 'Release 0.2' --out release.html
   embar bench walls --json | embar report - --out - > walls.html
 
 It takes what these commands print with --json, tells them apart by their fields, and shows them in
 the order in which they are named:
-  embar diagnose                        which part limits, the findings, what could not be read
+  embar diagnose                        which part limits, what was carried over time, the
+                                        findings, what could not be read
   embar diagnose redis, session         the same of callers of Redis, and of message sessions
   embar diagnose --matrix               what was injected, and which causes were named
   embar diagnose --save                 what was looked at is diagnosed again
@@ -38,6 +40,10 @@ the order in which they are named:
   embar bench publish --compare         ratios with their intervals, rates of trials
   embar bench latency                   percentiles, on a logarithmic axis
   embar bench walls                     ratios with their intervals, and the aims
+  embar bench metering                  what timers cost, or to be looked at, and the bound of it
+  embar bench scale                     rates and costs of each point, and where costs jump
+  embar bench session                   latencies and rates of each phase, beside the wall
+  embar bench redis                     rates, latencies and costs of each operation
 A file may hold several of them, one after the other. It may also be a recorded one, with the
 command and the machine around the report, as in benches/results.
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{Machine, Missing, Thread, per};
+use crate::observed::{Machine, Missing, Step, Thread, per};
 
 /// All that was seen in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct Observed {
     pub client: Option<Client>,
     /// The servers that serve slots, or the one server.
     pub nodes: Vec<Node>,
+    /// Replies that the client got, step by step; empty where only servers were looked at.
+    #[serde(default)]
+    pub over_time: Vec<Step>,
     /// What could not be read.
     pub missing: Vec<Missing>,
 }

@@ -50,7 +50,7 @@ fn sent_per_s(observed: &Observed, to_subscribers: bool) -> f64 {
 /// What a window that fills costs beside the time that both sides wait: an acknowledgement, the packet that opens it again, and
 /// a wake-up on each side. And what each byte costs that waits for room in a small one. Fitted to windows of 64 to 512 KiB between threads of two
 /// busy processors.
-const EACH_WINDOW_S: f64 = 20e-6;
+const EACH_WINDOW_S: f64 = 24e-6;
 const BYTE_OF_FULL_WINDOW_S: f64 = 0.12e-9;
 const SMALL_WINDOW: f64 = (1 << 20) as f64;
 

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{Connection, Machine, Missing, Thread, per};
+use crate::observed::{Connection, Machine, Missing, Step, Thread, per};
 
 /// All that was seen in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Observed {
     pub in_flight: Option<u64>,
     /// Their TCP connections, as the client sends and the server receives; none for other ways.
     pub connections: Vec<Connection>,
+    /// Bytes that arrived by them, both ways, step by step.
+    #[serde(default)]
+    pub over_time: Vec<Step>,
     /// Whether they are encrypted.
     pub by_tls: bool,
     /// What could not be read.

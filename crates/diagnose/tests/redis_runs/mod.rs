@@ -93,6 +93,7 @@ pub fn calling(cores: u32) -> Observed {
             keys: Vec::new(),
         }),
         nodes,
+        over_time: Vec::new(),
         missing: Vec::new(),
     }
 }

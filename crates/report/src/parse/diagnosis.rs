@@ -1,12 +1,15 @@
 //! `embar diagnose`, and what its `--save` writes.
 
+mod seen;
+
 use embar_diagnose::finding::Change;
 use embar_diagnose::limits::{Resource, Use};
-use embar_diagnose::observed::{Flow, Missing};
+use embar_diagnose::observed::Missing;
 use embar_diagnose::{Diagnosis, Evidence, Finding, Observed, diagnose, redis, session};
 
 use embar_meter::Better;
 
+use self::seen::{LOG, REDIS, SESSIONS, Seen, messages, operations};
 use super::node::Node;
 use crate::Error;
 use crate::picture::Picture;
@@ -21,11 +24,6 @@ const ABSURD: f64 = 1e15;
 
 /// What a diagnosis says that names nothing.
 const NOTHING_FOUND: &str = "Nothing was found";
-
-/// What a diagnosis is of, as a title.
-const LOG: &str = "Diagnosis of the log";
-const REDIS: &str = "Diagnosis of Redis";
-const SESSIONS: &str = "Diagnosis of sessions";
 
 /// The section of a diagnosis that was printed.
 pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
@@ -53,145 +51,55 @@ pub(super) fn reported(root: &Node<'_>) -> Result<Section, Error> {
     facts.extend(of_redis.map(operations));
     let of_sessions = root.number("messages_per_s")?;
     facts.extend(of_sessions.map(messages));
-    if let Some(observed) = root.object("observed")? {
-        if of_sessions.is_some() {
-            let observed: session::Observed = serde_json::from_value(observed.value().clone())
-                .map_err(|error| root.invalid("embar diagnose session --json", error))?;
-            facts.extend(seen_of_sessions(&observed));
-            return section(root, SESSIONS, &diagnosis, facts);
-        }
-        if of_redis.is_some() {
-            let observed: redis::Observed = serde_json::from_value(observed.value().clone())
-                .map_err(|error| root.invalid("embar diagnose redis --json", error))?;
-            facts.extend(seen_of_redis(&observed));
-            return section(root, REDIS, &diagnosis, facts);
-        }
-        let observed: Observed = serde_json::from_value(observed.value().clone())
-            .map_err(|error| root.invalid("embar diagnose --json", error))?;
-        facts.extend(seen(&observed));
-    }
-    let title = match (of_redis, of_sessions) {
-        (Some(_), _) => REDIS,
-        (None, Some(_)) => SESSIONS,
-        (None, None) => LOG,
+    let mut seen = match (of_redis, of_sessions) {
+        (Some(_), _) => Seen::nothing(REDIS),
+        (None, Some(_)) => Seen::nothing(SESSIONS),
+        (None, None) => Seen::nothing(LOG),
     };
-    section(root, title, &diagnosis, facts)
+    if let Some(observed) = root.object("observed")? {
+        let observed = observed.value().clone();
+        seen = if of_sessions.is_some() {
+            let observed = serde_json::from_value(observed)
+                .map_err(|error| root.invalid("embar diagnose session --json", error))?;
+            Seen::of_sessions(&observed)
+        } else if of_redis.is_some() {
+            let observed = serde_json::from_value(observed)
+                .map_err(|error| root.invalid("embar diagnose redis --json", error))?;
+            Seen::of_redis(&observed)
+        } else {
+            let observed = serde_json::from_value(observed)
+                .map_err(|error| root.invalid("embar diagnose --json", error))?;
+            Seen::of_log(&observed)
+        };
+    }
+    facts.append(&mut seen.facts);
+    section(root, &diagnosis, Seen { facts, ..seen })
 }
 
 /// The section of what was saved: it is diagnosed here.
 pub(super) fn observed(root: &Node<'_>) -> Result<Section, Error> {
+    let (first, mut seen, diagnosis);
     if root.value().get("nodes").is_some() {
         let observed: redis::Observed = serde_json::from_value(root.value().clone())
             .map_err(|error| root.invalid("embar diagnose redis --save", error))?;
-        let mut facts = vec![operations(observed.operations_per_s())];
-        facts.extend(seen_of_redis(&observed));
-        return section(root, REDIS, &redis::diagnose(&observed), facts);
-    }
-    if root.value().get("way").is_some() {
+        first = operations(observed.operations_per_s());
+        (seen, diagnosis) = (Seen::of_redis(&observed), redis::diagnose(&observed));
+    } else if root.value().get("way").is_some() {
         let observed: session::Observed = serde_json::from_value(root.value().clone())
             .map_err(|error| root.invalid("embar diagnose session --save", error))?;
-        let mut facts = vec![messages(observed.messages_per_s())];
-        facts.extend(seen_of_sessions(&observed));
-        return section(root, SESSIONS, &session::diagnose(&observed), facts);
+        first = messages(observed.messages_per_s());
+        (seen, diagnosis) = (Seen::of_sessions(&observed), session::diagnose(&observed));
+    } else {
+        let observed: Observed = serde_json::from_value(root.value().clone())
+            .map_err(|error| root.invalid("embar diagnose --save", error))?;
+        first = Fact::new("rate", words::bytes_per_s(observed.bytes_per_s()));
+        (seen, diagnosis) = (Seen::of_log(&observed), diagnose(&observed));
     }
-    let observed: Observed = serde_json::from_value(root.value().clone())
-        .map_err(|error| root.invalid("embar diagnose --save", error))?;
-    let rate = words::bytes_per_s(observed.bytes_per_s());
-    let mut facts = vec![Fact::new("rate", rate)];
-    facts.extend(seen(&observed));
-    section(root, LOG, &diagnose(&observed), facts)
+    seen.facts.insert(0, first);
+    section(root, &diagnosis, seen)
 }
 
-/// What was looked at.
-fn seen(observed: &Observed) -> Vec<Fact> {
-    let machine = &observed.machine;
-    let messages = observed.messages as f64 / observed.seconds.max(f64::EPSILON);
-    let flow = match observed.flow {
-        Flow::Publish => "publish",
-        Flow::Read => "read",
-        Flow::Both => "publish and read",
-    };
-    vec![
-        Fact::new("flow", flow),
-        Fact::new("messages a second", words::whole(messages)),
-        Fact::new("looked for", words::micros(observed.seconds * 1e6)),
-        Fact::new("processors", machine.cores.to_string()),
-        Fact::new("busy with the pipeline", words::percent(machine.ours)),
-        Fact::new("busy with others", words::percent(machine.others)),
-        Fact::new("taken by the host", words::percent(machine.steal)),
-        Fact::new("connections", observed.connections.len().to_string()),
-    ]
-}
-
-fn operations(per_s: f64) -> Fact {
-    Fact::new("operations a second", words::whole(per_s))
-}
-
-/// What was looked at, of Redis.
-fn seen_of_redis(observed: &redis::Observed) -> Vec<Fact> {
-    let machine = &observed.machine;
-    let mut facts = vec![
-        Fact::new("servers", observed.nodes.len().to_string()),
-        Fact::new("looked for", words::micros(observed.seconds * 1e6)),
-    ];
-    if let Some(client) = &observed.client {
-        facts.push(Fact::new("callers", client.callers.to_string()));
-        facts.push(Fact::new(
-            "an operation takes",
-            words::micros(client.latency_s * 1e6),
-        ));
-    }
-    // Servers on other machines do not say how busy these are.
-    if machine.cores > 0 {
-        facts.push(Fact::new("processors", machine.cores.to_string()));
-        facts.push(Fact::new(
-            "busy with callers and servers",
-            words::percent(machine.ours),
-        ));
-        facts.push(Fact::new(
-            "busy with others",
-            words::percent(machine.others),
-        ));
-    }
-    facts
-}
-
-fn messages(per_s: f64) -> Fact {
-    Fact::new("messages a second", words::whole(per_s))
-}
-
-/// What was looked at, of sessions.
-fn seen_of_sessions(observed: &session::Observed) -> Vec<Fact> {
-    let machine = &observed.machine;
-    let way = match observed.way {
-        session::observed::Way::OneWay => "one way",
-        session::observed::Way::Echo => "there and back",
-    };
-    let bytes_per_s = observed.bytes as f64 / observed.seconds.max(f64::EPSILON);
-    let mut facts = vec![
-        Fact::new("messages go", way),
-        Fact::new("rate", words::bytes_per_s(bytes_per_s)),
-        Fact::new("looked for", words::micros(observed.seconds * 1e6)),
-        Fact::new("encrypted", if observed.by_tls { "yes" } else { "no" }),
-        Fact::new("processors", machine.cores.to_string()),
-        Fact::new("busy with the sessions", words::percent(machine.ours)),
-        Fact::new("busy with others", words::percent(machine.others)),
-    ];
-    if let Some(latency) = observed.latency_s() {
-        facts.push(Fact::new(
-            "a message is there and back after",
-            words::micros(latency * 1e6),
-        ));
-    }
-    facts
-}
-
-fn section(
-    root: &Node<'_>,
-    title: &str,
-    diagnosis: &Diagnosis,
-    facts: Vec<Fact>,
-) -> Result<Section, Error> {
+fn section(root: &Node<'_>, diagnosis: &Diagnosis, seen: Seen) -> Result<Section, Error> {
     if diagnosis.findings.is_empty() && diagnosis.limits.uses.is_empty() {
         return Err(root.nothing("it has neither findings nor parts that work"));
     }
@@ -201,10 +109,11 @@ fn section(
         format!("{}: {sentence}", it.cause)
     });
     let mut blocks = vec![
-        Block::Facts(facts),
+        Block::Facts(seen.facts),
         Block::Picture(Box::new(parts(diagnosis))),
-        Block::Heading("Findings".into()),
     ];
+    blocks.extend(seen.over_time.map(|it| Block::Picture(Box::new(it))));
+    blocks.push(Block::Heading("Findings".into()));
     let found: Vec<Found> = diagnosis.findings.iter().map(found).collect();
     blocks.push(match found.is_empty() {
         true => Block::Text(NOTHING_FOUND.into()),
@@ -213,7 +122,7 @@ fn section(
     blocks.extend(tried(&diagnosis.findings));
     blocks.extend(missing(&diagnosis.missing));
     Ok(Section {
-        title: title.into(),
+        title: seen.title.into(),
         says: says.unwrap_or_else(|| NOTHING_FOUND.into()),
         file: String::new(),
         origin: Vec::new(),

@@ -26,7 +26,12 @@ pub(super) fn facts(file: &str, origin: &Origin) -> Vec<Fact> {
 
 /// The settings of a bench, under a heading; nothing if there are none.
 pub(super) fn settings(root: &Node<'_>) -> Result<Vec<Block>, Error> {
-    let Some(config) = root.object("config")? else {
+    settings_of(root, "config")
+}
+
+/// The same of a bench that calls them otherwise.
+pub(super) fn settings_of(root: &Node<'_>, field: &str) -> Result<Vec<Block>, Error> {
+    let Some(config) = root.object(field)? else {
         return Ok(Vec::new());
     };
     let Value::Object(fields) = config.value() else {

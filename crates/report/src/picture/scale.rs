@@ -60,6 +60,13 @@ impl Scale {
         Self::log(low, high, &words::micros)
     }
 
+    /// Round numbers from 0 to the last one that is no more than `high`, which is more than 0.
+    pub fn until(high: f64) -> Vec<f64> {
+        let step = round_up(high / TICKS);
+        let count = (high / step).floor().clamp(0.0, 2.0 * TICKS) as u32;
+        (0..=count).map(|it| f64::from(it) * step).collect()
+    }
+
     fn linear(low: f64, high: f64, show: &dyn Fn(f64) -> String) -> Self {
         let step = round_up((high - low) / TICKS);
         let (first, last) = ((low / step).floor(), (high / step).ceil());
@@ -163,6 +170,14 @@ mod tests {
         assert_eq!(ticks(&Scale::ratios([0.2, 1.9])), "0.20 0.50 1 2");
         let times = ticks(&Scale::micros([58.0, 113_901.0]));
         assert_eq!(times, "10 µs 100 µs 1 ms 10 ms 100 ms 1 s");
+    }
+
+    #[test]
+    fn numbers_up_to_an_end_are_round_and_not_beyond_it() {
+        assert_eq!(Scale::until(4.2), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(Scale::until(0.7), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert!(Scale::until(f64::MIN_POSITIVE).len() < 12);
+        assert!(Scale::until(f64::MAX).len() < 12);
     }
 
     #[test]

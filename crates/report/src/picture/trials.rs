@@ -5,7 +5,7 @@ use embar_meter::stats::median_interval;
 
 use super::ratios::Interval;
 use super::scale::Scale;
-use super::{Drawing, Panel, Panels, Picture};
+use super::{Across, Drawing, Panel, Panels, Picture};
 use crate::table::Table;
 use crate::words;
 
@@ -78,7 +78,11 @@ pub(crate) fn picture(title: impl Into<String>, all: &[Trials], unit: &str) -> O
         legend:
             "Dots: trials in their order, from the left. Dashed: the median. The axis begins at 0."
                 .into(),
-        drawing: Drawing::Panels(Panels { scale, panels }),
+        drawing: Drawing::Panels(Panels {
+            scale,
+            across: Across::Order,
+            panels,
+        }),
         table,
     })
 }

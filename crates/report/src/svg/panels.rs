@@ -1,15 +1,17 @@
-//! Panels of trials, below each other, on one scale.
+//! Panels of trials, or of what happened over time, below each other, on one scale.
 
 use maud::{Markup, html};
 
 use super::{anchor, percent};
-use crate::picture::{Panel, Panels};
+use crate::picture::scale::Scale;
+use crate::picture::{Across, Panel, Panels};
+use crate::words;
 
 /// Of more trials the dots would be a band: only the line is drawn.
 const DOTS_MAX: usize = 60;
 /// More trials are not drawn one by one, but each n-th.
 const POINTS_MAX: usize = 400;
-/// Names of trials below the axis, at most.
+/// Numbers of trials below the axis, at most.
 const NAMES: usize = 10;
 
 /// Of a panel, in pixels: from its name to the next one's.
@@ -36,7 +38,7 @@ pub(super) fn drawn(panels: &Panels) -> Markup {
                 text.name x=(MARGIN) y="14" { (panel.label) }
                 text.value x="100%" y="14" text-anchor="end" { (panel.value) }
                 (plot(panels, panel))
-                @if index == last { (numbers(panel.values.len())) }
+                @if index == last { (axis(panels.across, panel.values.len())) }
             }
         }
     }
@@ -74,12 +76,21 @@ fn x(index: usize, count: usize) -> f64 {
     (index as f64 + 0.5) / count as f64 * 100.0
 }
 
-/// The numbers of the trials.
-fn numbers(count: usize) -> Markup {
+/// What stands below: the numbers of the trials, or the time.
+fn axis(across: Across, count: usize) -> Markup {
+    let names: Vec<(f64, String)> = match across {
+        Across::Order => (0..count)
+            .step_by(count.div_ceil(NAMES).max(1))
+            .map(|index| (x(index, count), (index + 1).to_string()))
+            .collect(),
+        Across::Seconds(span) => Scale::until(span)
+            .into_iter()
+            .map(|seconds| (seconds / span * 100.0, words::micros(seconds * 1e6)))
+            .collect(),
+    };
     html! {
-        @for index in (0..count).step_by(count.div_ceil(NAMES)) {
-            @let place = x(index, count);
-            text x=(percent(place)) y=(TOP + PLOT) dy="18" text-anchor=(anchor(place)) { (index + 1) }
+        @for (place, name) in names {
+            text x=(percent(place)) y=(TOP + PLOT) dy="18" text-anchor=(anchor(place)) { (name) }
         }
     }
 }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use embar_console::context::Context;
 use embar_diagnose::observed::Missing;
-use embar_diagnose::redis::observed::{Probe, Traffic};
+use embar_diagnose::redis::observed::Probe;
 use embar_readings::sockets;
 use embar_readings::tcp::TcpReader;
 use embar_redis::Client;
 
 use super::asking::{Asker, Said};
-use super::watching::Watching;
+use super::watching::{Watched, Watching};
 use crate::diagnose::sampling::{Sampling, Span};
 
 /// Looks at the client's counters are this far apart.
@@ -29,8 +29,8 @@ pub(super) struct Look {
     pub(super) before: Vec<Said>,
     pub(super) after: Vec<Said>,
     pub(super) probes: Vec<Option<Probe>>,
-    /// By the name of the node.
-    pub(super) traffic: BTreeMap<String, Traffic>,
+    /// What the client did.
+    pub(super) watched: Watched,
     /// Processes of the servers, in their order.
     pub(super) pids: Vec<Option<u32>>,
     pub(super) missing: Vec<Missing>,
@@ -71,8 +71,8 @@ pub(super) fn watch(
         }
         thread::sleep(left.min(LOOK_EVERY));
     }
-    let traffic = watching.zip(client);
-    let traffic = traffic.map_or_else(BTreeMap::new, |(watching, client)| watching.end(client));
+    let watched = watching.zip(client);
+    let watched = watched.map(|(watching, client)| watching.end(client));
     let span = sampling.end()?;
     let probes = asker.end(probing);
     let after = asker.ask(missing);
@@ -81,7 +81,7 @@ pub(super) fn watch(
         before,
         after,
         probes,
-        traffic,
+        watched: watched.unwrap_or_default(),
         pids,
         missing: std::mem::take(missing),
     })

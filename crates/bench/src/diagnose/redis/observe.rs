@@ -60,6 +60,7 @@ impl Seen<'_> {
             },
             client: self.callers.as_ref().map(|it| self.client(it)),
             nodes,
+            over_time: self.look.watched.over_time.clone(),
             missing: all_missing,
         }
     }
@@ -117,7 +118,7 @@ impl Seen<'_> {
             slots: asked.slots,
             threads: threads.map_or_else(Vec::new, |all| busy(all)),
             server: both.and_then(|(before, after)| server(before, after)),
-            traffic: look.traffic.get(&name).cloned(),
+            traffic: look.watched.traffic.get(&name).cloned(),
             probe: look.probes.get(index).copied().flatten(),
             name,
         }

@@ -6,7 +6,7 @@ use embar_diagnose::Diagnosis;
 use embar_diagnose::redis::Observed;
 use serde::Serialize;
 
-use crate::diagnose::report::write_diagnosis;
+use crate::diagnose::report::{Carried, write_diagnosis};
 
 /// A diagnosis with what it is of.
 #[derive(Debug, Serialize)]
@@ -39,6 +39,11 @@ impl fmt::Display for RedisReport<'_> {
             0 => writeln!(f, "\n")?,
             errors => writeln!(f, ", {errors} failed\n")?,
         }
-        write_diagnosis(f, self.diagnosis)
+        let replies = Carried {
+            steps: &self.observed.over_time,
+            unit: "replies/s",
+            of: 1.0,
+        };
+        write_diagnosis(f, self.diagnosis, replies)
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use embar_diagnose::observed::Step;
 use embar_diagnose::redis::observed::Traffic;
 use embar_redis::Client;
 use embar_redis::command::Class;
 use embar_redis::metrics::NodeMetrics;
+
+use crate::diagnose::over_time::OverTime;
 
 /// A node that says nothing for less is not silent, seconds: callers and servers take turns on the processors.
 const SILENT_S: f64 = 5e-3;
@@ -18,6 +21,16 @@ pub struct Watching {
     gauges: BTreeMap<String, Gauges>,
     /// Commands that all connections to a node may have in flight.
     places: u64,
+    replies: OverTime,
+}
+
+/// What was seen of a client.
+#[derive(Default)]
+pub struct Watched {
+    /// What was done with each node, by its name.
+    pub traffic: BTreeMap<String, Traffic>,
+    /// Replies, step by step.
+    pub over_time: Vec<Step>,
 }
 
 /// Of one node, what looks found.
@@ -46,13 +59,16 @@ impl Watching {
             before: before.map(|it| (it.node.clone(), it)).collect(),
             gauges: BTreeMap::new(),
             places: each.saturating_mul(config.mux_per_node as u64),
+            replies: OverTime::default(),
         }
     }
 
     /// Looks at what has no counter.
     pub fn look(&mut self, client: &Client) {
         let now = Instant::now();
+        let mut replies = 0;
         for (node, stats) in client.stats() {
+            replies += stats.replies;
             let gauges = self.gauges.entry(node).or_default();
             gauges.looks += 1.0;
             gauges.in_flight += stats.in_flight as f64;
@@ -61,10 +77,11 @@ impl Watching {
             }
             gauges.hear(stats.replies, stats.in_flight > 0, now);
         }
+        self.replies.see(replies, now);
     }
 
-    /// Ends, and says what was done with each node.
-    pub fn end(mut self, client: &Client) -> BTreeMap<String, Traffic> {
+    /// Ends, and says what was done.
+    pub fn end(mut self, client: &Client) -> Watched {
         self.look(client);
         let seconds = self.started.elapsed().as_secs_f64();
         let after = client.metrics().nodes.into_iter();
@@ -73,7 +90,10 @@ impl Watching {
             let gauges = self.gauges.remove(&after.node).unwrap_or_default();
             (after.node.clone(), traffic(before, &after, gauges, seconds))
         });
-        traffic.collect()
+        Watched {
+            traffic: traffic.collect(),
+            over_time: self.replies.steps(),
+        }
     }
 }
 

@@ -9,8 +9,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use embar_diagnose::observed::{ReceivingEnd, SendingEnd};
+use embar_diagnose::observed::{ReceivingEnd, SendingEnd, Step};
 use embar_readings::tcp::{TcpEnd, TcpReader};
+
+use crate::diagnose::over_time::OverTime;
 
 /// Connections that are watched, at most: more are left out, and said to be. Each takes half a kilobyte.
 pub(super) const CONNECTIONS_MAX: usize = 16_384;
@@ -31,6 +33,7 @@ pub(super) struct Connections {
     open: Vec<TcpEnd>,
     listed: Option<Instant>,
     closed: Option<Instant>,
+    over_time: OverTime,
     /// Some were left out.
     pub has_too_many: bool,
 }
@@ -56,6 +59,10 @@ struct Watched {
     unsent: f64,
     queued: f64,
     window_most: u32,
+    /// Bytes that arrived, also by earlier connections between the same two addresses.
+    received: u64,
+    /// Bytes that left, without those that left again.
+    sent: u64,
 }
 
 /// A connection, seen from both ends.
@@ -81,6 +88,7 @@ impl Connections {
             open: Vec::new(),
             listed: None,
             closed: None,
+            over_time: OverTime::default(),
             has_too_many: false,
         })
     }
@@ -93,17 +101,12 @@ impl Connections {
         let Some(mut reader) = self.reader.take() else {
             return Ok(());
         };
-        if !self.may_have_others(now) {
-            match self.ask(&mut reader)? {
-                true => {
-                    self.reader = Some(reader);
-                    return Ok(());
-                }
-                false => self.closed = Some(now),
-            }
+        if self.may_have_others(now) || !self.ask(&mut reader, now)? {
+            self.list(&mut reader, now)?;
         }
-        self.list(&mut reader, now)?;
         self.reader = Some(reader);
+        let carried = self.seen.values().map(Ends::carried).sum();
+        self.over_time.see(carried, now);
         Ok(())
     }
 
@@ -127,12 +130,15 @@ impl Connections {
     }
 
     /// Asks for each that was open; `false`, and nothing is taken in, if one is not any more.
-    fn ask(&mut self, reader: &mut TcpReader) -> io::Result<bool> {
+    fn ask(&mut self, reader: &mut TcpReader, now: Instant) -> io::Result<bool> {
         let mut ends = Vec::with_capacity(self.open.len());
         for end in &self.open {
             match reader.again(end)? {
                 Some(end) => ends.push(end),
-                None => return Ok(false),
+                None => {
+                    self.closed = Some(now);
+                    return Ok(false);
+                }
             }
         }
         for end in ends {
@@ -177,6 +183,11 @@ impl Connections {
         }
     }
 
+    /// Bytes that arrived, step by step.
+    pub fn over_time(&self) -> Vec<Step> {
+        self.over_time.steps()
+    }
+
     /// What they did in a span so long.
     pub fn seen(&self, seconds: f64) -> Vec<SeenConnection> {
         let seen = self.seen.iter().map(|((_, server), ends)| SeenConnection {
@@ -188,8 +199,29 @@ impl Connections {
     }
 }
 
+impl Ends {
+    /// Bytes that went either way: as they arrived, or left for an end that cannot be seen.
+    fn carried(&self) -> u64 {
+        let arrived = |at: &Watched, from: &Watched| match at.last {
+            Some(_) => at.received,
+            None => from.sent,
+        };
+        arrived(&self.server, &self.client) + arrived(&self.client, &self.server)
+    }
+}
+
 impl Watched {
     fn see(&mut self, end: TcpEnd, was_there: bool) {
+        // Counters begin with a connection.
+        let before = match &self.last {
+            Some(last) if last.cookie == end.cookie => Some(last),
+            None if was_there => Some(&end),
+            _ => None,
+        };
+        let sent = |end: &TcpEnd| end.bytes_sent.saturating_sub(end.bytes_resent);
+        let since = |of: fn(&TcpEnd) -> u64| of(&end).saturating_sub(before.map_or(0, of));
+        self.received += since(|it| it.bytes_received);
+        self.sent += since(sent);
         self.looks += 1.0;
         self.round_trip_us += f64::from(end.rtt_us);
         self.congestion_window += f64::from(end.congestion_window) * f64::from(end.segment_bytes);

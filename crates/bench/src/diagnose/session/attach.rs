@@ -44,7 +44,7 @@ pub fn look(server: &Address, span: Duration, interrupt: &Interrupt) -> Result<O
     }
     let pids = ends.servers.union(&ends.clients).copied().collect();
     let mut sampling = Sampling::start(pids, servers)?;
-    sampling.watch_until(span, interrupt)?;
+    sampling.watch_others(span, interrupt, || ())?;
     Ok(observed(&ends, &sampling.end()?))
 }
 
@@ -156,6 +156,7 @@ fn observed(ends: &Ends, span: &Span) -> Observed {
         client,
         server,
         connections,
+        over_time: span.over_time.clone(),
         missing: absent,
         ..Observed::default()
     }

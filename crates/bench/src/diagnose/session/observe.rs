@@ -95,6 +95,7 @@ impl Seen<'_> {
             in_flight: (plan.way == Way::Echo)
                 .then(|| u64::from(plan.in_flight) * u64::from(plan.sessions)),
             connections: connections(span),
+            over_time: span.over_time.clone(),
             by_tls: plan.by_tls,
             missing: missing(span),
         }

@@ -7,7 +7,7 @@ use embar_diagnose::session::Observed;
 use embar_meter::table::grouped;
 use serde::Serialize;
 
-use crate::diagnose::report::write_diagnosis;
+use crate::diagnose::report::{Carried, write_diagnosis};
 
 /// A diagnosis with what it is of.
 #[derive(Debug, Serialize)]
@@ -43,6 +43,6 @@ impl fmt::Display for SessionReport<'_> {
             Some(latency) => writeln!(f, ", each there and back in {:.0} us\n", latency * 1e6)?,
             None => writeln!(f, "\n")?,
         }
-        write_diagnosis(f, self.diagnosis)
+        write_diagnosis(f, self.diagnosis, Carried::bytes(&self.observed.over_time))
     }
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
@@ -14,14 +14,22 @@ use embar_bench::publish::{create_topic, open};
 use embar_bench::report::{SeriesReport, series};
 use embar_client::{Admin, Publisher, serve_profiles};
 use embar_console::connect::Connector;
-use embar_console::size::{Size, parse_span, show_duration};
+use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
 use embar_meter::random::filler;
 use embar_supervise::work::Abort;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::CommonArgs;
 use crate::context::Context;
+
+/// Bytes of a slice: a tenth of a second.
+const SLICE: u64 = 256 << 20;
+/// The same where looks are a tenth of a second apart.
+const SLICE_LOOKED_AT: u64 = 2 << 30;
+/// How long a look lasts, at most.
+const LOOKS_FOR: &str = "720m";
 
 /// What the stage timers cost, or to be looked at: many slices with and without, in turn
 #[derive(Args, Debug)]
@@ -29,37 +37,29 @@ use crate::context::Context;
 Examples:
   embar bench metering                       600 pairs of 256 MiB: some 90 s
   embar bench metering -m 64 --pairs 200     quicker, with a wider interval
-  embar bench metering --attached            what `embar diagnose --attach` costs: some 9 minutes
+  embar bench metering --attached            what `embar diagnose --attach` costs: some 15 minutes
   embar bench metering --json
 
 One cluster and one publisher serve the whole run; between slices the timers of all of them are
 switched. Slices are short so that there can be many: what the machine does besides hits both
 kinds alike. A slice ends with its last acknowledgement.
 
-With --attached the timers stay on, and in each second slice a process of its own looks at the
-cluster and its publisher as `embar diagnose --attach` does, from its start to its end.
+With --attached the timers stay on, and a process of its own looks at the cluster and its publisher
+as `embar diagnose --attach` does. In each first slice it stands still. What a look costs at its
+start and its end is no part of that: `embar diagnose --attach` says what it took in all.
 
 JSON, one object: config; series[] with the rates of both kinds in MiB/s; metering_cost with the
 ratio on/off (looked at/alone), its interval, the verdict, and the loss with its 95 % upper bound")]
 pub struct MeteringArgs {
-    /// Bytes of each slice
-    #[arg(
-        short,
-        long,
-        value_name = "SIZE",
-        default_value = "256MiB",
-        conflicts_with = "attached"
-    )]
-    size: Size,
-    /// Slices of each kind [default: 600, or 60 with --attached]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pairs: Option<u32>,
+    /// Bytes of each slice [default: 256MiB, or 2GiB with --attached]
+    #[arg(short, long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Slices of each kind
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pairs: u32,
     /// Measure what it costs to be looked at
     #[arg(long)]
     attached: bool,
-    /// How long each look is
-    #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_span, requires = "attached")]
-    span: Duration,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -74,18 +74,18 @@ struct Report<'a> {
 
 /// Runs it and prints the report.
 pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
-    let mut plan = args.common.plan(args.size.0, 1, Metering::On)?;
-    let pairs = args.pairs.unwrap_or(if args.attached { 60 } else { 600 });
-    plan.trials = pairs as usize;
-    plan.warmup = plan.warmup.max(if args.attached { 1 } else { 2 });
+    let size = match (args.size, args.attached) {
+        (Some(size), _) => size.0,
+        (None, true) => SLICE_LOOKED_AT,
+        (None, false) => SLICE,
+    };
+    let mut plan = args.common.plan(size, 1, Metering::On)?;
+    plan.trials = args.pairs as usize;
+    plan.warmup = plan.warmup.max(2);
     plan.validate(false)?;
     args.common.needs_one_publisher("bench metering")?;
     let output = &context.output;
-    let slices = match args.attached {
-        true => show_duration(args.span),
-        false => plan.describe(),
-    };
-    output.say(format_args!("metering: slices of {slices}"))?;
+    output.say(format_args!("metering: slices of {}", plan.describe()))?;
     let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
     let slices = Slices {
         plan: plan.clone(),
@@ -95,7 +95,6 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
         look: args.attached.then(|| Look {
             program: context.work.program.clone(),
             address: private.cluster.head(),
-            span: args.span,
         }),
     };
     let outcome = private
@@ -144,9 +143,10 @@ impl Slices {
         let outcome = match &self.look {
             Some(look) => {
                 serve_profiles().context("cannot serve the publisher's stages")?;
+                let mut running = look.start()?;
                 experiment.run(|index, _| {
-                    let slice = self.beside(look, &publisher, index == 1, abort);
-                    slice.map(Sample::from)
+                    running.look(index == 1)?;
+                    self.slice(&publisher, abort).map(Sample::from)
                 })
             }
             None => experiment.run(|index, _| {
@@ -178,53 +178,21 @@ impl Slices {
         let mib = self.plan.total_bytes as f64 / f64::from(1 << 20);
         Ok(mib / started.elapsed().as_secs_f64())
     }
-
-    /// The same of the time that a look takes, with or without one.
-    fn beside(
-        &self,
-        look: &Look,
-        publisher: &Publisher,
-        looks: bool,
-        abort: &Abort,
-    ) -> Result<f64> {
-        let mut running = looks.then(|| look.start()).transpose()?;
-        let (started, mut messages) = (Instant::now(), 0_u64);
-        loop {
-            for _ in 0..BETWEEN_CHECKS.div_ceil(self.message.len()) {
-                publisher.publish(&self.message)?;
-                messages += 1;
-            }
-            abort.check()?;
-            let is_over = match &mut running {
-                Some(running) => running.has_ended()?,
-                None => started.elapsed() >= look.span,
-            };
-            if is_over {
-                break;
-            }
-        }
-        publisher.flush()?;
-        let mib = messages as f64 * self.message.len() as f64 / f64::from(1 << 20);
-        Ok(mib / started.elapsed().as_secs_f64())
-    }
 }
-
-/// Bytes that are published between two looks at the clock.
-const BETWEEN_CHECKS: usize = 4 << 20;
 
 /// How the cluster is looked at.
 struct Look {
     program: PathBuf,
     address: SocketAddr,
-    span: Duration,
 }
 
 impl Look {
+    /// Starts a look that lasts for longer than anybody measures.
     fn start(&self) -> Result<Running> {
         let mut command = Command::new(&self.program);
         command
             .args(["--json", "diagnose", "--attach", &self.address.to_string()])
-            .args(["--for", &show_duration(self.span)])
+            .args(["--for", LOOKS_FOR])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let child = command.spawn().context("cannot start the program again")?;
@@ -236,12 +204,16 @@ impl Look {
 struct Running(Child);
 
 impl Running {
-    fn has_ended(&mut self) -> Result<bool> {
-        let Some(status) = self.0.try_wait()? else {
-            return Ok(false);
+    /// Lets it look, or stand still.
+    fn look(&mut self, looks: bool) -> Result<()> {
+        if let Some(status) = self.0.try_wait()? {
+            bail!("the look has ended: {status}");
+        }
+        let signal = match looks {
+            true => Signal::CONT,
+            false => Signal::STOP,
         };
-        ensure!(status.success(), "the look failed: {status}");
-        Ok(true)
+        kill_process(Pid::from_child(&self.0), signal).context("cannot stop the look")
     }
 }
 

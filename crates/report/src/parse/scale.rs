@@ -1,0 +1,114 @@
+//! `embar bench scale`.
+
+use super::node::Node;
+use super::origin;
+use crate::Error;
+use crate::picture::ratios::{self, Claim, Interval, Line};
+use crate::section::{Block, Section};
+use crate::table::Table;
+use crate::words;
+
+/// The figures of a point: the field and its name.
+const FIGURES: [(&str, &str); 2] = [
+    ("mb_per_s", "MB/s"),
+    ("cpu_s_per_gib", "CPU seconds for each GiB"),
+];
+
+/// The section of curves of what grows.
+pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
+    let curves = root.objects("curves")?;
+    let mut blocks = Vec::new();
+    for (field, title) in FIGURES {
+        let mut lines = Vec::new();
+        for curve in &curves {
+            lines.extend(points(curve, field)?);
+        }
+        if lines.is_empty() {
+            return Err(root.nothing("no point of it could be run"));
+        }
+        let table = Table::new(title, ["what grows", "#to", &format!("#{title}")]);
+        let description = format!("{title} at each point of {} curves.", curves.len());
+        let picture = ratios::medians(title, description, table, lines);
+        blocks.push(Block::Picture(Box::new(picture)));
+    }
+    let (cliffs, failed) = (cliffs(&curves)?, failed(&curves)?);
+    let says = match cliffs.rows.len() {
+        0 => "No cost jumps from a point to the next".to_owned(),
+        count => format!("Costs jump at {count} point(s)"),
+    };
+    for (name, table) in [("Cliffs", cliffs), ("What could not be run", failed)] {
+        if !table.rows.is_empty() {
+            blocks.extend([Block::Heading(name.into()), Block::Table(table)]);
+        }
+    }
+    blocks.extend(origin::settings(root)?);
+    Ok(Section {
+        title: "What it costs to be larger".into(),
+        says,
+        file: String::new(),
+        origin: Vec::new(),
+        blocks,
+    })
+}
+
+fn name(curve: &Node<'_>) -> Result<String, Error> {
+    Ok(words::label(&curve.needed_text("curve")?))
+}
+
+fn points(curve: &Node<'_>, field: &str) -> Result<Vec<Line>, Error> {
+    let group = name(curve)?;
+    let mut lines = Vec::new();
+    for point in curve.objects("points")? {
+        let Some(figure) = point.number(field)? else {
+            continue;
+        };
+        let value = words::number(point.needed("value")?);
+        lines.push(Line {
+            group: group.clone(),
+            label: value.clone(),
+            interval: Interval {
+                point: figure,
+                low: figure,
+                high: figure,
+                level: None,
+            },
+            claim: Claim::Nothing,
+            aim: None,
+            cells: vec![group.clone(), value, words::number(figure)],
+        });
+    }
+    Ok(lines)
+}
+
+/// From where to where which cost jumps.
+fn cliffs(curves: &[Node<'_>]) -> Result<Table, Error> {
+    let columns = ["what grows", "cost", "#from", "#to", "#factor"];
+    let mut table = Table::new("Where the cost of a GiB jumps", columns);
+    for curve in curves {
+        for (field, cost) in [("cpu_cliffs", "CPU time"), ("time_cliffs", "time")] {
+            for cliff in curve.objects(field)? {
+                table.row([
+                    name(curve)?,
+                    cost.to_owned(),
+                    words::number(cliff.needed("from")?),
+                    words::number(cliff.needed("to")?),
+                    words::number(cliff.needed("factor")?),
+                ]);
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn failed(curves: &[Node<'_>]) -> Result<Table, Error> {
+    let mut table = Table::new("Points that could not be run", ["what grows", "#to", "why"]);
+    for curve in curves {
+        for point in curve.objects("points")? {
+            if let Some(why) = point.text("failed")? {
+                let value = words::number(point.needed("value")?);
+                table.row([name(curve)?, value, why]);
+            }
+        }
+    }
+    Ok(table)
+}
