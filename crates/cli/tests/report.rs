@@ -100,7 +100,8 @@ fn what_is_no_result_leaves_the_page_as_it_is() {
     };
     assert!(refused(&[bad], 1).contains("trials is a number, where a list is expected"));
     assert!(
-        refused(&[&recorded("read"), &recorded("log-peers")], 1).contains("embar bench walls --json")
+        refused(&[&recorded("read"), &recorded("log-peers")], 1)
+            .contains("embar bench walls --json")
     );
     assert!(refused(&["none.json"], 1).contains("none.json"));
     // Names are texts of others: a terminal must not obey them.
