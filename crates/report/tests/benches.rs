@@ -87,9 +87,16 @@ fn curves_show_their_cliffs_and_what_could_not_be_run() {
         "points": [{"value": 1, "mb_per_s": 3000.0, "cpu_s_per_gib": 0.25},
                    {"value": 2, "mb_per_s": 2000.0, "cpu_s_per_gib": 0.75},
                    {"value": 4, "failed": "too many <open> files"}],
-        "cpu_cliffs": [{"from": 1, "to": 2, "factor": 3.0}], "time_cliffs": []}]}));
+        "cpu_cliffs": [{"from": 1, "to": 2, "factor": 3.0}], "time_cliffs": []},
+        {"curve": "batches", "points": [{"value": 65536, "mb_per_s": 3000.0, "cpu_s_per_gib": 0.25}]}]}));
     assert!(shown.contains("Costs jump at 1 point(s)"));
-    for cell in ["3,000", "0.75", "CPU time", "too many &lt;open&gt; files"] {
+    for cell in [
+        "3,000",
+        "0.75",
+        "CPU time",
+        "64 KiB",
+        "too many &lt;open&gt; files",
+    ] {
         assert!(has_cell(&shown, cell), "{cell}");
     }
     let nothing = json!({"bench": "scale", "curves": [{"curve": "brokers", "points": [{"value": 1, "failed": "x"}]}]});

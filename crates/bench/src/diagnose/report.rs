@@ -67,13 +67,19 @@ impl<'a> Carried<'a> {
             of: f64::from(1 << 20),
         }
     }
+
+    fn rates(&self) -> impl Iterator<Item = f64> {
+        self.steps.iter().map(|it| it.per_s / self.of)
+    }
+
+    fn most(&self) -> f64 {
+        self.rates().fold(0.0, f64::max)
+    }
 }
 
 impl fmt::Display for Carried<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rates = || self.steps.iter().map(|it| it.per_s / self.of);
-        let least = rates().fold(f64::INFINITY, f64::min);
-        let most = rates().fold(0.0, f64::max);
+        let least = self.rates().fold(f64::INFINITY, f64::min);
         let seconds: f64 = self.steps.iter().map(|it| it.seconds).sum();
         writeln!(
             f,
@@ -81,7 +87,7 @@ impl fmt::Display for Carried<'_> {
             "over time",
             OverTime(self.steps),
             grouped(least as u64),
-            grouped(most as u64),
+            grouped(self.most() as u64),
             self.unit,
             seconds / self.steps.len() as f64 * 1e3,
         )
@@ -95,7 +101,7 @@ pub(super) fn write_diagnosis(
     carried: Carried<'_>,
 ) -> fmt::Result {
     write!(f, "{}", Picture(diagnosis))?;
-    if carried.steps.len() > 1 {
+    if carried.steps.len() > 1 && carried.most() >= 1.0 {
         write!(f, "{carried}")?;
     }
     writeln!(f)?;

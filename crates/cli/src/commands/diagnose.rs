@@ -78,10 +78,10 @@ findings[] with cause, part, evidence[] (what, value, unit), confidence (0 to 1)
 (0.2 is 20 % more), remedy (text, change), verified (null, or ratio with its interval, verdict,
 pairs, as_predicted, others, outcome: helped, did-not-help or not-shown), missing[] (what, why),
 observed (all that was looked at; over_time[] with seconds, per_s of each step); look_cpu_s with
---attach (processor time that the look took). With --matrix: runs, rows[] with injected, options, expected[],
-first (how often each cause came first), right, among_three, bytes_per_s, gain_at_most (the median
-said where a right cause came first, or was tried), gained (what the rate is more without the
-fault, where that is known), outcomes (how often each came of a remedy that was tried),
+--attach (processor time that the look took). With --matrix: runs, rows[] with injected, options,
+expected[], first (how often each cause came first), right, among_three, bytes_per_s, gain_at_most
+(the median said where a right cause came first, or was tried), gained (what the rate is more
+without the fault, where that is known), outcomes (how often each came of a remedy that was tried),
 as_predicted (how often the rate with it was within a factor of 1.5 of the one that was said to be
 possible)
 "

@@ -55,6 +55,14 @@ fn name(curve: &Node<'_>) -> Result<String, Error> {
     Ok(words::label(&curve.needed_text("curve")?))
 }
 
+/// What a curve has grown to: a size of messages or batches, or how many of something there are.
+fn reached(curve: &str, value: f64) -> String {
+    match curve {
+        "messages" | "batches" => words::bytes(value),
+        _ => words::number(value),
+    }
+}
+
 fn points(curve: &Node<'_>, field: &str) -> Result<Vec<Line>, Error> {
     let group = name(curve)?;
     let mut lines = Vec::new();
@@ -62,7 +70,7 @@ fn points(curve: &Node<'_>, field: &str) -> Result<Vec<Line>, Error> {
         let Some(figure) = point.number(field)? else {
             continue;
         };
-        let value = words::number(point.needed("value")?);
+        let value = reached(&group, point.needed("value")?);
         lines.push(Line {
             group: group.clone(),
             label: value.clone(),
@@ -87,13 +95,11 @@ fn cliffs(curves: &[Node<'_>]) -> Result<Table, Error> {
     for curve in curves {
         for (field, cost) in [("cpu_cliffs", "CPU time"), ("time_cliffs", "time")] {
             for cliff in curve.objects(field)? {
-                table.row([
-                    name(curve)?,
-                    cost.to_owned(),
-                    words::number(cliff.needed("from")?),
-                    words::number(cliff.needed("to")?),
-                    words::number(cliff.needed("factor")?),
-                ]);
+                let name = name(curve)?;
+                let [from, to] = ["from", "to"].map(|it| cliff.needed(it));
+                let (from, to) = (reached(&name, from?), reached(&name, to?));
+                let factor = words::number(cliff.needed("factor")?);
+                table.row([name, cost.to_owned(), from, to, factor]);
             }
         }
     }
@@ -105,8 +111,9 @@ fn failed(curves: &[Node<'_>]) -> Result<Table, Error> {
     for curve in curves {
         for point in curve.objects("points")? {
             if let Some(why) = point.text("failed")? {
-                let value = words::number(point.needed("value")?);
-                table.row([name(curve)?, value, why]);
+                let name = name(curve)?;
+                let value = reached(&name, point.needed("value")?);
+                table.row([name, value, why]);
             }
         }
     }

@@ -181,10 +181,15 @@ pub(crate) fn medians(
             is_filled: true,
         },
     };
+    let has_ends = lines.iter().any(|it| it.interval.low < it.interval.high);
+    let legend = match has_ends {
+        true => "Dot: the median of the trials. Line: its interval.",
+        false => "Dot: the median of the trials.",
+    };
     let picture = Picture {
         title: title.into(),
         description,
-        legend: "Dot: the median of the trials. Line: its interval.".into(),
+        legend: legend.into(),
         drawing: Drawing::Rows(Rows {
             scale: Scale::from_zero(lines.iter().map(|line| line.interval.high)),
             equal: None,

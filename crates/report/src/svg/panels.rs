@@ -85,12 +85,20 @@ fn axis(across: Across, count: usize) -> Markup {
             .collect(),
         Across::Seconds(span) => Scale::until(span)
             .into_iter()
-            .map(|seconds| (seconds / span * 100.0, words::micros(seconds * 1e6)))
+            .map(|seconds| (seconds / span * 100.0, time(seconds)))
             .collect(),
     };
     html! {
         @for (place, name) in names {
             text x=(percent(place)) y=(TOP + PLOT) dy="18" text-anchor=(anchor(place)) { (name) }
         }
+    }
+}
+
+fn time(seconds: f64) -> String {
+    if seconds > 0.0 {
+        words::micros(seconds * 1e6)
+    } else {
+        "0".to_owned()
     }
 }
