@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use common::{
-    Space, children_of, embar, eventually, is_running, names_in, output_of, run, signal, text,
+    Space, children_of, embar, eventually, is_running, names_in, output_of, run, signal, state_of,
+    text,
 };
 use serde_json::Value;
 
@@ -265,6 +266,34 @@ fn comparisons_say_what_too_few_trials_cannot() {
         .collect();
     assert_eq!(names, ["alone", "looked at"]);
     assert_eq!(report["metering_cost"]["pairs"], 2);
+}
+
+#[test]
+fn a_look_that_stands_still_ends_with_whoever_stopped_it() {
+    let mut bench = embar(&["bench", "metering", "--attached", "-s", "32MiB"])
+        .args([
+            "--pairs",
+            "10000",
+            "--brokers",
+            "2",
+            "--region-size",
+            "64MiB",
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("embar starts");
+    let mut looks = Vec::new();
+    eventually("it is looked at, and then not", || {
+        looks = children_of(bench.id(), " --attach ");
+        let stands = |pid: &u32| state_of(*pid) == Some('T');
+        !looks.is_empty() && looks.iter().all(stands)
+    });
+    signal(bench.id(), "KILL");
+    bench.wait().expect("it was killed");
+    eventually("the look is gone", || {
+        looks.iter().all(|pid| !is_running(*pid))
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use embar_bench::diagnose::attach::look;
 use embar_bench::diagnose::inject::Fault;
@@ -22,6 +22,7 @@ use embar_console::size::{parse_duration, parse_span};
 use embar_diagnose::observed::Flow;
 use embar_diagnose::{Diagnosis, Observed, diagnose};
 use embar_meter::experiment::too_few;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,6 +102,9 @@ pub struct DiagnoseArgs {
     /// Look at a cluster that runs: the address of any broker [default: EMBAR_BOOTSTRAP, or 127.0.0.1:9400]
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, require_equals = false, conflicts_with_all = of_one_run(&["warm_up", "matrix", "from"], &["save"]))]
     attach: Option<Option<String>>,
+    /// Be killed when the thread ends by which this process, of this id, started us: it may stop us on purpose
+    #[arg(long, hide = true, value_name = "PID", requires = "attach")]
+    kill_with_parent: Option<i32>,
     /// Inject a fault; may be given several times. An unknown name lists those that there are
     #[arg(long, value_name = "FAULT=VALUE")]
     inject: Vec<Fault>,
@@ -110,7 +114,7 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Diagnose what such a file says, instead of measuring
-    #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix"], &[]))]
+    #[arg(long, value_name = "FILE", conflicts_with_all = of_one_run(&["span", "warm_up", "matrix", "kill_with_parent"], &[]))]
     from: Option<PathBuf>,
     /// Inject each fault in turn, so many times, and count how often it is named; with --verify those that a setting undoes, and what came of it
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with_all = of_one_run(&["from"], &["verify", "pairs"]))]
@@ -210,6 +214,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         return context.output.report(&report, &report);
     }
     if let Some(address) = &args.attach {
+        args.kill_with_parent.map_or(Ok(()), kill_with)?;
         let address = address.clone().unwrap_or_else(default_bootstrap);
         let connector = Connector::new(address.as_str(), context.work.progress.clone());
         // By TCP, whose other end says which process a broker is.
@@ -332,6 +337,15 @@ fn report<'a>(
         observed,
         look_cpu_s: None,
     }
+}
+
+/// Ties this process to the one that started it.
+fn kill_with(parent: i32) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot end with the parent process")?;
+    let is_there = getppid().is_some_and(|it| it.as_raw_pid() == parent);
+    ensure!(is_there, "the process that started this one is gone");
+    Ok(())
 }
 
 /// Processor time of this process so far.

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::process::{self, Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -17,6 +18,7 @@ use embar_console::connect::Connector;
 use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
 use embar_meter::random::filler;
+use embar_readings::process::{ThreadReading, threads};
 use embar_supervise::work::Abort;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -30,6 +32,8 @@ const SLICE: u64 = 256 << 20;
 const SLICE_LOOKED_AT: u64 = 2 << 30;
 /// How long a look lasts, at most.
 const LOOKS_FOR: &str = "720m";
+/// Whether it has begun is looked at so often.
+const START_LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What the stage timers cost, or to be looked at: many slices with and without, in turn
 #[derive(Args, Debug)]
@@ -143,7 +147,7 @@ impl Slices {
         let outcome = match &self.look {
             Some(look) => {
                 serve_profiles().context("cannot serve the publisher's stages")?;
-                let mut running = look.start()?;
+                let mut running = look.start(abort)?;
                 experiment.run(|index, _| {
                     running.look(index == 1)?;
                     self.slice(&publisher, abort).map(Sample::from)
@@ -187,16 +191,25 @@ struct Look {
 }
 
 impl Look {
-    /// Starts a look that lasts for longer than anybody measures.
-    fn start(&self) -> Result<Running> {
+    /// Starts a look that lasts for longer than anybody measures. It ends with this thread, also while it stands still.
+    fn start(&self, abort: &Abort) -> Result<Running> {
         let mut command = Command::new(&self.program);
         command
             .args(["--json", "diagnose", "--attach", &self.address.to_string()])
             .args(["--for", LOOKS_FOR])
+            .args(["--kill-with-parent", &process::id().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let child = command.spawn().context("cannot start the program again")?;
-        Ok(Running(child))
+        let mut running = Running(child);
+        // It asks brokers once it is tied to this thread: stopped before, it would outlast it.
+        let asks = |it: &ThreadReading| it.name == "embar-admin";
+        while !threads(running.0.id())?.iter().any(asks) {
+            running.is_there()?;
+            abort.check()?;
+            thread::sleep(START_LOOK_EVERY);
+        }
+        Ok(running)
     }
 }
 
@@ -206,14 +219,19 @@ struct Running(Child);
 impl Running {
     /// Lets it look, or stand still.
     fn look(&mut self, looks: bool) -> Result<()> {
-        if let Some(status) = self.0.try_wait()? {
-            bail!("the look has ended: {status}");
-        }
+        self.is_there()?;
         let signal = match looks {
             true => Signal::CONT,
             false => Signal::STOP,
         };
         kill_process(Pid::from_child(&self.0), signal).context("cannot stop the look")
+    }
+
+    fn is_there(&mut self) -> Result<()> {
+        match self.0.try_wait()? {
+            Some(status) => bail!("the look has ended: {status}"),
+            None => Ok(()),
+        }
     }
 }
 
