@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use common::{Space, embar, end_of, eventually, output_of, run, signal, text};
 use serde_json::Value;
@@ -183,6 +183,18 @@ fn a_page_keeps_the_mode_the_links_and_the_name_of_what_it_replaces() {
     assert_eq!(files(&space.dir).len(), 3);
 }
 
+/// The command as a terminal starts it. A shell starts what runs in its background with Ctrl-C ignored, tests included, and
+/// children inherit that.
+fn heeding_interrupts(arguments: &[&str]) -> Child {
+    let command = embar(arguments);
+    std::process::Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(command.get_program())
+        .args(arguments)
+        .spawn()
+        .expect("env starts")
+}
+
 #[test]
 fn a_signal_ends_what_waits_for_a_file() {
     let space = Space::new();
@@ -207,7 +219,7 @@ fn a_signal_ends_what_waits_for_a_file() {
             libc::SIGINT,
         ),
     ] {
-        let mut child = embar(&arguments).spawn().expect("embar starts");
+        let mut child = heeding_interrupts(&arguments);
         let mut writer = None;
         eventually("it reads", || {
             writer = open().ok();
