@@ -252,6 +252,32 @@ fn brokers_that_stand_still_hide_nobody() {
 }
 
 #[test]
+fn a_broker_that_stands_still_in_the_middle_of_a_look_is_missing_in_it() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--brokers", "3", "--standbys", "0"]);
+    let (limit, span) = (Duration::from_millis(500), Duration::from_secs(8));
+    let admin = Admin::connect(up.bootstrap()).expect("a thread");
+    let admin = admin.transport(Transport::Tcp).timeout(limit);
+    let look = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut asker = Asker::new(limit);
+            look_by(&admin, &mut asker, span, &Interrupt::default()).expect("others answer")
+        });
+        // Whenever it stops in that time, it is missing; this long it answers at first.
+        std::thread::sleep(span / 4);
+        let _one = Stopped::new(up.pids()[1]);
+        looks.join().expect("no panic")
+    });
+    let missing = look.observed.missing.iter();
+    let said: Vec<_> = missing
+        .map(|it| it.what.as_str())
+        .filter(|it| it.contains("broker 1"))
+        .collect();
+    assert_eq!(said, ["what broker 1 counts"]);
+    assert!(!look.statuses.contains_key(&1) && look.statuses.contains_key(&2));
+}
+
+#[test]
 fn a_terminal_without_a_screen_is_refused() {
     let space = Space::new();
     let screen = space.dir.join("screen");

@@ -77,7 +77,12 @@ fn each_finding_has_its_numbers_and_a_saved_look_says_the_same_again() {
     let steps = list(observed, "over_time").iter();
     let carried = steps.map(|it| number(&it["seconds"]) * number(&it["per_s"]));
     let (carried, all) = (carried.sum::<f64>(), number(&observed["bytes"]));
-    assert!(carried > 0.0 && carried <= all * 1.01, "{carried} of {all}");
+    let part = carried / all;
+    assert!((0.7..=1.01).contains(&part), "{carried} of {all}");
+    let steps = list(observed, "over_time").iter();
+    let seconds: f64 = steps.map(|it| number(&it["seconds"])).sum();
+    let part = seconds / number(&observed["seconds"]);
+    assert!((0.7..=1.01).contains(&part), "{observed}");
     // One for each connection, and one that looks after the publisher.
     assert_eq!(list(&observed["publisher"], "senders").len(), 4);
     assert_eq!(data_brokers(&report).count(), 3);

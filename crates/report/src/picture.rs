@@ -97,12 +97,12 @@ pub(crate) struct Panels {
 }
 
 /// What goes from left to right in panels.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Across {
     /// The first, the second, and so on.
     Order,
-    /// So many seconds, in equal steps.
-    Seconds(f64),
+    /// So many seconds, and where in them the middle of each step is, 0 to 1.
+    Time(f64, Vec<f64>),
 }
 
 #[derive(Debug)]

@@ -78,6 +78,10 @@ fn phases_of_sessions_stand_beside_the_wall() {
     let one_way = page(&json!({"bench": "session wall", "comparisons": [],
         "median": {"wall": {"messages_per_s": 9e6}}}));
     assert!(one_way.contains("wall: 9,000,000 messages/s"));
+    let with_runs = page(&json!({"bench": "session wall", "comparisons": [],
+        "wall": {"median": {"messages_per_s": 9e6}, "runs": []},
+        "median": {"wall": {"messages_per_s": 9e6}}}));
+    assert_eq!(with_runs, one_way, "the wall alone is there once");
     assert!(error(&json!({"bench": "session", "median": {}})).contains("no phase"));
 }
 

@@ -38,9 +38,14 @@ fn recorded() -> impl Iterator<Item = Value> {
         "diagnose-matrix",
         "e2e",
         "latency",
+        "metering",
+        "metering-attached",
         "order-small-batches",
         "publish",
         "read",
+        "scale",
+        "session-blocking",
+        "session-one-way",
         "walls",
     ];
     names.into_iter().map(|name| {
@@ -48,6 +53,22 @@ fn recorded() -> impl Iterator<Item = Value> {
         let text = fs::read_to_string(path.join(name).with_extension("json")).expect("recorded");
         serde_json::from_str(&text).expect("JSON")
     })
+}
+
+fn redis_bench() -> Value {
+    json!({"plan": {"callers": 64},
+        "runs": [{"operation": "get", "ops_per_s": 1e6}, {"operation": "get", "ops_per_s": 1e6}],
+        "operations": [{"operation": "get", "ops_per_s": 1e6, "p50_ns": 2000, "errors": 1, "wrong": 2}]})
+}
+
+#[test]
+fn many_operations_of_one_name_cost_no_more_than_their_file() {
+    let many = |of: Value| Value::from(vec![of; 12_000]);
+    let value = json!({"plan": {},
+        "operations": many(json!({"operation": "a", "ops_per_s": 1})),
+        "runs": many(json!({"operation": "a", "ops_per_s": 1}))});
+    let page = page_of(&value.to_string()).expect("a page");
+    assert!(page.len() < 64 << 20, "{}", page.len());
 }
 
 #[test]
@@ -59,6 +80,7 @@ fn texts_never_become_markup() {
         "findings": [{"cause": "hot-broker", "part": "brokers", "confidence": 0.5, "gain_at_most": 0.5, "verified": null,
             "evidence": [{"what": "x", "value": 1e300, "unit": "seconds"}],
             "remedy": {"text": "x", "change": {"setting": "linger", "value": 1e300}}}]}));
+    all.push(redis_bench());
     for value in all {
         let page = page_of(&poisoned(&value).to_string())
             .unwrap_or_else(|error| panic!("{error}: {value}"));
@@ -206,7 +228,7 @@ fn check_numbers(page: &str, of: &str) {
 
 #[test]
 fn values_of_any_type_and_size_give_a_page_or_an_error() {
-    change_each_value(recorded());
+    change_each_value(recorded().chain([redis_bench()]));
 }
 
 #[test]

@@ -104,6 +104,14 @@ pub fn look_by(
     let mut after = said(asker, &brokers, &mut absent);
     after.ask(&telling);
     after.silent.append(&mut first.silent);
+    for id in before.statuses.keys() {
+        if !after.statuses.contains_key(id) {
+            let why = carried
+                .why_silent(*id)
+                .unwrap_or("it does not answer any more");
+            lack(&mut absent, format!("what broker {id} counts"), why);
+        }
+    }
     let both = after.statuses.iter().filter_map(|(id, after)| {
         let before = before.statuses.get(id)?;
         Some((*id, (before.clone(), after.clone())))

@@ -1,11 +1,14 @@
 //! How much was carried, step by step, in a bounded number of steps.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use embar_diagnose::observed::Step;
 
 /// The shortest step; looks come about as often.
 const STEP_MIN: Duration = Duration::from_millis(45);
+/// A step ends with the first look after this part of what it is to last: looks come a little early or late.
+const ENOUGH: f64 = 0.9;
 /// When there are so many, two by two become one, and those to come are twice as long. Even: none is left over.
 const STEPS_MAX: usize = 240;
 
@@ -29,7 +32,7 @@ impl Default for OverTime {
 }
 
 impl OverTime {
-    /// The counter is `total` now. One that went back, because somebody who had a part of it is gone, says nothing of that step.
+    /// The counter is `total` now; it never goes back.
     pub fn see(&mut self, total: u64, now: Instant) {
         let Some((begun, before)) = self.begun else {
             self.begun = Some((now, total));
@@ -48,13 +51,39 @@ impl OverTime {
         self.begun = Some((now, total));
         if self.steps.len() >= STEPS_MAX {
             self.steps = self.steps.chunks(2).map(together).collect();
-            self.step *= 2;
+            // Looks may come less often than the shortest step.
+            let seconds: f64 = self.steps.iter().map(|it| it.seconds).sum();
+            self.step = Duration::from_secs_f64(ENOUGH * seconds / self.steps.len() as f64);
         }
     }
 
     /// All steps that ended.
     pub fn steps(&self) -> Vec<Step> {
         self.steps.clone()
+    }
+}
+
+/// The sum of what several counters grew by while they were seen. Those that come with a past, go, or come again change nothing
+/// of what the others say.
+#[derive(Debug, Default)]
+pub struct Total<K> {
+    last: BTreeMap<K, u64>,
+    sum: u64,
+}
+
+impl<K: Ord> Total<K> {
+    /// The counter of `whose` is `count` now. One that went back began anew, with its process.
+    pub fn count(&mut self, whose: K, count: u64) {
+        let last = self.last.insert(whose, count).unwrap_or(count);
+        self.sum += match count >= last {
+            true => count - last,
+            false => count,
+        };
+    }
+
+    /// What they grew by.
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 }
 
@@ -115,12 +144,35 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_back_says_nothing() {
+    fn steps_are_alike_however_often_looks_come() {
         let (began, mut over_time) = (Instant::now(), OverTime::default());
-        over_time.see(1000, began);
-        over_time.see(10, began + Duration::from_secs(1));
-        over_time.see(110, began + Duration::from_secs(2));
-        let rates: Vec<f64> = over_time.steps().iter().map(|it| it.per_s).collect();
-        assert_eq!(rates, [0.0, 100.0]);
+        for look in 0..5_000 {
+            let late = Duration::from_millis(look % 7);
+            over_time.see(
+                look,
+                began + Duration::from_millis(100) * look as u32 + late,
+            );
+        }
+        let steps = over_time.steps();
+        let seconds = steps.iter().map(|it| it.seconds);
+        let most = seconds.clone().fold(0.0, f64::max);
+        let least = seconds.fold(f64::INFINITY, f64::min);
+        assert!(most < 1.3 * least, "{least} to {most}");
+    }
+
+    #[test]
+    fn counters_that_go_and_come_change_nothing_of_the_others() {
+        let mut total = Total::default();
+        total.count("old", 1 << 40);
+        total.count("new", 5);
+        assert_eq!(total.sum(), 0, "what was before was not seen");
+        total.count("new", 15);
+        // `old` is gone for a while.
+        total.count("new", 35);
+        total.count("old", (1 << 40) + 7);
+        assert_eq!(total.sum(), 37);
+        // Its process began anew.
+        total.count("old", 3);
+        assert_eq!(total.sum(), 40);
     }
 }

@@ -21,7 +21,7 @@ enum Kept {
     Free,
     /// Bytes a second.
     To(f64),
-    /// To a part of what moves in the middle of the warm-up.
+    /// To a part of what moves in the later half of the warm-up.
     Finding {
         part: f64,
         from: Instant,
@@ -39,9 +39,9 @@ impl Pace {
             Some(Rate::Bytes(rate)) => Kept::To((rate.0 as f64 / f64::from(threads)).max(1.0)),
             Some(Rate::Percent(percent)) => Kept::Finding {
                 part: f64::from(percent) / 100.0,
-                // Connections and buffers grow at first.
-                from: started + warm_up.mul_f64(0.5),
-                until: started + warm_up.mul_f64(0.9),
+                // Connections and buffers grow at first. The longer this is, the less it is a rate that is seldom reached.
+                from: started + warm_up.mul_f64(0.4),
+                until: started + warm_up.mul_f64(0.95),
                 has_begun: false,
             },
         };

@@ -68,6 +68,14 @@ impl<'a> Carried<'a> {
         }
     }
 
+    /// The same, where what went either way is together.
+    pub(super) fn both_ways(steps: &'a [Step]) -> Self {
+        Self {
+            unit: "MiB/s both ways",
+            ..Self::bytes(steps)
+        }
+    }
+
     fn rates(&self) -> impl Iterator<Item = f64> {
         self.steps.iter().map(|it| it.per_s / self.of)
     }

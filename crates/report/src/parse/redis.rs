@@ -1,12 +1,14 @@
 //! `embar bench redis`.
 
+use std::collections::BTreeMap;
+
 use super::node::Node;
 use super::origin;
 use super::shared::{self, Series};
 use crate::Error;
 use crate::picture::percentiles::{self, FIELDS, Times};
 use crate::picture::trials::{self, Trials};
-use crate::section::{Block, Section};
+use crate::section::{Block, Fact, Section};
 use crate::words;
 
 /// What the table of latencies says besides: the field and its name.
@@ -21,12 +23,19 @@ const MORE: [(&str, &str); 5] = [
 /// The section of operations.
 pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     let operations = root.objects("operations")?;
-    let runs = root.objects("runs")?;
+    // A name that comes twice has its runs once: what a file costs grows no faster than the file.
+    let mut runs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for run in root.objects("runs")? {
+        if let (Some(name), Some(rate)) = (run.text("operation")?, run.number("ops_per_s")?) {
+            runs.entry(words::label(&name)).or_default().push(rate);
+        }
+    }
     let (mut times, mut series) = (Vec::new(), Vec::new());
     for operation in &operations {
         let name = words::label(&operation.needed_text("operation")?);
         times.push(latencies(operation, &name)?);
-        series.push(rates(operation, name, &runs)?);
+        let values = runs.remove(&name).unwrap_or_default();
+        series.push(rates(operation, name, values)?);
     }
     if series.is_empty() {
         return Err(root.nothing("no operation was measured"));
@@ -44,6 +53,10 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
         .collect();
     let says = told.join("; ");
     let mut blocks = Vec::new();
+    let faults = faults(&operations)?;
+    if !faults.is_empty() {
+        blocks.push(Block::Facts(faults));
+    }
     blocks.extend(shared::medians(
         "Operations a second",
         "operations/s",
@@ -85,14 +98,21 @@ fn latencies(operation: &Node<'_>, name: &str) -> Result<Times, Error> {
     })
 }
 
-/// The rates of all runs of an operation.
-fn rates(operation: &Node<'_>, name: String, runs: &[Node<'_>]) -> Result<Series, Error> {
-    let mut values = Vec::new();
-    for run in runs {
-        if run.text("operation")?.is_some_and(|it| it == name) {
-            values.extend(run.number("ops_per_s")?);
+/// What went wrong, which may be all there was.
+fn faults(operations: &[Node<'_>]) -> Result<Vec<Fact>, Error> {
+    let mut faults = Vec::new();
+    for operation in operations {
+        let name = words::label(&operation.needed_text("operation")?);
+        for (field, what) in [("errors", "errors"), ("wrong", "wrong values")] {
+            let count = operation.number(field)?.filter(|count| *count != 0.0);
+            faults.extend(count.map(|it| Fact::new(format!("{name}: {what}"), words::whole(it))));
         }
     }
+    Ok(faults)
+}
+
+/// The rates of all runs of an operation.
+fn rates(operation: &Node<'_>, name: String, values: Vec<f64>) -> Result<Series, Error> {
     let trials = Trials { name, values };
     Ok(Series {
         median: operation.needed("ops_per_s")?,

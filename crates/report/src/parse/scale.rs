@@ -1,5 +1,7 @@
 //! `embar bench scale`.
 
+use std::collections::BTreeSet;
+
 use super::node::Node;
 use super::origin;
 use crate::Error;
@@ -34,7 +36,7 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
     let (cliffs, failed) = (cliffs(&curves)?, failed(&curves)?);
     let says = match cliffs.rows.len() {
         0 => "No cost jumps from a point to the next".to_owned(),
-        count => format!("Costs jump at {count} point(s)"),
+        _ => format!("Costs jump at {} point(s)", points_of(&cliffs)),
     };
     for (name, table) in [("Cliffs", cliffs), ("What could not be run", failed)] {
         if !table.rows.is_empty() {
@@ -49,6 +51,15 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
         origin: Vec::new(),
         blocks,
     })
+}
+
+/// How many points a table of cliffs has: CPU time and time may jump at the same.
+fn points_of(cliffs: &Table) -> usize {
+    let points = cliffs
+        .rows
+        .iter()
+        .map(|row| [0, 2, 3].map(|cell| row[cell].text.as_str()));
+    points.collect::<BTreeSet<_>>().len()
 }
 
 fn name(curve: &Node<'_>) -> Result<String, Error> {

@@ -52,10 +52,15 @@ pub(super) fn section(root: &Node<'_>) -> Result<Section, Error> {
 /// The wall, if there is one, and the phases, with their names.
 fn phases<'a>(root: &Node<'a>) -> Result<Vec<(String, Node<'a>)>, Error> {
     let mut phases = Vec::new();
-    if let Some(wall) = root.object("wall")? {
+    let median = root.object("median")?;
+    // The wall alone has its medians in both places.
+    let has_wall = median
+        .as_ref()
+        .is_some_and(|it| it.value().get("wall").is_some());
+    if !has_wall && let Some(wall) = root.object("wall")? {
         phases.extend(wall.object("median")?.map(|it| ("wall".to_owned(), it)));
     }
-    let Some(median) = root.object("median")? else {
+    let Some(median) = median else {
         return Ok(phases);
     };
     let names = median

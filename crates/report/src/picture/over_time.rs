@@ -32,12 +32,13 @@ pub(crate) fn picture(carried: Carried, steps: &[Step]) -> Option<Picture> {
     let values: Vec<f64> = steps.iter().map(|it| it.per_s / of).collect();
     let title = format!("{unit} over time");
     let mut table = Table::new(title.as_str(), ["#until", &format!("#{unit}")]);
-    let mut until = 0.0;
+    let (mut until, mut middles) = (0.0, Vec::new());
     for (step, value) in steps.iter().zip(&values) {
+        middles.push((until + step.seconds / 2.0) / seconds);
         until += step.seconds;
         table.row([words::micros(until * 1e6), words::number(*value)]);
     }
-    let median = embar_meter::stats::median(&values)?;
+    let median = median(&steps, seconds)? / of;
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
     let panel = Panel {
@@ -62,11 +63,23 @@ pub(crate) fn picture(carried: Carried, steps: &[Step]) -> Option<Picture> {
             .into(),
         drawing: Drawing::Panels(Panels {
             scale: Scale::from_zero(panel.values.iter().copied()),
-            across: Across::Seconds(seconds),
+            across: Across::Time(seconds, middles),
             panels: vec![panel],
         }),
         table,
     })
+}
+
+/// What half of the time had no more than.
+fn median(steps: &[&Step], seconds: f64) -> Option<f64> {
+    let mut sorted = steps.to_vec();
+    sorted.sort_by(|one, other| one.per_s.total_cmp(&other.per_s));
+    let mut until = 0.0;
+    let middle = sorted.iter().find(|it| {
+        until += it.seconds;
+        until >= seconds / 2.0
+    });
+    middle.or(sorted.last()).map(|it| it.per_s)
 }
 
 #[cfg(test)]
@@ -98,7 +111,32 @@ mod tests {
         let Drawing::Panels(panels) = picture.drawing else {
             panic!("panels");
         };
-        assert!(matches!(panels.across, Across::Seconds(it) if (it - 0.15).abs() < 1e-9));
+        assert!(matches!(panels.across, Across::Time(it, _) if (it - 0.15).abs() < 1e-9));
+    }
+
+    #[test]
+    fn steps_stand_where_they_were() {
+        let lengths = [6.0, 1.0, 1.0];
+        let steps = lengths.iter().zip([10.0, 30.0, 40.0]);
+        let steps: Vec<Step> = steps
+            .map(|(seconds, per_s)| Step {
+                seconds: *seconds,
+                per_s,
+            })
+            .collect();
+        let plain = Carried {
+            unit: ("a second", 1.0),
+            ..BYTES
+        };
+        let picture = picture(plain, &steps).expect("there are steps");
+        let Drawing::Panels(panels) = picture.drawing else {
+            panic!("panels");
+        };
+        assert_eq!(panels.panels[0].median, 10.0, "that of most of the time");
+        let Across::Time(seconds, middles) = panels.across else {
+            panic!("time");
+        };
+        assert_eq!((seconds, middles), (8.0, vec![0.375, 0.8125, 0.9375]));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn drawn(panels: &Panels) -> Markup {
                 text.name x=(MARGIN) y="14" { (panel.label) }
                 text.value x="100%" y="14" text-anchor="end" { (panel.value) }
                 (plot(panels, panel))
-                @if index == last { (axis(panels.across, panel.values.len())) }
+                @if index == last { (axis(&panels.across, panel.values.len())) }
             }
         }
     }
@@ -53,7 +53,7 @@ fn plot(panels: &Panels, panel: &Panel) -> Markup {
     let every = count.div_ceil(POINTS_MAX);
     let drawn = panel.values.iter().enumerate().step_by(every);
     let points: Vec<(String, String)> = drawn
-        .map(|(index, it)| (percent(x(index, count)), y(*it)))
+        .map(|(index, it)| (percent(x(&panels.across, index, count)), y(*it)))
         .collect();
     let ends = [panels.scale.ticks.first(), panels.scale.ticks.last()];
     html! {
@@ -71,19 +71,23 @@ fn plot(panels: &Panels, panel: &Panel) -> Markup {
     }
 }
 
-/// Where a trial is, in percent.
-fn x(index: usize, count: usize) -> f64 {
-    (index as f64 + 0.5) / count as f64 * 100.0
+/// Where a trial or a step is, in percent.
+fn x(across: &Across, index: usize, count: usize) -> f64 {
+    let middle = match across {
+        Across::Order => None,
+        Across::Time(_, middles) => middles.get(index).copied(),
+    };
+    middle.unwrap_or((index as f64 + 0.5) / count as f64) * 100.0
 }
 
 /// What stands below: the numbers of the trials, or the time.
-fn axis(across: Across, count: usize) -> Markup {
+fn axis(across: &Across, count: usize) -> Markup {
     let names: Vec<(f64, String)> = match across {
         Across::Order => (0..count)
             .step_by(count.div_ceil(NAMES).max(1))
-            .map(|index| (x(index, count), (index + 1).to_string()))
+            .map(|index| (x(across, index, count), (index + 1).to_string()))
             .collect(),
-        Across::Seconds(span) => Scale::until(span)
+        Across::Time(span, _) => Scale::until(*span)
             .into_iter()
             .map(|seconds| (seconds / span * 100.0, time(seconds)))
             .collect(),

@@ -1,13 +1,13 @@
 //! How much brokers took in and sent, step by step, as they count it: of what goes by shared memory no kernel counts the bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use embar_client::Admin;
 use embar_diagnose::observed::{Flow, Step};
 
 use super::asking::Asker;
-use crate::diagnose::over_time::OverTime;
+use crate::diagnose::over_time::{OverTime, Total};
 
 /// Brokers are asked so often: each question takes them some microseconds.
 const ASK_EVERY: Duration = Duration::from_millis(250);
@@ -16,35 +16,45 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Carried {
     asked: Option<Instant>,
-    came: OverTime,
-    went: OverTime,
+    came: (Total<u32>, OverTime),
+    went: (Total<u32>, OverTime),
+    /// Why brokers did not answer.
+    silent: BTreeMap<u32, String>,
 }
 
 impl Carried {
-    /// Asks these brokers, if it is time. One that does not answer is missing in one step.
+    /// Asks these brokers, if it is time. What one carried that did not answer is missing until it does again.
     pub(super) fn ask(&mut self, asker: &mut Asker, brokers: &BTreeSet<u32>) {
         let now = Instant::now();
         if self.asked.is_some_and(|asked| now - asked < ASK_EVERY) {
             return;
         }
         self.asked = Some(now);
-        let (mut came, mut went) = (0, 0);
-        for (_, status) in asker.each(brokers, Admin::status) {
-            if let Ok(status) = status {
-                came += status.bytes_in;
-                went += status.bytes_out;
+        for (id, status) in asker.each(brokers, Admin::status) {
+            match status {
+                Ok(status) => {
+                    self.came.0.count(id, status.bytes_in);
+                    self.went.0.count(id, status.bytes_out);
+                }
+                Err(error) => drop(self.silent.insert(id, error.to_string())),
             }
         }
-        let now = Instant::now();
-        self.came.see(came, now);
-        self.went.see(went, now);
+        // They counted when they were asked, however long the slowest took.
+        for (total, steps) in [&mut self.came, &mut self.went] {
+            steps.see(total.sum(), now);
+        }
+    }
+
+    /// Why a broker did not answer, if it was asked and did not.
+    pub(super) fn why_silent(&self, broker: u32) -> Option<&str> {
+        self.silent.get(&broker).map(String::as_str)
     }
 
     /// What went this way.
     pub(super) fn steps(&self, flow: Flow) -> Vec<Step> {
         match flow.publishes() {
-            true => self.came.steps(),
-            false => self.went.steps(),
+            true => self.came.1.steps(),
+            false => self.went.1.steps(),
         }
     }
 }

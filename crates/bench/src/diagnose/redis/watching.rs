@@ -9,7 +9,7 @@ use embar_redis::Client;
 use embar_redis::command::Class;
 use embar_redis::metrics::NodeMetrics;
 
-use crate::diagnose::over_time::OverTime;
+use crate::diagnose::over_time::{OverTime, Total};
 
 /// A node that says nothing for less is not silent, seconds: callers and servers take turns on the processors.
 const SILENT_S: f64 = 5e-3;
@@ -21,7 +21,7 @@ pub struct Watching {
     gauges: BTreeMap<String, Gauges>,
     /// Commands that all connections to a node may have in flight.
     places: u64,
-    replies: OverTime,
+    replies: (Total<String>, OverTime),
 }
 
 /// What was seen of a client.
@@ -59,16 +59,15 @@ impl Watching {
             before: before.map(|it| (it.node.clone(), it)).collect(),
             gauges: BTreeMap::new(),
             places: each.saturating_mul(config.mux_per_node as u64),
-            replies: OverTime::default(),
+            replies: Default::default(),
         }
     }
 
     /// Looks at what has no counter.
     pub fn look(&mut self, client: &Client) {
         let now = Instant::now();
-        let mut replies = 0;
         for (node, stats) in client.stats() {
-            replies += stats.replies;
+            self.replies.0.count(node.to_string(), stats.replies);
             let gauges = self.gauges.entry(node).or_default();
             gauges.looks += 1.0;
             gauges.in_flight += stats.in_flight as f64;
@@ -77,7 +76,7 @@ impl Watching {
             }
             gauges.hear(stats.replies, stats.in_flight > 0, now);
         }
-        self.replies.see(replies, now);
+        self.replies.1.see(self.replies.0.sum(), now);
     }
 
     /// Ends, and says what was done.
@@ -92,7 +91,7 @@ impl Watching {
         });
         Watched {
             traffic: traffic.collect(),
-            over_time: self.replies.steps(),
+            over_time: self.replies.1.steps(),
         }
     }
 }

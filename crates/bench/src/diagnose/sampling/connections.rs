@@ -183,9 +183,12 @@ impl Connections {
         }
     }
 
-    /// Bytes that arrived, step by step.
+    /// Bytes that arrived, step by step; nothing where the kernel shows no connection, as of Unix sockets.
     pub fn over_time(&self) -> Vec<Step> {
-        self.over_time.steps()
+        match self.seen.is_empty() {
+            true => Vec::new(),
+            false => self.over_time.steps(),
+        }
     }
 
     /// What they did in a span so long.

@@ -43,6 +43,10 @@ impl fmt::Display for SessionReport<'_> {
             Some(latency) => writeln!(f, ", each there and back in {:.0} us\n", latency * 1e6)?,
             None => writeln!(f, "\n")?,
         }
-        write_diagnosis(f, self.diagnosis, Carried::bytes(&self.observed.over_time))
+        write_diagnosis(
+            f,
+            self.diagnosis,
+            Carried::both_ways(&self.observed.over_time),
+        )
     }
 }

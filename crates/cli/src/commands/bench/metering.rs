@@ -30,7 +30,9 @@ use crate::context::Context;
 const SLICE: u64 = 256 << 20;
 /// The same where looks are a tenth of a second apart.
 const SLICE_LOOKED_AT: u64 = 2 << 30;
-/// How long a look lasts, at most.
+/// Slices are to be longer than it takes until brokers are asked again.
+const SLICE_LEAST: Duration = Duration::from_millis(300);
+/// How long a look lasts, at most; then another one begins.
 const LOOKS_FOR: &str = "720m";
 /// Whether it has begun is looked at so often.
 const START_LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -49,8 +51,8 @@ switched. Slices are short so that there can be many: what the machine does besi
 kinds alike. A slice ends with its last acknowledgement.
 
 With --attached the timers stay on, and a process of its own looks at the cluster and its publisher
-as `embar diagnose --attach` does. In each first slice it stands still. What a look costs at its
-start and its end is no part of that: `embar diagnose --attach` says what it took in all.
+as `embar diagnose --attach` does. In one slice of each pair it stands still. What a look costs at
+its start and its end is no part of that: `embar diagnose --attach` says what it took in all.
 
 JSON, one object: config; series[] with the rates of both kinds in MiB/s; metering_cost with the
 ratio on/off (looked at/alone), its interval, the verdict, and the loss with its 95 % upper bound")]
@@ -105,6 +107,17 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
         .cluster
         .run("bench-metering", move |abort| slices.run(abort))?;
     private.stop();
+    if args.attached {
+        let mib = plan.total_bytes as f64 / f64::from(1 << 20);
+        let slice = Duration::from_secs_f64(mib / outcome.series(0).median());
+        if slice < SLICE_LEAST {
+            context.work.note(format_args!(
+                "slices take {} ms, and brokers are asked each {} ms: most are not looked at; choose a larger --size",
+                slice.as_millis(),
+                SLICE_LEAST.as_millis()
+            ));
+        }
+    }
     let report = Report {
         bench: "metering",
         config: &plan,
@@ -149,7 +162,7 @@ impl Slices {
                 serve_profiles().context("cannot serve the publisher's stages")?;
                 let mut running = look.start(abort)?;
                 experiment.run(|index, _| {
-                    running.look(index == 1)?;
+                    running.look(index == 1, abort)?;
                     self.slice(&publisher, abort).map(Sample::from)
                 })
             }
@@ -192,7 +205,7 @@ struct Look {
 
 impl Look {
     /// Starts a look that lasts for longer than anybody measures. It ends with this thread, also while it stands still.
-    fn start(&self, abort: &Abort) -> Result<Running> {
+    fn start(&self, abort: &Abort) -> Result<Running<'_>> {
         let mut command = Command::new(&self.program);
         command
             .args(["--json", "diagnose", "--attach", &self.address.to_string()])
@@ -201,11 +214,13 @@ impl Look {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let child = command.spawn().context("cannot start the program again")?;
-        let mut running = Running(child);
+        let mut running = Running { child, look: self };
         // It asks brokers once it is tied to this thread: stopped before, it would outlast it.
         let asks = |it: &ThreadReading| it.name == "embar-admin";
-        while !threads(running.0.id())?.iter().any(asks) {
-            running.is_there()?;
+        while !threads(running.child.id())?.iter().any(asks) {
+            if let Some(status) = running.child.try_wait()? {
+                bail!("the look has ended: {status}");
+            }
             abort.check()?;
             thread::sleep(START_LOOK_EVERY);
         }
@@ -214,31 +229,31 @@ impl Look {
 }
 
 /// A look that goes on; it ends with whoever waits for it.
-struct Running(Child);
+struct Running<'a> {
+    child: Child,
+    look: &'a Look,
+}
 
-impl Running {
-    /// Lets it look, or stand still.
-    fn look(&mut self, looks: bool) -> Result<()> {
-        self.is_there()?;
+impl Running<'_> {
+    /// Lets it look, or stand still. Another one goes on where it has come to its end.
+    fn look(&mut self, looks: bool, abort: &Abort) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) if status.success() => *self = self.look.start(abort)?,
+            Some(status) => bail!("the look has ended: {status}"),
+            None => {}
+        }
         let signal = match looks {
             true => Signal::CONT,
             false => Signal::STOP,
         };
-        kill_process(Pid::from_child(&self.0), signal).context("cannot stop the look")
-    }
-
-    fn is_there(&mut self) -> Result<()> {
-        match self.0.try_wait()? {
-            Some(status) => bail!("the look has ended: {status}"),
-            None => Ok(()),
-        }
+        kill_process(Pid::from_child(&self.child), signal).context("cannot stop the look")
     }
 }
 
-impl Drop for Running {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         // It may have ended, and then there is nothing to do.
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
     }
 }

@@ -18,6 +18,11 @@ const BYTES: Carried = Carried {
     what: "bytes",
     unit: ("MiB/s", 1_048_576.0),
 };
+/// The same of messages there and back.
+const BOTH_WAYS: Carried = Carried {
+    what: "bytes that arrived, both ways",
+    ..BYTES
+};
 /// Replies, as the client counts them.
 const REPLIES: Carried = Carried {
     what: "replies",
@@ -122,7 +127,7 @@ impl Seen {
         Self {
             title: SESSIONS,
             facts,
-            over_time: over_time::picture(BYTES, &observed.over_time),
+            over_time: over_time::picture(BOTH_WAYS, &observed.over_time),
         }
     }
 }
