@@ -6,13 +6,14 @@
 //! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (any setting of a bench, by turns),
 //! [`experiment`] (trials by turns, and what else the machine did),
 //! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`walls`] (the log beside it),
-//! [`scale`] (what it costs as one thing grows), [`largest_stage`] (what limited a run), [`mod@diagnose`] (why a load is no faster, and what its remedy brings) and [`report`] (what is printed).
+//! [`disk`] (what a disk does alone, and with the log's commits), [`scale`] (what it costs as one thing grows), [`largest_stage`] (what limited a run), [`mod@diagnose`] (why a load is no faster, and what its remedy brings) and [`report`] (what is printed).
 //! [`session`] and [`redis`] are benches without log and brokers.
 
 #![forbid(unsafe_code)]
 
 pub mod compare;
 pub mod diagnose;
+pub mod disk;
 pub mod e2e;
 pub mod experiment;
 pub mod largest_stage;

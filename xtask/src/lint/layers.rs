@@ -9,7 +9,7 @@ use crate::workspace::{Member, Workspace};
 use std::path::Path;
 
 /// Folders of the crates: each uses only those before it. The tables of [`DOCUMENTS`] list them so.
-pub const LAYERS: [&str; 23] = [
+pub const LAYERS: [&str; 24] = [
     // What everything stands on.
     "build",
     "meter",
@@ -28,6 +28,7 @@ pub const LAYERS: [&str; 23] = [
     "fabric",
     "order",
     "wire",
+    "disk",
     "broker",
     "client",
     "sim",
@@ -52,7 +53,13 @@ const PROGRAMS: [&str; 2] = ["xtask", "outside"];
 const STAND_ALONE: [&str; 2] = ["embar-session", "embar-redis"];
 
 /// The packages of the log: none that stands alone may need one.
-const LOG: [&str; 4] = ["embar-fabric", "embar-order", "embar-wire", "embar-broker"];
+const LOG: [&str; 5] = [
+    "embar-fabric",
+    "embar-order",
+    "embar-wire",
+    "embar-disk",
+    "embar-broker",
+];
 
 /// Crates without a layer, and layers without a crate.
 pub fn unplaced(folders: &[&str]) -> Vec<String> {

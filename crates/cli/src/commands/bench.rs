@@ -2,6 +2,7 @@
 //! its own; the options that several share are here.
 
 mod compare;
+mod disk;
 mod e2e;
 mod latency;
 mod metering;
@@ -49,6 +50,7 @@ enum Bench {
     E2e(e2e::E2eArgs),
     Latency(latency::LatencyArgs),
     Walls(walls::WallsArgs),
+    Disk(disk::DiskArgs),
     Scale(scale::ScaleArgs),
     Metering(metering::MeteringArgs),
     Session(Box<session::SessionArgs>),
@@ -64,6 +66,7 @@ impl Bench {
             Self::E2e(_) => "e2e",
             Self::Latency(_) => "latency",
             Self::Walls(_) => "walls",
+            Self::Disk(_) => "disk",
             Self::Scale(_) => "scale",
             Self::Metering(_) => "metering",
             Self::Session(_) => "session",
@@ -86,6 +89,7 @@ pub fn run(args: &BenchArgs, check: &compare::Check, context: &Context) -> Resul
         Bench::E2e(args) => e2e::run(args, context),
         Bench::Latency(args) => latency::run(args, context),
         Bench::Walls(args) => walls::run(args, context),
+        Bench::Disk(args) => disk::run(args, context),
         Bench::Scale(args) => scale::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
         Bench::Session(args) => session::run(args, context),

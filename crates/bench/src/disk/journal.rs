@@ -1,0 +1,229 @@
+//! The log's journal of commits, with batches that are there already: what the format costs beside bare writes.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use embar_console::interrupt::Interrupt;
+use embar_disk::format::{CommitHeader, Run, segment_name, segment_number};
+use embar_disk::recover::recover;
+use embar_disk::{
+    AlignedBuffer, Chain, Commit, CommitBuilder, Directory, Journal, Position, Progress, Refused,
+    Storage, StoredFile,
+};
+use embar_wire::batch::{BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::time::WallNs;
+
+use super::wall::{Measured, random_bytes};
+
+const DISK: [u8; 16] = *b"a disk in a test";
+/// Bytes of a segment.
+const SEGMENT_BYTES: u64 = 256 << 20;
+/// Bytes that a commit gathers if its batches are smaller.
+const COMMIT_BYTES: usize = 4 << 20;
+/// Commits on their way at once.
+const DEPTH: usize = 2;
+/// Bytes of a message.
+const MESSAGE_BYTES: usize = 1 << 10;
+const CHAIN: Chain = Chain {
+    topic: 1,
+    row: Run::ORDERED,
+};
+
+/// What the threads share.
+struct Writer<'a> {
+    directory: &'a Directory,
+    journal: Journal,
+    file: Option<std::sync::Arc<<Directory as Storage>::File>>,
+    header: BatchHeader,
+    left: u64,
+    counts: Vec<Progress>,
+    each_ns: Vec<u64>,
+}
+
+impl Writer<'_> {
+    /// Begins the next segment, when nothing is on its way.
+    fn begin_segment(&mut self) -> Result<()> {
+        let (number, bytes) = self.journal.next_segment();
+        let file = self.directory.create(&segment_name(number), bytes)?;
+        let header = self.journal.begin_segment(number + 1, 0)?;
+        let mut first = AlignedBuffer::new(1);
+        let len = first.len();
+        first.copy_from_slice(&header.encode());
+        file.write_synced(0, &first, len)?;
+        self.directory.sync_names()?;
+        self.file = Some(std::sync::Arc::new(file));
+        Ok(())
+    }
+
+    /// As many of the batches that are left as one commit takes.
+    fn gather(&mut self, buffer: AlignedBuffer, payload: &[u8]) -> CommitBuilder {
+        let mut builder = CommitBuilder::new(buffer);
+        let mut next = self.journal.next_of(CHAIN);
+        let batch_bytes = u64::from(self.header.frame_len());
+        while self.left > 0 && (builder.is_empty() || builder.bytes() < COMMIT_BYTES) {
+            self.header.stamp(next, WallNs(1));
+            let copy = |into: &mut [u8]| into.copy_from_slice(payload);
+            match builder.batch(CHAIN.row, &self.header, copy) {
+                Ok(()) => {}
+                Err(Refused::Full | Refused::Damaged) => break,
+            }
+            next += u64::from(self.header.message_count());
+            self.left = self.left.saturating_sub(batch_bytes);
+        }
+        builder
+    }
+}
+
+/// A batch of about so many bytes.
+fn batch(batch_bytes: u32) -> Result<Vec<u8>> {
+    let mut builder = BatchBuilder::new(Vec::new(), batch_bytes as usize);
+    let room = (batch_bytes as usize).saturating_sub(2 * BATCH_HEADER_BYTES);
+    let mut value = vec![0; MESSAGE_BYTES.min(room.max(1))];
+    random_bytes(&mut value);
+    while builder.try_push(None, &[], &value).is_ok() {}
+    ensure!(
+        !builder.is_empty(),
+        "a batch of {batch_bytes} bytes holds no message"
+    );
+    let fields = SealFields {
+        topic: CHAIN.topic,
+        ..SealFields::default()
+    };
+    Ok(builder.seal(fields).into())
+}
+
+/// Writes a journal into a directory that has none.
+pub fn write(
+    directory: &Directory,
+    bytes: u64,
+    batch_bytes: u32,
+    interrupt: &Interrupt,
+) -> Result<Measured> {
+    remove(directory)?;
+    let frame = batch(batch_bytes)?;
+    let payload = &frame[BATCH_HEADER_BYTES..];
+    let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).context("a batch of our own")?;
+    let segment_bytes = SEGMENT_BYTES.max(2 * u64::from(CommitHeader::BYTES_MAX));
+    let mut writer = Writer {
+        directory,
+        journal: Journal::new(DISK, (1, 1), segment_bytes, Position::default()),
+        file: None,
+        header,
+        left: bytes,
+        counts: Vec::new(),
+        each_ns: Vec::new(),
+    };
+    writer.begin_segment()?;
+    let buffer_bytes = COMMIT_BYTES.max(CommitBuilder::bytes_for(header.frame_len()));
+    let buffers: Vec<_> = (0..DEPTH)
+        .map(|_| AlignedBuffer::new(buffer_bytes))
+        .collect();
+    let (writer, synced) = (Mutex::new(writer), Condvar::new());
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let threads = buffers.into_iter().map(|buffer| {
+            let (writer, synced) = (&writer, &synced);
+            scope.spawn(move || work(writer, synced, buffer, payload, interrupt))
+        });
+        let threads: Vec<_> = threads.collect();
+        let ends = threads.into_iter().map(|thread| thread.join());
+        let ends = ends.map(|end| end.map_err(|_| anyhow!("a thread panicked"))?);
+        ends.collect::<Result<Vec<()>>>()
+    })?;
+    let took = began.elapsed();
+    let writer = writer
+        .into_inner()
+        .map_err(|_| anyhow!("a thread panicked"))?;
+    let messages = writer.journal.next_of(CHAIN);
+    let batches = messages / u64::from(header.message_count());
+    Ok(Measured {
+        bytes: batches * u64::from(header.frame_len()),
+        took,
+        each_ns: writer.each_ns,
+    })
+}
+
+/// Gathers and writes until nothing is left. While one thread writes, the other gathers what has come meanwhile.
+fn work(
+    writer: &Mutex<Writer>,
+    synced: &Condvar,
+    mut buffer: AlignedBuffer,
+    payload: &[u8],
+    interrupt: &Interrupt,
+) -> Result<()> {
+    let lock = || writer.lock().map_err(|_| anyhow!("a thread panicked"));
+    loop {
+        interrupt.check()?;
+        let mut state = lock()?;
+        if state.left == 0 {
+            return Ok(());
+        }
+        if state.journal.room() < buffer.len() {
+            while state.journal.in_flight() > 0 {
+                state = synced
+                    .wait(state)
+                    .map_err(|_| anyhow!("a thread panicked"))?;
+            }
+            if state.journal.room() < buffer.len() {
+                state.begin_segment()?;
+            }
+        }
+        let builder = state.gather(buffer, payload);
+        buffer = write_one(state, builder, &lock)?;
+        synced.notify_all();
+    }
+}
+
+fn write_one<'a, 'b: 'a>(
+    mut state: MutexGuard<'a, Writer<'b>>,
+    builder: CommitBuilder,
+    lock: &dyn Fn() -> Result<MutexGuard<'a, Writer<'b>>>,
+) -> Result<AlignedBuffer> {
+    let commit = state.journal.seal(builder, 1);
+    let file = state.file.clone().context("a segment was begun")?;
+    drop(state);
+    let Commit {
+        at,
+        buffer,
+        len,
+        ticket,
+        ..
+    } = commit;
+    let began = Instant::now();
+    file.write_synced(at, &buffer, len)
+        .context("cannot write")?;
+    let took = began.elapsed().as_nanos() as u64;
+    let mut state = lock()?;
+    let state = &mut *state;
+    state.counts.clear();
+    state.journal.synced(ticket, &mut state.counts);
+    state.each_ns.push(took);
+    Ok(buffer)
+}
+
+/// Finds out what the journal in a directory has.
+pub fn read_back(directory: &Directory, batch_bytes: u32) -> Result<Measured> {
+    let header = batch(batch_bytes)?;
+    let header = BatchHeader::parse(&header, MAX_BATCH_BYTES).context("a batch of our own")?;
+    let mut batches = 0;
+    let began = Instant::now();
+    recover(directory, &DISK, &mut |_, _| batches += 1)?;
+    Ok(Measured {
+        bytes: batches * u64::from(header.frame_len()),
+        took: began.elapsed(),
+        each_ns: Vec::new(),
+    })
+}
+
+fn remove(directory: &Directory) -> Result<()> {
+    for name in directory.names()? {
+        if segment_number(&name).is_some() {
+            directory.remove(&name)?;
+        }
+    }
+    Ok(directory.sync_names()?)
+}

@@ -1,0 +1,44 @@
+//! A directory of our own on the disk that is measured, which goes when the measurement ends.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use embar_console::size::Size;
+use embar_disk::{Directory, Storage};
+use tempfile::TempDir;
+
+/// Room for so many trials' files at once, and something for the file system.
+const ROOM: u64 = 4;
+
+/// The directory.
+pub struct Space {
+    pub directory: Directory,
+    _dir: TempDir,
+}
+
+impl Space {
+    /// Below `data`, which is made if it is not there.
+    pub fn new(data: &Path, total_bytes: u64) -> Result<Self> {
+        let cannot = || format!("cannot write to {}", data.display());
+        std::fs::create_dir_all(data).with_context(cannot)?;
+        let dir = tempfile::Builder::new()
+            .prefix(".embar-bench-")
+            .tempdir_in(data);
+        let dir = dir.with_context(cannot)?;
+        let directory = Directory::open(dir.path()).with_context(cannot)?;
+        let free = directory.free_bytes().with_context(cannot)?;
+        let needed = ROOM * total_bytes;
+        if free < needed {
+            bail!(
+                "{} has room for {}, and the measurement needs {}: choose a smaller --size, or another --data",
+                data.display(),
+                Size(free),
+                Size(needed)
+            );
+        }
+        Ok(Self {
+            directory,
+            _dir: dir,
+        })
+    }
+}

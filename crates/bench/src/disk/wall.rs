@@ -1,0 +1,120 @@
+//! Writes and reads one after the other, without the log.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use embar_console::interrupt::Interrupt;
+use embar_disk::{AlignedBuffer, Directory, Storage, StoredFile};
+
+/// What one trial gave.
+pub struct Measured {
+    /// Bytes that were written or read.
+    pub bytes: u64,
+    /// From the first to the last.
+    pub took: Duration,
+    /// What each took, in nanoseconds, in no order.
+    pub each_ns: Vec<u64>,
+}
+
+impl Measured {
+    pub fn mib_per_s(&self) -> f64 {
+        self.bytes as f64 / (1 << 20) as f64 / self.took.as_secs_f64()
+    }
+}
+
+/// The bytes are random: disks that pack or find again what they have seen do nothing for them.
+pub fn random_bytes(buffer: &mut [u8]) {
+    fastrand::Rng::with_seed(7).fill(buffer);
+}
+
+/// Writes a new file.
+pub fn write(
+    directory: &Directory,
+    name: &str,
+    bytes: u64,
+    (io_bytes, depth): (u32, u16),
+    interrupt: &Interrupt,
+) -> Result<Measured> {
+    let file = directory
+        .create(name, bytes)
+        .context("cannot make a file")?;
+    directory
+        .sync_names()
+        .context("cannot sync the directory")?;
+    each(bytes, (io_bytes, depth), interrupt, |at, buffer| {
+        file.write_synced(at, buffer, buffer.len())
+            .context("cannot write")
+    })
+}
+
+/// Reads a file that is there.
+pub fn read(
+    directory: &Directory,
+    name: &str,
+    (io_bytes, depth): (u32, u16),
+    interrupt: &Interrupt,
+) -> Result<Measured> {
+    let file = directory.open(name).context("cannot open a file")?;
+    let bytes = file.size()?;
+    each(bytes, (io_bytes, depth), interrupt, |at, buffer| {
+        let came = file.read(at, buffer).context("cannot read")?;
+        match came == buffer.len() {
+            true => Ok(()),
+            false => Err(anyhow!("the file ends at {}", at + came as u64)),
+        }
+    })
+}
+
+/// Calls `one` for all places of `bytes`, by `depth` threads.
+fn each(
+    bytes: u64,
+    (io_bytes, depth): (u32, u16),
+    interrupt: &Interrupt,
+    one: impl Fn(u64, &mut AlignedBuffer) -> Result<()> + Sync,
+) -> Result<Measured> {
+    let next = AtomicU64::new(0);
+    let count = bytes / u64::from(io_bytes);
+    let all_ns = Mutex::new(Vec::new());
+    let buffers = (0..depth).map(|_| {
+        let mut buffer = AlignedBuffer::new(io_bytes as usize);
+        random_bytes(&mut buffer);
+        buffer
+    });
+    let buffers: Vec<AlignedBuffer> = buffers.collect();
+    let began = Instant::now();
+    let work = |mut buffer: AlignedBuffer| -> Result<()> {
+        let mut each_ns = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            interrupt.check()?;
+            let began = Instant::now();
+            one(number * u64::from(io_bytes), &mut buffer)?;
+            each_ns.push(began.elapsed().as_nanos() as u64);
+        }
+        let mut all_ns = all_ns.lock().map_err(|_| anyhow!("a thread panicked"))?;
+        all_ns.append(&mut each_ns);
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let threads = buffers.into_iter().map(|it| scope.spawn(move || work(it)));
+        let threads: Vec<_> = threads.collect();
+        let ends = threads.into_iter().map(|thread| thread.join());
+        let ends = ends.map(|end| end.map_err(|_| anyhow!("a thread panicked"))?);
+        ends.collect::<Result<Vec<()>>>()
+    })?;
+    let each_ns = all_ns
+        .into_inner()
+        .map_err(|_| anyhow!("a thread panicked"))?;
+    Ok(Measured {
+        bytes: count * u64::from(io_bytes),
+        took: began.elapsed(),
+        each_ns,
+    })
+}

@@ -1,0 +1,241 @@
+//! Files in a directory of the machine.
+
+use std::fs::{self, File};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::aligned::AlignedBuffer;
+use crate::format::ALIGN_BYTES;
+use crate::storage::{Storage, StoredFile};
+
+/// A directory. Its files are written and read past the page cache where the file system can.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    handle: OwnedFd,
+    is_direct: bool,
+}
+
+impl Directory {
+    /// Opens a directory that is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self {
+            is_direct: takes_direct(&handle)?,
+            path: path.to_owned(),
+            handle,
+        })
+    }
+
+    /// Whether files are written and read past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let direct = match self.is_direct {
+            true => OFlags::DIRECT,
+            false => OFlags::empty(),
+        };
+        let flags = flags | direct | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Ok(rustix::fs::openat(&self.handle, name, flags, mode)?.into())
+    }
+}
+
+/// Whether a file system has files that are written and read past the page cache: tried with one that has no name, or one
+/// that is removed at once.
+fn takes_direct(directory: &OwnedFd) -> io::Result<bool> {
+    const PROBE: &str = ".direct-io";
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(directory, PROBE, flags, Mode::RUSR | Mode::WUSR);
+    let written = opened.and_then(|file| {
+        let bytes = AlignedBuffer::new(ALIGN_BYTES);
+        rustix::io::pwrite(&file, &bytes[..ALIGN_BYTES], 0)
+    });
+    match rustix::fs::unlinkat(directory, PROBE, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match written {
+        Ok(_) => Ok(true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Storage for Directory {
+    type File = DirectoryFile;
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
+        let names = names.collect::<io::Result<Vec<_>>>()?;
+        // What is no text is no file of ours.
+        Ok(names
+            .into_iter()
+            .filter_map(|name| name.into_string().ok())
+            .collect())
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<DirectoryFile> {
+        let file = self.open_file(name, OFlags::CREATE | OFlags::EXCL)?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => {}
+            // Then the space is taken as it is written.
+            Err(Errno::OPNOTSUPP) => file.set_len(bytes)?,
+            Err(error) => {
+                self.remove(name)?;
+                return Err(error.into());
+            }
+        }
+        Ok(DirectoryFile { file })
+    }
+
+    fn open(&self, name: &str) -> io::Result<DirectoryFile> {
+        let file = self.open_file(name, OFlags::empty())?;
+        Ok(DirectoryFile { file })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let flags = rustix::fs::AtFlags::empty();
+        Ok(rustix::fs::unlinkat(&self.handle, name, flags)?)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.handle)?)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let said = rustix::fs::fstatvfs(&self.handle)?;
+        Ok(said.f_bavail.saturating_mul(said.f_frsize))
+    }
+}
+
+/// A file of a [`Directory`].
+#[derive(Debug)]
+pub struct DirectoryFile {
+    file: File,
+}
+
+impl StoredFile for DirectoryFile {
+    fn write_synced(&self, at: u64, bytes: &AlignedBuffer, len: usize) -> io::Result<()> {
+        let mut rest = &bytes[..len];
+        let mut at = at;
+        while !rest.is_empty() {
+            let slices = [IoSlice::new(rest)];
+            let flags = ReadWriteFlags::DSYNC;
+            match rustix::io::pwritev2(self.file.as_fd(), &slices, at, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    rest = &rest[written..];
+                }
+                Err(Errno::INTR) => {}
+                // The flag is not known there: sync the file instead.
+                Err(Errno::OPNOTSUPP) => {
+                    self.file.write_all_at(rest, at)?;
+                    return self.file.sync_data();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<usize> {
+        let mut came = 0;
+        while came < into.len() {
+            match self.file.read_at(&mut into[came..], at + came as u64) {
+                Ok(0) => break,
+                Ok(bytes) => came += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            // Behind a part that is no multiple there is nothing, and a read from there on would be refused.
+            if !came.is_multiple_of(ALIGN_BYTES) {
+                break;
+            }
+        }
+        Ok(came)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In memory, where nothing is written past the page cache on older kernels, and on whatever disk temporary files are.
+    fn directories() -> Vec<tempfile::TempDir> {
+        let in_memory = tempfile::tempdir_in("/dev/shm");
+        let elsewhere = tempfile::tempdir();
+        vec![in_memory.expect("made"), elsewhere.expect("made")]
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_names_are_what_was_made() {
+        for dir in directories() {
+            let directory = Directory::open(dir.path()).expect("there");
+            let file = directory.create("a", 3 * ALIGN_BYTES as u64).expect("room");
+            let again = directory.create("a", 1).expect_err("it is there");
+            assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+            let mut bytes = AlignedBuffer::new(2 * ALIGN_BYTES);
+            bytes.fill(7);
+            file.write_synced(ALIGN_BYTES as u64, &bytes, ALIGN_BYTES)
+                .expect("written");
+            directory.sync_names().expect("synced");
+            assert_eq!(
+                directory.names().expect("listed"),
+                ["a"],
+                "no probe is left"
+            );
+            let file = directory.open("a").expect("there");
+            assert_eq!(file.size().expect("known"), 3 * ALIGN_BYTES as u64);
+            let mut read = AlignedBuffer::new(4 * ALIGN_BYTES);
+            assert_eq!(file.read(0, &mut read).expect("read"), 3 * ALIGN_BYTES);
+            let page = |n: usize| &read[n * ALIGN_BYTES..(n + 1) * ALIGN_BYTES];
+            assert!(page(0).iter().all(|it| *it == 0) && page(1).iter().all(|it| *it == 7));
+            file.truncate(100).expect("shorter");
+            assert_eq!(file.read(0, &mut read).expect("read"), 100);
+            directory.rename("a", "b").expect("renamed");
+            directory.remove("b").expect("removed");
+            assert!(directory.names().expect("listed").is_empty());
+            assert!(directory.free_bytes().expect("known") > 0);
+        }
+    }
+
+    #[test]
+    fn a_file_that_finds_no_room_leaves_no_name() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("made");
+        let directory = Directory::open(dir.path()).expect("there");
+        assert!(directory.create("a", 1 << 50).is_err());
+        assert!(directory.names().expect("listed").is_empty());
+    }
+}

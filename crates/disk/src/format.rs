@@ -1,0 +1,33 @@
+//! What is in the files, byte by byte. All numbers are little-endian, all checksums CRC-32C.
+
+mod commit;
+mod identity;
+mod index;
+mod segment;
+
+pub use commit::{
+    BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
+};
+pub use identity::{IDENTITY_BYTES, Identity, IdentityError};
+pub use index::{INDEX_ENTRY_BYTES, IndexEntry, SegmentIndex, index_name, index_number};
+pub use segment::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number};
+
+/// Version of all that is in a directory. A change of any layout raises it.
+pub const VERSION: u32 = 1;
+
+/// Commits, and all that is written, begin at multiples of this and are as long: what disks write at once, whatever their
+/// sectors are.
+pub const ALIGN_BYTES: usize = 4096;
+
+/// The fact that says which segment is the oldest that is kept: its number, in 8 bytes, under the key 0. All others are
+/// about what the writer's user likes.
+pub const ABOUT_SEGMENTS: u16 = u16::MAX;
+
+/// A checksum of `bytes` in which the four bytes at `at` count as zero: they hold it.
+pub(crate) fn crc_without(bytes: &[u8], at: usize) -> u32 {
+    let mut crc = embar_frame::Crc::new();
+    crc.update(&bytes[..at]);
+    crc.update(&[0; 4]);
+    crc.update(&bytes[at + 4..]);
+    crc.value()
+}

@@ -1,0 +1,232 @@
+//! The index of a segment that is over: where the batches of which chain lie. It is a file of its own, made from the segment, and
+//! can be made again.
+
+use std::mem::offset_of;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Before, Run, VERSION, crc_without};
+
+const MAGIC: [u8; 8] = *b"EMBARIDX";
+/// Ends the names of indexes.
+const SUFFIX: &str = ".index";
+
+/// Bytes of an entry.
+pub const INDEX_ENTRY_BYTES: usize = 32;
+
+/// Batches of one chain that lie together in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The topic's id.
+    pub topic: u32,
+    /// The broker's row at orders 0 and 1, [`Run::ORDERED`] at orders 2 and 5.
+    pub row: u16,
+    /// Position of the first message, or where the chain goes on.
+    pub first: u64,
+    /// Messages; 0 where the chain only goes on elsewhere.
+    pub count: u32,
+    /// Bytes of the batches, with their headers.
+    pub bytes: u32,
+    /// Where they begin in the segment.
+    pub at: u64,
+}
+
+/// The index of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentIndex {
+    /// The segment, and how much of it counts.
+    pub segment: Before,
+    /// Where what counts ends in the segment.
+    pub end: u64,
+    /// All batches, in the order of the segment.
+    pub entries: Vec<IndexEntry>,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    magic: [u8; 8],
+    version: U32,
+    /// Of header and entries.
+    crc: U32,
+    number: U64,
+    nonce: U64,
+    commits: U32,
+    last_crc: U32,
+    end: U64,
+    entries: U32,
+    reserved: [u8; 12],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    first: U64,
+    at: U64,
+    topic: U32,
+    count: U32,
+    bytes: U32,
+    row: U16,
+    reserved: U16,
+}
+
+const HEADER_BYTES: usize = 64;
+const CRC_AT: usize = offset_of!(RawHeader, crc);
+const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
+const _: () = assert!(size_of::<RawEntry>() == INDEX_ENTRY_BYTES);
+
+impl IndexEntry {
+    /// A run of batches in a commit that begins at `commit_at`.
+    #[must_use]
+    pub fn new(run: &Run, commit_at: u64) -> Self {
+        Self {
+            topic: run.chain,
+            row: run.row,
+            first: run.first,
+            count: run.count,
+            bytes: run.bytes,
+            at: commit_at + u64::from(run.at),
+        }
+    }
+
+    /// Position after the last message.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.count.into())
+    }
+}
+
+impl SegmentIndex {
+    /// The whole file.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let header = RawHeader {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: U32::ZERO,
+            number: self.segment.number.into(),
+            nonce: self.segment.nonce.into(),
+            commits: self.segment.commits.into(),
+            last_crc: self.segment.crc.into(),
+            end: self.end.into(),
+            entries: (self.entries.len() as u32).into(),
+            reserved: [0; 12],
+        };
+        let mut file = header.as_bytes().to_vec();
+        file.reserve_exact(self.entries.len() * INDEX_ENTRY_BYTES);
+        for entry in &self.entries {
+            let raw = RawEntry {
+                first: entry.first.into(),
+                at: entry.at.into(),
+                topic: entry.topic.into(),
+                count: entry.count.into(),
+                bytes: entry.bytes.into(),
+                row: entry.row.into(),
+                reserved: U16::ZERO,
+            };
+            file.extend_from_slice(raw.as_bytes());
+        }
+        let crc = crc_without(&file, CRC_AT);
+        file[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        file
+    }
+
+    /// What a file says, which may be longer; `None` if it is damaged, or of another version.
+    #[must_use]
+    pub fn decode(file: &[u8]) -> Option<Self> {
+        let (header, _) = RawHeader::read_from_prefix(file).ok()?;
+        if header.magic != MAGIC || header.version != VERSION {
+            return None;
+        }
+        let bytes = HEADER_BYTES + header.entries.get() as usize * INDEX_ENTRY_BYTES;
+        let file = file.get(..bytes)?;
+        if header.crc != crc_without(file, CRC_AT) {
+            return None;
+        }
+        let entries = file[HEADER_BYTES..].chunks_exact(INDEX_ENTRY_BYTES);
+        let entries = entries.map(|entry| {
+            let raw = RawEntry::read_from_bytes(entry).ok()?;
+            Some(IndexEntry {
+                topic: raw.topic.get(),
+                row: raw.row.get(),
+                first: raw.first.get(),
+                count: raw.count.get(),
+                bytes: raw.bytes.get(),
+                at: raw.at.get(),
+            })
+        });
+        Some(Self {
+            segment: Before {
+                number: header.number.get(),
+                nonce: header.nonce.get(),
+                commits: header.commits.get(),
+                crc: header.last_crc.get(),
+            },
+            end: header.end.get(),
+            entries: entries.collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// The name of the index of a segment.
+#[must_use]
+pub fn index_name(number: u64) -> String {
+    format!("{number:012}{SUFFIX}")
+}
+
+/// The number of the segment whose index has this name; `None` for other files.
+#[must_use]
+pub fn index_number(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
+    (index_name(number) == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> SegmentIndex {
+        let entry = |n: u32| IndexEntry {
+            topic: n,
+            row: 3,
+            first: u64::from(n) * 10,
+            count: 10,
+            bytes: 640,
+            at: 4096 * u64::from(n),
+        };
+        SegmentIndex {
+            segment: Before {
+                number: 4,
+                nonce: 5,
+                commits: 6,
+                crc: 7,
+            },
+            end: 1 << 20,
+            entries: (1..4).map(entry).collect(),
+        }
+    }
+
+    #[test]
+    fn an_index_is_read_as_it_was_written_and_not_when_a_bit_is_wrong() {
+        let file = index().encode();
+        assert_eq!(SegmentIndex::decode(&file), Some(index()));
+        let mut longer = file.clone();
+        longer.extend([1; 100]);
+        assert_eq!(SegmentIndex::decode(&longer), Some(index()));
+        for bit in 0..8 * file.len() {
+            let mut file = file.clone();
+            file[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentIndex::decode(&file), None, "bit {bit}");
+        }
+        for len in [0, 10, 64, file.len() - 1] {
+            assert_eq!(SegmentIndex::decode(&file[..len]), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_segments() {
+        assert_eq!(index_number(&index_name(42)), Some(42));
+        assert_eq!(index_number("000000000042.segment"), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! One disk of the log: a journal of commits in segments.
+//!
+//! What a disk keeps of all topics is one *journal*. Its parts are files of a fixed size, the *segments*. In a segment
+//! *commits* follow each other: each is written at once, is never written again, and counts once it is synced. A commit
+//! holds *runs*: batches of one chain that follow each other, as readers get them, or one *fact* (a topic, a session, the
+//! next position of a chain). A segment begins with all facts that hold then, so older segments may go at any time.
+//!
+//! ```text
+//! segment   | header | commit 0 | commit 1 | commit 2 | ...
+//! commit    | header, 64 bytes | table, 32 bytes for each run | padding | run | run | padding to 4 KiB |
+//! run       | batch header, payload | batch header, payload | ...      or the bytes of a fact
+//! ```
+//!
+//! [`Journal`] says what to write where; [`recover`](recover::recover) reads what was left. Neither knows files: they work on a
+//! [`Storage`], which is a [`Directory`] or, in tests, a [`Simulated`] disk that loses, tears and flips what was not
+//! synced.
+//!
+//! Invariants
+//! - A byte that was written is never written again: whatever a crash tears was never counted.
+//! - Each commit names the checksum of the one before it, and how many were synced when it was made. So one that is torn can
+//!   be told from one that was lost after it counted.
+//! - A term has segments of its own. Each names the segment of the term before, and how many of its commits count. What a
+//!   deposed writer adds behind them does not exist.
+
+#![forbid(unsafe_code)]
+
+mod aligned;
+mod directory;
+pub mod format;
+mod journal;
+pub mod recover;
+pub mod scan;
+mod simulated;
+mod storage;
+
+pub use aligned::AlignedBuffer;
+pub use directory::Directory;
+pub use journal::{
+    Chain, Commit, CommitBuilder, InFlightError, Journal, Position, Progress, Refused,
+};
+pub use simulated::Simulated;
+pub use storage::{Storage, StoredFile};

@@ -1,0 +1,525 @@
+//! Finds out what a disk has: the longest part of its journal of which nothing is missing.
+//!
+//! The segment of the highest term is the last one; each names the one before it, and how many of its commits count. What
+//! else there is, a deposed writer left. In the last segment the journal ends where a commit is not whole, unless one
+//! behind it says that it counted: then it was lost later, and what lies behind is not thrown away for that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use embar_wire::batch::BatchHeader;
+use thiserror::Error;
+
+use crate::aligned::AlignedBuffer;
+use crate::format::{
+    ABOUT_SEGMENTS, BatchRun, Before, IndexEntry, Run, RunKind, SEGMENT_HEADER_BYTES,
+    SegmentHeader, SegmentIndex, index_name, segment_name, segment_number,
+};
+use crate::journal::{Chain, Position};
+use crate::scan::{Depth, Found, Scan};
+use crate::storage::{Storage, StoredFile};
+
+/// What a disk has.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// What the next term goes on from.
+    pub position: Position,
+    /// All facts that hold: by what they are about, and their key.
+    pub facts: BTreeMap<(u16, u64), Vec<u8>>,
+    /// The segments of the journal, in order.
+    pub segments: Vec<Segment>,
+    /// The indexes of those that are over and have none.
+    pub unindexed: Vec<SegmentIndex>,
+    /// Files of segments that are no part of the journal: nobody needs them.
+    pub dead: Vec<u64>,
+    /// The highest term that is on the disk, also where nothing of it counts.
+    pub epoch: u32,
+    /// Bytes that were written behind the end and do not count, at least.
+    pub torn_bytes: u64,
+}
+
+/// A segment of the journal.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Its header.
+    pub header: SegmentHeader,
+    /// How much of it counts.
+    pub counted: Before,
+    /// Where that ends in the file.
+    pub end: u64,
+    /// What it has of each chain.
+    pub chains: BTreeMap<Chain, Part>,
+}
+
+/// What a segment has of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Position of the first message.
+    pub first: u64,
+    /// Position after the last.
+    pub next: u64,
+    /// Bytes of the batches.
+    pub bytes: u64,
+}
+
+impl Segment {
+    fn new(header: SegmentHeader, index: &SegmentIndex) -> Self {
+        let mut chains: BTreeMap<Chain, Part> = BTreeMap::new();
+        for entry in index.entries.iter().filter(|entry| entry.count > 0) {
+            let chain = Chain {
+                topic: entry.topic,
+                row: entry.row,
+            };
+            let part = chains.entry(chain).or_insert(Part {
+                first: entry.first,
+                next: entry.end(),
+                bytes: 0,
+            });
+            part.first = part.first.min(entry.first);
+            part.next = part.next.max(entry.end());
+            part.bytes += u64::from(entry.bytes);
+        }
+        Self {
+            header,
+            counted: index.segment,
+            end: index.end,
+            chains,
+        }
+    }
+}
+
+/// Why a disk cannot be used.
+#[derive(Debug, Error)]
+pub enum RecoverError {
+    /// The system refused something.
+    #[error("cannot read {name}: {error}")]
+    Io {
+        /// The file.
+        name: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A segment of another disk lies in the directory.
+    #[error("{name} belongs to another disk: move it back to where it came from")]
+    Foreign {
+        /// The file.
+        name: String,
+    },
+    /// A segment that is needed is not there, or its header is damaged.
+    #[error(
+        "{name} is missing or its header is damaged: `embar data repair` can take it from another disk, or say what is lost without it"
+    )]
+    NoSegment {
+        /// Its file.
+        name: String,
+    },
+    /// A commit that counted is not whole.
+    #[error(
+        "commit {commit} of {name} is damaged, and was whole before: `embar data repair` can take it from another disk, or say what is lost without it"
+    )]
+    Damaged {
+        /// The segment's file.
+        name: String,
+        /// The commit's number.
+        commit: u32,
+    },
+    /// A chain goes on behind where it ended: no writer does that.
+    #[error(
+        "{name} goes on with position {found} of topic {topic}, where {expected} comes next: `embar data repair` can say what is lost"
+    )]
+    Gap {
+        /// The segment's file.
+        name: String,
+        /// The topic's id.
+        topic: u32,
+        /// The position that comes next.
+        expected: u64,
+        /// The position that is there.
+        found: u64,
+    },
+}
+
+/// Reads the journal of the disk `disk`. `see` is shown the headers of all batches since all facts were said, by the
+/// broker's row, in the order in which they were written. Of older segments only the indexes are read, if they have any.
+///
+/// # Errors
+/// [`RecoverError`]
+pub fn recover<S: Storage>(
+    storage: &S,
+    disk: &[u8; 16],
+    see: &mut dyn FnMut(u16, &BatchHeader),
+) -> Result<Recovered, RecoverError> {
+    let headers = headers(storage, disk)?;
+    let mut recovered = Recovered::default();
+    recovered.position.segment = headers.keys().last().map_or(0, |number| number + 1);
+    let begun = headers.values().flatten();
+    let Some(last) = begun.max_by_key(|header| (header.epoch, header.number)) else {
+        recovered.dead = headers.into_keys().collect();
+        return Ok(recovered);
+    };
+    recovered.epoch = last.epoch;
+    let (journal, missing) = chain_to(last, &headers);
+    let base = base_of(storage, &journal)?;
+    let mut replay = Replay::default();
+    for (number, header) in journal.iter().enumerate() {
+        let counts = journal.get(number + 1).and_then(|next| next.before);
+        let indexed = match counts {
+            Some(counts) => index_of(storage, &counts)?,
+            None => None,
+        };
+        let index = match indexed {
+            Some(index) if number < base => {
+                replay
+                    .pass(&index)
+                    .map_err(|wrong| wrong.of(&segment_name(header.number)))?;
+                index
+            }
+            indexed => {
+                let name = segment_name(header.number);
+                let file = storage.open(&name).map_err(io_error(&name))?;
+                let read = read_segment(&file, header, counts, &mut replay, see);
+                let end = read.map_err(|wrong| wrong.of(&name))?;
+                recovered.torn_bytes += end.torn_bytes;
+                if counts.is_some() && indexed.is_none() {
+                    recovered.unindexed.push(end.index.clone());
+                }
+                end.index
+            }
+        };
+        recovered.position.before = Some(index.segment);
+        recovered.segments.push(Segment::new(*header, &index));
+    }
+    // What was removed on purpose lies before the first that is kept.
+    let kept = replay.state.facts.remove(&(ABOUT_SEGMENTS, 0));
+    let kept = kept.and_then(|bytes| bytes.try_into().ok());
+    let kept = kept.map_or(0, u64::from_le_bytes);
+    if let Some(missing) = missing
+        && missing >= kept
+    {
+        let name = segment_name(missing);
+        return Err(RecoverError::NoSegment { name });
+    }
+    recovered.position.first_kept = kept;
+    let used: BTreeSet<u64> = journal.iter().map(|segment| segment.number).collect();
+    let unused = headers.into_keys().filter(|number| !used.contains(number));
+    recovered.dead = unused.collect();
+    recovered.position.chains = replay.state.chains;
+    recovered.facts = replay.state.facts;
+    Ok(recovered)
+}
+
+/// The place of the last segment in which all facts were said. They are said at its beginning.
+fn base_of<S: Storage>(storage: &S, journal: &[SegmentHeader]) -> Result<usize, RecoverError> {
+    for (place, header) in journal.iter().enumerate().rev() {
+        let name = segment_name(header.number);
+        let file = storage.open(&name).map_err(io_error(&name))?;
+        let mut scan = Scan::new(&file, *header, Depth::Tables);
+        while let Some(found) = scan.next(&mut |_, _| {}).map_err(io_error(&name))? {
+            if found.header.completes_facts {
+                return Ok(place);
+            }
+            if found.runs.iter().any(|run| run.kind == RunKind::Batches) {
+                break;
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// The index of a segment of which so much counts, if it is there.
+fn index_of<S: Storage>(
+    storage: &S,
+    counts: &Before,
+) -> Result<Option<SegmentIndex>, RecoverError> {
+    let name = index_name(counts.number);
+    let file = match storage.open(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(io_error(&name))?,
+    };
+    let len = file.size().map_err(io_error(&name))?;
+    let mut bytes = AlignedBuffer::new(usize::try_from(len).unwrap_or(0).max(1));
+    let came = file.read(0, &mut bytes).map_err(io_error(&name))?;
+    let index = SegmentIndex::decode(&bytes[..came]);
+    Ok(index.filter(|index| index.segment == *counts))
+}
+
+fn io_error(name: &str) -> impl Fn(io::Error) -> RecoverError + use<> {
+    let name = name.to_owned();
+    move |error| RecoverError::Io {
+        name: name.clone(),
+        error,
+    }
+}
+
+/// The headers of all segments; `None` for those that were never begun, or are damaged.
+fn headers<S: Storage>(
+    storage: &S,
+    disk: &[u8; 16],
+) -> Result<BTreeMap<u64, Option<SegmentHeader>>, RecoverError> {
+    let names = storage.names().map_err(io_error("the directory"))?;
+    let mut headers = BTreeMap::new();
+    let mut buffer = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
+    for number in names.iter().filter_map(|name| segment_number(name)) {
+        let name = segment_name(number);
+        let file = storage.open(&name).map_err(io_error(&name))?;
+        let came = file.read(0, &mut buffer).map_err(io_error(&name))?;
+        let header = SegmentHeader::decode(&buffer[..came]);
+        if header.is_some_and(|header| header.disk != *disk || header.number != number) {
+            return Err(RecoverError::Foreign { name });
+        }
+        headers.insert(number, header);
+    }
+    Ok(headers)
+}
+
+/// The segments that lead to the last one, and the number of one that is not there.
+fn chain_to(
+    last: &SegmentHeader,
+    headers: &BTreeMap<u64, Option<SegmentHeader>>,
+) -> (Vec<SegmentHeader>, Option<u64>) {
+    let mut journal = vec![*last];
+    let mut first = *last;
+    let mut missing = None;
+    while let Some(before) = first.before {
+        match headers.get(&before.number) {
+            Some(Some(header)) if header.nonce == before.nonce && header.number < first.number => {
+                journal.push(*header);
+                first = *header;
+            }
+            _ => {
+                missing = Some(before.number);
+                break;
+            }
+        }
+    }
+    journal.reverse();
+    (journal, missing)
+}
+
+/// Where a segment ends, and what is in it.
+struct End {
+    index: SegmentIndex,
+    torn_bytes: u64,
+}
+
+/// What is wrong with a segment.
+enum Wrong {
+    Io(io::Error),
+    Damaged(u32),
+    Gap {
+        chain: Chain,
+        expected: u64,
+        found: u64,
+    },
+}
+
+impl Wrong {
+    fn of(self, name: &str) -> RecoverError {
+        let name = name.to_owned();
+        match self {
+            Self::Io(error) => RecoverError::Io { name, error },
+            Self::Damaged(commit) => RecoverError::Damaged { name, commit },
+            Self::Gap {
+                chain,
+                expected,
+                found,
+            } => RecoverError::Gap {
+                name,
+                topic: chain.topic,
+                expected,
+                found,
+            },
+        }
+    }
+}
+
+/// Reads a segment of which as much counts as the next one says, or, in the last, all that is whole.
+fn read_segment<F: StoredFile>(
+    file: &F,
+    segment: &SegmentHeader,
+    counts: Option<Before>,
+    replay: &mut Replay,
+    see: &mut dyn FnMut(u16, &BatchHeader),
+) -> Result<End, Wrong> {
+    // What the next segment names was synced; who reads it checks its payload. The end of the last was perhaps torn.
+    let depth = match counts {
+        Some(_) => Depth::Tables,
+        None => Depth::Payloads,
+    };
+    let mut scan = Scan::new(file, *segment, depth);
+    let mut crc = 0;
+    let (mut entries, mut says_all) = (Vec::new(), false);
+    replay.begin_segment();
+    while counts.is_none_or(|counts| scan.number() < counts.commits) {
+        let mut gap = None;
+        let found = scan.next(&mut |found, bytes| {
+            gap = replay.take(found, bytes, see).err();
+        });
+        let Some(found) = found.map_err(Wrong::Io)? else {
+            break;
+        };
+        if let Some(gap) = gap {
+            return Err(gap);
+        }
+        let runs = found.runs.iter();
+        // Where a chain goes on elsewhere is said after all facts were.
+        let runs = runs.filter(|run| match run.kind {
+            RunKind::Batches => true,
+            RunKind::Next => says_all,
+            RunKind::Fact => false,
+        });
+        entries.extend(runs.map(|run| IndexEntry::new(run, found.at)));
+        says_all |= found.header.completes_facts;
+        crc = found.crc;
+    }
+    let (number, at) = (scan.number(), scan.at());
+    let mut torn_bytes = 0;
+    match counts {
+        Some(counts) if number < counts.commits => return Err(Wrong::Damaged(number)),
+        Some(counts) if crc != counts.crc => return Err(Wrong::Damaged(number.saturating_sub(1))),
+        Some(_) => {}
+        None => {
+            let mut from = at;
+            while let Some(behind) = scan.find_behind(from).map_err(Wrong::Io)? {
+                if behind.header.synced > number {
+                    return Err(Wrong::Damaged(number));
+                }
+                from = behind.at + u64::from(behind.header.bytes);
+            }
+            torn_bytes = from - at;
+        }
+    }
+    let index = SegmentIndex {
+        segment: Before {
+            number: segment.number,
+            nonce: segment.nonce,
+            commits: number,
+            crc,
+        },
+        end: at,
+        entries,
+    };
+    Ok(End { index, torn_bytes })
+}
+
+/// What holds at a point of the journal.
+#[derive(Clone, Debug, Default)]
+struct State {
+    chains: BTreeMap<Chain, u64>,
+    facts: BTreeMap<(u16, u64), Vec<u8>>,
+}
+
+/// Follows the facts and the chains of a journal.
+#[derive(Debug, Default)]
+struct Replay {
+    state: State,
+    /// What the present segment says, until it has said all: then nothing else holds.
+    said: Option<State>,
+}
+
+impl Replay {
+    fn begin_segment(&mut self) {
+        self.said = Some(State::default());
+    }
+
+    fn take(
+        &mut self,
+        found: &Found,
+        bytes: &[u8],
+        see: &mut dyn FnMut(u16, &BatchHeader),
+    ) -> Result<(), Wrong> {
+        for run in &found.runs {
+            let run_bytes = &bytes[run.at as usize..(run.at + run.bytes) as usize];
+            match run.kind {
+                RunKind::Batches => self.batches(run, run_bytes, see)?,
+                RunKind::Fact => self.each(|state| state.fact(run, run_bytes)),
+                RunKind::Next => self.each(|state| state.next(run)),
+            }
+        }
+        if found.header.completes_facts
+            && let Some(said) = self.said.take()
+        {
+            self.state = said;
+        }
+        Ok(())
+    }
+
+    /// Takes in a segment before the one that says all facts, of which only the index is known.
+    fn pass(&mut self, index: &SegmentIndex) -> Result<(), Wrong> {
+        for entry in &index.entries {
+            let chain = Chain {
+                topic: entry.topic,
+                row: entry.row,
+            };
+            if entry.count == 0 {
+                self.state.chains.insert(chain, entry.first);
+                continue;
+            }
+            self.goes_on(chain, entry.first)?;
+            self.state.batches(chain, entry.end());
+        }
+        Ok(())
+    }
+
+    /// A chain that nothing was said of begins where it is first seen: what came before was removed with its segments. Who takes
+    /// over may write again what the one before had written.
+    fn goes_on(&self, chain: Chain, found: u64) -> Result<(), Wrong> {
+        let expected = self.state.chains.get(&chain).copied().unwrap_or(found);
+        match found > expected {
+            true => Err(Wrong::Gap {
+                chain,
+                expected,
+                found,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn each(&mut self, apply: impl Fn(&mut State)) {
+        apply(&mut self.state);
+        if let Some(said) = &mut self.said {
+            apply(said);
+        }
+    }
+
+    fn batches(
+        &mut self,
+        run: &Run,
+        bytes: &[u8],
+        see: &mut dyn FnMut(u16, &BatchHeader),
+    ) -> Result<(), Wrong> {
+        let chain = chain_of(run);
+        self.goes_on(chain, run.first)?;
+        self.each(|state| state.batches(chain, run.end()));
+        for (header, _) in BatchRun::new(run, bytes) {
+            see(run.row, &header);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn fact(&mut self, run: &Run, bytes: &[u8]) {
+        let key = (run.row, run.first);
+        match bytes {
+            [] => drop(self.facts.remove(&key)),
+            bytes => drop(self.facts.insert(key, bytes.to_vec())),
+        }
+    }
+
+    fn batches(&mut self, chain: Chain, end: u64) {
+        let next = self.chains.entry(chain).or_insert(end);
+        *next = end.max(*next);
+    }
+
+    fn next(&mut self, run: &Run) {
+        self.chains.insert(chain_of(run), run.first);
+    }
+}
+
+fn chain_of(run: &Run) -> Chain {
+    Chain {
+        topic: run.chain,
+        row: run.row,
+    }
+}

@@ -1,0 +1,274 @@
+//! A disk in memory that loses, when its power is cut, what a real one may lose.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::aligned::AlignedBuffer;
+use crate::storage::{Storage, StoredFile};
+
+/// What a disk writes at once, or does not: a write that a power cut interrupts may be torn between two of these.
+const SECTOR_BYTES: usize = 512;
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct Simulated {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The names as programs see them, and as they are after a power cut.
+    names: BTreeMap<String, Arc<Mutex<Content>>>,
+    synced_names: BTreeMap<String, Arc<Mutex<Content>>>,
+    /// Bytes that files may have together; none for no limit.
+    capacity: Option<u64>,
+    /// Operations that go well until one fails, and how.
+    fails_after: Option<(u64, io::ErrorKind)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// Writes that were begun and not ended: each by its number.
+    begun: BTreeMap<u64, (u64, Vec<u8>)>,
+    next: u64,
+}
+
+/// A file of a [`Simulated`] disk.
+#[derive(Clone, Debug)]
+pub struct SimulatedFile {
+    content: Arc<Mutex<Content>>,
+    disk: Simulated,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Simulated {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Files have no more than `bytes` together from now on.
+    pub fn set_capacity(&self, bytes: u64) {
+        lock(&self.state).capacity = Some(bytes);
+    }
+
+    /// After `operations` more, each write, sync and creation fails so.
+    pub fn fail_after(&self, operations: u64, with: io::ErrorKind) {
+        lock(&self.state).fails_after = Some((operations, with));
+    }
+
+    /// The disk after its power was cut now. `chance(n)` is a random number below n. Of each write that was begun and not
+    /// ended, any sectors may be there; of names that were not synced, any. What was synced is there.
+    pub fn cut_power(&self, chance: &mut dyn FnMut(u64) -> u64) -> Self {
+        let state = lock(&self.state);
+        let mut names = state.synced_names.clone();
+        for (name, content) in &state.names {
+            if !names.contains_key(name) && chance(2) == 0 {
+                names.insert(name.clone(), Arc::clone(content));
+            }
+        }
+        for name in state.synced_names.keys() {
+            if !state.names.contains_key(name) && chance(2) == 0 {
+                names.remove(name);
+            }
+        }
+        let cut = names.into_iter().map(|(name, content)| {
+            let content = lock(&content).after_cut(chance);
+            (name, Arc::new(Mutex::new(content)))
+        });
+        let names: BTreeMap<_, _> = cut.collect();
+        let after = State {
+            synced_names: names.clone(),
+            names,
+            capacity: state.capacity,
+            fails_after: None,
+        };
+        Self {
+            state: Arc::new(Mutex::new(after)),
+        }
+    }
+
+    /// Flips one bit of a file.
+    ///
+    /// # Panics
+    /// When there is no such file, or it is shorter.
+    pub fn flip(&self, name: &str, bit: u64) {
+        let state = lock(&self.state);
+        let mut content = lock(&state.names[name]);
+        content.bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+
+    /// Counts an operation; an error when it is to fail.
+    fn operate(&self) -> io::Result<()> {
+        match &mut lock(&self.state).fails_after {
+            Some((0, kind)) => Err((*kind).into()),
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Content {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let at = usize::try_from(at).expect("a small disk");
+        let end = at + bytes.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(bytes);
+    }
+
+    fn after_cut(&self, chance: &mut dyn FnMut(u64) -> u64) -> Self {
+        let mut after = Self {
+            bytes: self.bytes.clone(),
+            ..Self::default()
+        };
+        for (at, bytes) in self.begun.values() {
+            // None of it, all of it, or any sectors.
+            let kept = chance(4);
+            for (number, sector) in (0..).zip(bytes.chunks(SECTOR_BYTES)) {
+                let is_kept = match kept {
+                    0 => false,
+                    1 => true,
+                    _ => chance(2) == 0,
+                };
+                if is_kept {
+                    after.write(at + number * SECTOR_BYTES as u64, sector);
+                }
+            }
+        }
+        after
+    }
+}
+
+impl SimulatedFile {
+    /// Begins a write that [`SimulatedFile::end`] ends; until then it is not synced.
+    pub fn begin(&self, at: u64, bytes: &[u8]) -> u64 {
+        let mut content = lock(&self.content);
+        let number = content.next;
+        content.next += 1;
+        content.begun.insert(number, (at, bytes.to_vec()));
+        number
+    }
+
+    /// Ends a write: its bytes are synced.
+    ///
+    /// # Panics
+    /// When it was not begun, or has ended.
+    pub fn end(&self, number: u64) {
+        let mut content = lock(&self.content);
+        let (at, bytes) = content
+            .begun
+            .remove(&number)
+            .expect("begun, and ended once");
+        content.write(at, &bytes);
+    }
+}
+
+impl Storage for Simulated {
+    type File = SimulatedFile;
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(lock(&self.state).names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<SimulatedFile> {
+        self.operate()?;
+        if self.free_bytes()? < bytes {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut state = lock(&self.state);
+        if state.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let content = Content {
+            bytes: vec![0; usize::try_from(bytes).expect("a small disk")],
+            ..Content::default()
+        };
+        let content = Arc::new(Mutex::new(content));
+        state.names.insert(name.to_owned(), Arc::clone(&content));
+        let disk = self.clone();
+        Ok(SimulatedFile { content, disk })
+    }
+
+    fn open(&self, name: &str) -> io::Result<SimulatedFile> {
+        let state = lock(&self.state);
+        let content = state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(SimulatedFile {
+            content: Arc::clone(content),
+            disk: self.clone(),
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.operate()?;
+        let mut state = lock(&self.state);
+        let content = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), content);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.operate()?;
+        let removed = lock(&self.state).names.remove(name);
+        removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.operate()?;
+        let mut state = lock(&self.state);
+        state.synced_names = state.names.clone();
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = lock(&self.state);
+        let used = state.names.values().map(|it| lock(it).bytes.len() as u64);
+        let used = used.sum::<u64>();
+        Ok(state
+            .capacity
+            .map_or(u64::MAX, |all| all.saturating_sub(used)))
+    }
+}
+
+impl StoredFile for SimulatedFile {
+    fn write_synced(&self, at: u64, bytes: &AlignedBuffer, len: usize) -> io::Result<()> {
+        self.disk.operate()?;
+        let number = self.begin(at, &bytes[..len]);
+        self.end(number);
+        Ok(())
+    }
+
+    fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<usize> {
+        let content = lock(&self.content);
+        let from = usize::try_from(at)
+            .unwrap_or(usize::MAX)
+            .min(content.bytes.len());
+        let bytes = &content.bytes[from..];
+        let len = bytes.len().min(into.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(lock(&self.content).bytes.len() as u64)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.disk.operate()?;
+        let mut content = lock(&self.content);
+        content
+            .bytes
+            .truncate(usize::try_from(len).expect("a small disk"));
+        Ok(())
+    }
+}
