@@ -14,7 +14,8 @@ mod builder;
 
 pub use builder::{CommitBuilder, Refused};
 
-/// A chain of a disk: its topic's id, and the broker's row at orders 0 and 1, [`Run::ORDERED`] at orders 2 and 5.
+/// A chain of a disk: its topic's id, and the broker's row at orders 0 and 1, or
+/// [`Run::ORDERED`](crate::format::Run::ORDERED) at orders 2 and 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Chain {
     /// The topic's id.

@@ -24,8 +24,8 @@ const DISK: [u8; 16] = *b"a disk in a test";
 const SEGMENT_BYTES: u64 = 256 << 20;
 /// Bytes that a commit gathers if its batches are smaller.
 const COMMIT_BYTES: usize = 4 << 20;
-/// Commits on their way at once.
-const DEPTH: usize = 2;
+/// Commits that are written or gathered at once: two on their way to the disk, and the next.
+const DEPTH: usize = 3;
 /// Bytes of a message.
 const MESSAGE_BYTES: usize = 1 << 10;
 const CHAIN: Chain = Chain {
