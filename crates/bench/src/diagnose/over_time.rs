@@ -69,21 +69,31 @@ impl OverTime {
 pub struct Total<K> {
     last: BTreeMap<K, u64>,
     sum: u64,
+    over_time: OverTime,
 }
 
-impl<K: Ord> Total<K> {
+impl<K: Ord + Clone> Total<K> {
     /// The counter of `whose` is `count` now. One that went back began anew, with its process.
-    pub fn count(&mut self, whose: K, count: u64) {
-        let last = self.last.insert(whose, count).unwrap_or(count);
-        self.sum += match count >= last {
-            true => count - last,
+    pub fn count(&mut self, whose: &K, count: u64) {
+        let Some(last) = self.last.get_mut(whose) else {
+            self.last.insert(whose.clone(), count);
+            return;
+        };
+        self.sum += match count >= *last {
+            true => count - *last,
             false => count,
         };
+        *last = count;
     }
 
-    /// What they grew by.
-    pub fn sum(&self) -> u64 {
-        self.sum
+    /// All that can be had was counted now.
+    pub fn see(&mut self, now: Instant) {
+        self.over_time.see(self.sum, now);
+    }
+
+    /// All steps that ended.
+    pub fn steps(&self) -> Vec<Step> {
+        self.over_time.steps()
     }
 }
 
@@ -163,16 +173,16 @@ mod tests {
     #[test]
     fn counters_that_go_and_come_change_nothing_of_the_others() {
         let mut total = Total::default();
-        total.count("old", 1 << 40);
-        total.count("new", 5);
-        assert_eq!(total.sum(), 0, "what was before was not seen");
-        total.count("new", 15);
+        total.count(&"old", 1 << 40);
+        total.count(&"new", 5);
+        assert_eq!(total.sum, 0, "what was before was not seen");
+        total.count(&"new", 15);
         // `old` is gone for a while.
-        total.count("new", 35);
-        total.count("old", (1 << 40) + 7);
-        assert_eq!(total.sum(), 37);
+        total.count(&"new", 35);
+        total.count(&"old", (1 << 40) + 7);
+        assert_eq!(total.sum, 37);
         // Its process began anew.
-        total.count("old", 3);
-        assert_eq!(total.sum(), 40);
+        total.count(&"old", 3);
+        assert_eq!(total.sum, 40);
     }
 }

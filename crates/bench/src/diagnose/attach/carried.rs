@@ -7,7 +7,7 @@ use embar_client::Admin;
 use embar_diagnose::observed::{Flow, Step};
 
 use super::asking::Asker;
-use crate::diagnose::over_time::{OverTime, Total};
+use crate::diagnose::over_time::Total;
 
 /// Brokers are asked so often: each question takes them some microseconds.
 const ASK_EVERY: Duration = Duration::from_millis(250);
@@ -16,8 +16,8 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Carried {
     asked: Option<Instant>,
-    came: (Total<u32>, OverTime),
-    went: (Total<u32>, OverTime),
+    came: Total<u32>,
+    went: Total<u32>,
     /// Why brokers did not answer.
     silent: BTreeMap<u32, String>,
 }
@@ -33,16 +33,15 @@ impl Carried {
         for (id, status) in asker.each(brokers, Admin::status) {
             match status {
                 Ok(status) => {
-                    self.came.0.count(id, status.bytes_in);
-                    self.went.0.count(id, status.bytes_out);
+                    self.came.count(&id, status.bytes_in);
+                    self.went.count(&id, status.bytes_out);
                 }
                 Err(error) => drop(self.silent.insert(id, error.to_string())),
             }
         }
         // They counted when they were asked, however long the slowest took.
-        for (total, steps) in [&mut self.came, &mut self.went] {
-            steps.see(total.sum(), now);
-        }
+        self.came.see(now);
+        self.went.see(now);
     }
 
     /// Why a broker did not answer, if it was asked and did not.
@@ -53,8 +52,8 @@ impl Carried {
     /// What went this way.
     pub(super) fn steps(&self, flow: Flow) -> Vec<Step> {
         match flow.publishes() {
-            true => self.came.1.steps(),
-            false => self.went.1.steps(),
+            true => self.came.steps(),
+            false => self.went.steps(),
         }
     }
 }

@@ -9,7 +9,7 @@ use embar_redis::Client;
 use embar_redis::command::Class;
 use embar_redis::metrics::NodeMetrics;
 
-use crate::diagnose::over_time::{OverTime, Total};
+use crate::diagnose::over_time::Total;
 
 /// A node that says nothing for less is not silent, seconds: callers and servers take turns on the processors.
 const SILENT_S: f64 = 5e-3;
@@ -21,7 +21,7 @@ pub struct Watching {
     gauges: BTreeMap<String, Gauges>,
     /// Commands that all connections to a node may have in flight.
     places: u64,
-    replies: (Total<String>, OverTime),
+    replies: Total<String>,
 }
 
 /// What was seen of a client.
@@ -59,7 +59,7 @@ impl Watching {
             before: before.map(|it| (it.node.clone(), it)).collect(),
             gauges: BTreeMap::new(),
             places: each.saturating_mul(config.mux_per_node as u64),
-            replies: Default::default(),
+            replies: Total::default(),
         }
     }
 
@@ -67,7 +67,7 @@ impl Watching {
     pub fn look(&mut self, client: &Client) {
         let now = Instant::now();
         for (node, stats) in client.stats() {
-            self.replies.0.count(node.to_string(), stats.replies);
+            self.replies.count(&node, stats.replies);
             let gauges = self.gauges.entry(node).or_default();
             gauges.looks += 1.0;
             gauges.in_flight += stats.in_flight as f64;
@@ -76,7 +76,7 @@ impl Watching {
             }
             gauges.hear(stats.replies, stats.in_flight > 0, now);
         }
-        self.replies.1.see(self.replies.0.sum(), now);
+        self.replies.see(now);
     }
 
     /// Ends, and says what was done.
@@ -91,7 +91,7 @@ impl Watching {
         });
         Watched {
             traffic: traffic.collect(),
-            over_time: self.replies.1.steps(),
+            over_time: self.replies.steps(),
         }
     }
 }
