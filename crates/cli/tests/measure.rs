@@ -681,3 +681,46 @@ fn a_bench_that_is_interrupted_or_killed_leaves_nothing() {
         eventually("the memory is free", || regions_of(pid).is_empty());
     }
 }
+
+#[test]
+fn bench_disk_measures_what_was_asked_for_and_leaves_nothing() {
+    let space = Space::new();
+    let data = space.dir.join("data");
+    let name = data.to_str().expect("UTF-8");
+    let small = [
+        "bench", "disk", "--data", name, "-s", "16MiB", "--trials", "1", "--warmup", "0",
+    ];
+    let mut bench = embar(&small);
+    bench.args([
+        "--io-size",
+        "64KiB,1MiB",
+        "--depth",
+        "1,2",
+        "--batch-size",
+        "64KiB",
+        "--json",
+    ]);
+    let output = run(&mut bench);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("a list");
+    let of = |row: &Value| {
+        (
+            row["work"].to_string(),
+            row["bytes"].as_u64(),
+            row["depth"].as_u64(),
+        )
+    };
+    let seen: Vec<_> = rows.iter().map(of).collect();
+    let sizes = [(64 << 10, 1), (64 << 10, 2), (1 << 20, 1), (1 << 20, 2)];
+    let mut asked = Vec::new();
+    for work in ["write", "read"] {
+        asked.extend(sizes.map(|(size, depth)| (format!("\"{work}\""), Some(size), Some(depth))));
+    }
+    asked.extend(["journal", "recover"].map(|work| (format!("\"{work}\""), Some(64 << 10), None)));
+    assert_eq!(seen, asked);
+    assert!(rows.iter().all(|row| row["mib_per_s"].as_f64() > Some(0.0)));
+    assert_eq!(std::fs::read_dir(&data).expect("it was made").count(), 0);
+    let odd = run(embar(&small).args(["--io-size", "1000"]));
+    assert!(!odd.status.success() && text(&odd.stderr).contains("multiples of 4KiB"));
+}

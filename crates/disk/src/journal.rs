@@ -1,14 +1,16 @@
-//! The writer's side of a disk, without I/O: which bytes come next, where they belong, and from when on they count.
+//! The writer's side of a disk, without I/O but for [`begin_segment`]: which bytes come next, where they belong, and from when on they count.
 //!
 //! A writer begins a segment and says all facts that hold; then it makes commits of what has come. Several may be on their
 //! way to the disk at once, but they count in their order: [`Journal::synced`] tells how far each chain is on the disk.
 
 use std::collections::{BTreeMap, VecDeque};
-
-use thiserror::Error;
+use std::io;
 
 use crate::aligned::AlignedBuffer;
-use crate::format::{ABOUT_SEGMENTS, ALIGN_BYTES, Before, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{
+    ABOUT_SEGMENTS, ALIGN_BYTES, Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name,
+};
+use crate::storage::{Storage, StoredFile};
 
 mod builder;
 
@@ -47,11 +49,6 @@ pub struct Commit {
     /// Names it in [`Journal::synced`].
     pub ticket: u64,
 }
-
-/// Commits are on their way to the disk: a segment begins when all before it count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("commits are on their way to the disk")]
-pub struct InFlightError;
 
 /// What a journal goes on from: nothing, or what was found on the disk, or what the region says that counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,16 +156,6 @@ impl Journal {
         self.chains.get(&chain).copied().unwrap_or(0)
     }
 
-    /// A chain goes on from another position: that of a topic which is new on this disk.
-    pub fn set_next(&mut self, chain: Chain, next: u64) {
-        self.chains.insert(chain, next);
-    }
-
-    /// A chain is gone: its topic was deleted.
-    pub fn forget(&mut self, chain: Chain) {
-        self.chains.remove(&chain);
-    }
-
     /// Segments below this one may be removed once a commit that says so counts: see [`Journal::say_first_kept`].
     pub fn keep_from(&mut self, segment: u64) {
         self.first_kept = self.first_kept.max(segment);
@@ -200,12 +187,11 @@ impl Journal {
     /// Begins the next segment. Its header is to be written and synced, as the file's name is, before any commit. All facts
     /// that hold are to be said in it before anything else. `nonce` is random and not 0.
     ///
-    /// # Errors
-    /// [`InFlightError`]
-    pub fn begin_segment(&mut self, nonce: u64, time: u64) -> Result<SegmentHeader, InFlightError> {
-        if !self.in_flight.is_empty() {
-            return Err(InFlightError);
-        }
+    /// # Panics
+    /// When commits are on their way: a segment begins when all before it count.
+    #[must_use]
+    pub fn begin_segment(&mut self, nonce: u64, time: u64) -> SegmentHeader {
+        assert!(self.in_flight.is_empty(), "commits are on their way");
         if let Some(open) = self.open.take() {
             self.before = Some(open.counted());
         }
@@ -229,7 +215,7 @@ impl Journal {
             synced_crc: 0,
         });
         self.next_segment += 1;
-        Ok(header)
+        header
     }
 
     /// How much of the journal counts: what the next term goes on from.
@@ -307,6 +293,29 @@ impl Journal {
         let open = self.open.as_ref();
         self.in_flight.is_empty() && open.is_some_and(|open| !open.last_is_empty)
     }
+}
+
+/// Begins the next segment of a journal on its disk, as [`Journal::begin_segment`] says: on return its name and its header are
+/// synced.
+///
+/// # Errors
+/// What the system says. Then the journal is not to be used any more.
+///
+/// # Panics
+/// As [`Journal::begin_segment`].
+pub fn begin_segment<S: Storage>(
+    journal: &mut Journal,
+    storage: &S,
+    nonce: u64,
+    time: u64,
+) -> io::Result<S::File> {
+    let (number, bytes) = journal.next_segment();
+    let file = storage.create(&segment_name(number), bytes)?;
+    let mut header = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
+    header.copy_from_slice(&journal.begin_segment(nonce, time).encode());
+    file.write_synced(0, &header, SEGMENT_HEADER_BYTES)?;
+    storage.sync_names()?;
+    Ok(file)
 }
 
 impl Open {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! segment   | header | commit 0 | commit 1 | commit 2 | ...
-//! commit    | header, 64 bytes | table, 32 bytes for each run | padding | run | run | padding to 4 KiB |
+//! commit    | header, 64 bytes | run | run | ... | table, 32 bytes for each run | padding to 4 KiB |
 //! run       | batch header, payload | batch header, payload | ...      or the bytes of a fact
 //! ```
 //!
@@ -36,7 +36,7 @@ mod storage;
 pub use aligned::AlignedBuffer;
 pub use directory::Directory;
 pub use journal::{
-    Chain, Commit, CommitBuilder, InFlightError, Journal, Position, Progress, Refused,
+    Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment,
 };
 pub use simulated::Simulated;
 pub use storage::{Storage, StoredFile};

@@ -107,7 +107,7 @@ pub enum RecoverError {
     },
     /// A segment that is needed is not there, or its header is damaged.
     #[error(
-        "{name} is missing or its header is damaged: `embar data repair` can take it from another disk, or say what is lost without it"
+        "{name} is missing or its header is damaged: what lies behind it is left as it is; put back a copy of this file, if there is one"
     )]
     NoSegment {
         /// Its file.
@@ -115,7 +115,7 @@ pub enum RecoverError {
     },
     /// A commit that counted is not whole.
     #[error(
-        "commit {commit} of {name} is damaged, and was whole before: `embar data repair` can take it from another disk, or say what is lost without it"
+        "commit {commit} of {name} is damaged, and was whole before: what lies behind it is left as it is; put back a copy of this file, if there is one"
     )]
     Damaged {
         /// The segment's file.
@@ -125,7 +125,7 @@ pub enum RecoverError {
     },
     /// A chain goes on behind where it ended: no writer does that.
     #[error(
-        "{name} goes on with position {found} of topic {topic}, where {expected} comes next: `embar data repair` can say what is lost"
+        "{name} goes on with position {found} of topic {topic}, where {expected} comes next: what is there is left as it is; put back a copy of this file, if there is one"
     )]
     Gap {
         /// The segment's file.

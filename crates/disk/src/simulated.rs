@@ -21,10 +21,6 @@ struct State {
     /// The names as programs see them, and as they are after a power cut.
     names: BTreeMap<String, Arc<Mutex<Content>>>,
     synced_names: BTreeMap<String, Arc<Mutex<Content>>>,
-    /// Bytes that files may have together; none for no limit.
-    capacity: Option<u64>,
-    /// Operations that go well until one fails, and how.
-    fails_after: Option<(u64, io::ErrorKind)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -39,7 +35,6 @@ struct Content {
 #[derive(Clone, Debug)]
 pub struct SimulatedFile {
     content: Arc<Mutex<Content>>,
-    disk: Simulated,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,16 +46,6 @@ impl Simulated {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Files have no more than `bytes` together from now on.
-    pub fn set_capacity(&self, bytes: u64) {
-        lock(&self.state).capacity = Some(bytes);
-    }
-
-    /// After `operations` more, each write, sync and creation fails so.
-    pub fn fail_after(&self, operations: u64, with: io::ErrorKind) {
-        lock(&self.state).fails_after = Some((operations, with));
     }
 
     /// The disk after its power was cut now. `chance(n)` is a random number below n. Of each write that was begun and not
@@ -86,8 +71,6 @@ impl Simulated {
         let after = State {
             synced_names: names.clone(),
             names,
-            capacity: state.capacity,
-            fails_after: None,
         };
         Self {
             state: Arc::new(Mutex::new(after)),
@@ -102,18 +85,6 @@ impl Simulated {
         let state = lock(&self.state);
         let mut content = lock(&state.names[name]);
         content.bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-    }
-
-    /// Counts an operation; an error when it is to fail.
-    fn operate(&self) -> io::Result<()> {
-        match &mut lock(&self.state).fails_after {
-            Some((0, kind)) => Err((*kind).into()),
-            Some((left, _)) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 }
 
@@ -182,10 +153,6 @@ impl Storage for Simulated {
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<SimulatedFile> {
-        self.operate()?;
-        if self.free_bytes()? < bytes {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         let mut state = lock(&self.state);
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -196,8 +163,7 @@ impl Storage for Simulated {
         };
         let content = Arc::new(Mutex::new(content));
         state.names.insert(name.to_owned(), Arc::clone(&content));
-        let disk = self.clone();
-        Ok(SimulatedFile { content, disk })
+        Ok(SimulatedFile { content })
     }
 
     fn open(&self, name: &str) -> io::Result<SimulatedFile> {
@@ -205,44 +171,27 @@ impl Storage for Simulated {
         let content = state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(SimulatedFile {
             content: Arc::clone(content),
-            disk: self.clone(),
         })
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.operate()?;
-        let mut state = lock(&self.state);
-        let content = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        state.names.insert(to.to_owned(), content);
-        Ok(())
-    }
-
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.operate()?;
         let removed = lock(&self.state).names.remove(name);
         removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.operate()?;
         let mut state = lock(&self.state);
         state.synced_names = state.names.clone();
         Ok(())
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        let state = lock(&self.state);
-        let used = state.names.values().map(|it| lock(it).bytes.len() as u64);
-        let used = used.sum::<u64>();
-        Ok(state
-            .capacity
-            .map_or(u64::MAX, |all| all.saturating_sub(used)))
+        Ok(u64::MAX)
     }
 }
 
 impl StoredFile for SimulatedFile {
     fn write_synced(&self, at: u64, bytes: &AlignedBuffer, len: usize) -> io::Result<()> {
-        self.disk.operate()?;
         let number = self.begin(at, &bytes[..len]);
         self.end(number);
         Ok(())
@@ -261,14 +210,5 @@ impl StoredFile for SimulatedFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(lock(&self.content).bytes.len() as u64)
-    }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        self.disk.operate()?;
-        let mut content = lock(&self.content);
-        content
-            .bytes
-            .truncate(usize::try_from(len).expect("a small disk"));
-        Ok(())
     }
 }

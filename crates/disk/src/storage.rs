@@ -28,19 +28,13 @@ pub trait Storage: Send + Sync {
     /// What the system says.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Gives a file another name; one that has it already is gone.
-    ///
-    /// # Errors
-    /// What the system says.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-
     /// Removes a file; who has it open may go on reading.
     ///
     /// # Errors
     /// What the system says.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// On return, files that were made, renamed and removed stay so when the power goes.
+    /// On return, files that were made and removed stay so when the power goes.
     ///
     /// # Errors
     /// What the system says.
@@ -74,10 +68,4 @@ pub trait StoredFile: Send + Sync {
     /// # Errors
     /// What the system says.
     fn size(&self) -> io::Result<u64>;
-
-    /// Shortens it.
-    ///
-    /// # Errors
-    /// What the system says.
-    fn truncate(&self, len: u64) -> io::Result<()>;
 }

@@ -7,7 +7,7 @@ use embar_disk::recover::{RecoverError, Recovered, recover};
 use embar_disk::scan::{Depth, Scan};
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, Simulated,
-    Storage, StoredFile,
+    Storage, StoredFile, begin_segment,
 };
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -79,12 +79,11 @@ impl Done {
     }
 }
 
-/// A commit on its way: its file, the write's number, and the fact that it says.
+/// A commit on its way: its file, and the write's number.
 struct Writing<F> {
     file: F,
     number: u64,
     ticket: u64,
-    fact: Option<u64>,
 }
 
 /// A writer in its term.
@@ -107,15 +106,8 @@ impl Writer {
 
     /// Begins a segment and says the facts, synced.
     fn begin_segment(&mut self, done: &mut Done, random: &mut fastrand::Rng) {
-        let (number, bytes) = self.journal.next_segment();
-        let file = self.disk.create(&segment_name(number), bytes);
-        let file = file.expect("its number is new");
-        self.disk.sync_names().expect("no fault");
-        let header = self.journal.begin_segment(random.u64(1..), 1);
-        let header = header.expect("nothing is on its way");
-        let mut first = AlignedBuffer::new(1);
-        first.copy_from_slice(&header.encode());
-        file.write_synced(0, &first, first.len()).expect("no fault");
+        let nonce = random.u64(1..);
+        let file = begin_segment(&mut self.journal, &self.disk, nonce, 1).expect("no fault");
         self.file = Some(file);
         // In two commits, the second of which says that these are all.
         let mut builder = self.builder();
@@ -123,13 +115,13 @@ impl Writer {
         builder
             .fact(FACT, 7, &done.fact.to_le_bytes())
             .expect("room");
-        self.write(builder, None);
+        self.write(builder);
         let mut builder = self.builder();
         for progress in self.journal.chains() {
             builder.next(&progress).expect("room");
         }
         builder.complete_facts();
-        self.write(builder, None);
+        self.write(builder);
         while !self.writing.is_empty() {
             self.end(0, done);
         }
@@ -140,7 +132,7 @@ impl Writer {
     }
 
     /// False when the segment is full.
-    fn write(&mut self, builder: CommitBuilder, fact: Option<u64>) -> bool {
+    fn write(&mut self, builder: CommitBuilder) -> bool {
         if !self.journal.fits(&builder) {
             return false;
         }
@@ -158,7 +150,6 @@ impl Writer {
             file,
             number,
             ticket,
-            fact,
         });
         true
     }
@@ -176,7 +167,6 @@ impl Writer {
         if self.writing.is_empty() {
             done.fact_counted = done.fact;
         }
-        let _ = writing.fact;
     }
 
     /// One commit, or, if the segment is full, the next segment.
@@ -193,10 +183,8 @@ impl Writer {
     fn commit(&mut self, done: &mut Done, random: &mut fastrand::Rng) -> bool {
         let before = done.clone();
         let mut builder = self.builder();
-        let mut fact = None;
         if random.u8(..4) == 0 {
             done.fact += 1;
-            fact = Some(done.fact);
             builder
                 .fact(FACT, 7, &done.fact.to_le_bytes())
                 .expect("room");
@@ -213,7 +201,7 @@ impl Writer {
                 Err(Refused::Damaged) => panic!("it was not"),
             }
         }
-        let written = self.write(builder, fact);
+        let written = self.write(builder);
         if !written {
             *done = before;
         }
@@ -302,7 +290,7 @@ fn what_counted_survives_a_power_cut_at_any_moment() {
                     }
                     16 if writer.journal.wants_confirmation() => {
                         let builder = writer.builder();
-                        writer.write(builder, None);
+                        writer.write(builder);
                     }
                     17 => {
                         if let Some((old, its_own)) = &mut deposed
@@ -411,7 +399,7 @@ fn a_confirmed_commit_that_is_damaged_is_no_torn_one() {
     writer.end(0, &mut done);
     assert!(writer.journal.wants_confirmation());
     let builder = writer.builder();
-    assert!(writer.write(builder, None));
+    assert!(writer.write(builder));
     writer.end(0, &mut done);
     assert!(!writer.journal.wants_confirmation());
     disk.flip(&segment_name(1), 8 * (4096 + 2 * 4096 + 80));
@@ -439,7 +427,7 @@ fn segments_of_another_disk_are_refused_and_missing_ones_named() {
     writer.journal.keep_from(1);
     let mut builder = writer.builder();
     writer.journal.say_first_kept(&mut builder).expect("room");
-    writer.write(builder, None);
+    writer.write(builder);
     writer.end(0, &mut done);
     let found = recover(&disk, &DISK, &mut |_, _| {}).expect("kept from there on");
     assert_eq!(found.position.first_kept, 1);

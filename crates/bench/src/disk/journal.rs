@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use embar_console::interrupt::Interrupt;
-use embar_disk::format::{CommitHeader, Run, segment_name, segment_number};
+use embar_disk::format::{Run, segment_number};
 use embar_disk::recover::recover;
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Directory, Journal, Position, Progress, Refused,
-    Storage, StoredFile,
+    Storage, StoredFile, begin_segment,
 };
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -21,10 +21,10 @@ use super::wall::{Measured, random_bytes};
 
 const DISK: [u8; 16] = *b"a disk in a test";
 /// Bytes of a segment.
-const SEGMENT_BYTES: u64 = 256 << 20;
+pub const SEGMENT_BYTES: u64 = 256 << 20;
 /// Bytes that a commit gathers if its batches are smaller.
 const COMMIT_BYTES: usize = 4 << 20;
-/// Commits that are written or gathered at once: two on their way to the disk, and the next.
+/// Threads, each of which gathers a commit and writes it.
 const DEPTH: usize = 3;
 /// Bytes of a message.
 const MESSAGE_BYTES: usize = 1 << 10;
@@ -41,26 +41,22 @@ struct Writer<'a> {
     header: BatchHeader,
     left: u64,
     counts: Vec<Progress>,
+    /// A thread ended with an error: what it had on its way never counts, and nobody waits for it.
+    has_failed: bool,
     each_ns: Vec<u64>,
 }
 
 impl Writer<'_> {
     /// Begins the next segment, when nothing is on its way.
     fn begin_segment(&mut self) -> Result<()> {
-        let (number, bytes) = self.journal.next_segment();
-        let file = self.directory.create(&segment_name(number), bytes)?;
-        let header = self.journal.begin_segment(number + 1, 0)?;
-        let mut first = AlignedBuffer::new(1);
-        let len = first.len();
-        first.copy_from_slice(&header.encode());
-        file.write_synced(0, &first, len)?;
-        self.directory.sync_names()?;
+        let (number, _) = self.journal.next_segment();
+        let file = begin_segment(&mut self.journal, self.directory, number + 1, 0)?;
         self.file = Some(std::sync::Arc::new(file));
         Ok(())
     }
 
     /// As many of the batches that are left as one commit takes.
-    fn gather(&mut self, buffer: AlignedBuffer, payload: &[u8]) -> CommitBuilder {
+    fn gather(&mut self, buffer: AlignedBuffer, payload: &[u8]) -> Result<CommitBuilder> {
         let mut builder = CommitBuilder::new(buffer);
         let mut next = self.journal.next_of(CHAIN);
         let batch_bytes = u64::from(self.header.frame_len());
@@ -69,12 +65,13 @@ impl Writer<'_> {
             let copy = |into: &mut [u8]| into.copy_from_slice(payload);
             match builder.batch(CHAIN.row, &self.header, copy) {
                 Ok(()) => {}
-                Err(Refused::Full | Refused::Damaged) => break,
+                Err(Refused::Full) if !builder.is_empty() => break,
+                Err(refused) => return Err(refused.into()),
             }
             next += u64::from(self.header.message_count());
             self.left = self.left.saturating_sub(batch_bytes);
         }
-        builder
+        Ok(builder)
     }
 }
 
@@ -107,14 +104,14 @@ pub fn write(
     let frame = batch(batch_bytes)?;
     let payload = &frame[BATCH_HEADER_BYTES..];
     let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).context("a batch of our own")?;
-    let segment_bytes = SEGMENT_BYTES.max(2 * u64::from(CommitHeader::BYTES_MAX));
     let mut writer = Writer {
         directory,
-        journal: Journal::new(DISK, (1, 1), segment_bytes, Position::default()),
+        journal: Journal::new(DISK, (1, 1), SEGMENT_BYTES, Position::default()),
         file: None,
         header,
         left: bytes,
         counts: Vec::new(),
+        has_failed: false,
         each_ns: Vec::new(),
     };
     writer.begin_segment()?;
@@ -127,7 +124,16 @@ pub fn write(
     thread::scope(|scope| {
         let threads = buffers.into_iter().map(|buffer| {
             let (writer, synced) = (&writer, &synced);
-            scope.spawn(move || work(writer, synced, buffer, payload, interrupt))
+            scope.spawn(move || {
+                let done = work(writer, synced, buffer, payload, interrupt);
+                if done.is_err()
+                    && let Ok(mut state) = writer.lock()
+                {
+                    state.has_failed = true;
+                    synced.notify_all();
+                }
+                done
+            })
         });
         let threads: Vec<_> = threads.collect();
         let ends = threads.into_iter().map(|thread| thread.join());
@@ -147,7 +153,7 @@ pub fn write(
     })
 }
 
-/// Gathers and writes until nothing is left. While one thread writes, the other gathers what has come meanwhile.
+/// Gathers and writes until nothing is left. While others write, one gathers.
 fn work(
     writer: &Mutex<Writer>,
     synced: &Condvar,
@@ -159,20 +165,23 @@ fn work(
     loop {
         interrupt.check()?;
         let mut state = lock()?;
-        if state.left == 0 {
+        if state.left == 0 || state.has_failed {
             return Ok(());
         }
         if state.journal.room() < buffer.len() {
-            while state.journal.in_flight() > 0 {
+            while state.journal.in_flight() > 0 && !state.has_failed {
                 state = synced
                     .wait(state)
                     .map_err(|_| anyhow!("a thread panicked"))?;
+            }
+            if state.has_failed {
+                return Ok(());
             }
             if state.journal.room() < buffer.len() {
                 state.begin_segment()?;
             }
         }
-        let builder = state.gather(buffer, payload);
+        let builder = state.gather(buffer, payload)?;
         buffer = write_one(state, builder, &lock)?;
         synced.notify_all();
     }

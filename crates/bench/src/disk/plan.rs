@@ -47,7 +47,7 @@ pub enum Work {
         /// Threads.
         depth: u16,
     },
-    /// Batches by the journal: gathered into commits, written by two threads.
+    /// Batches by the journal: gathered into commits and written, by three threads that take turns.
     Journal {
         /// Bytes of each batch.
         batch_bytes: u32,

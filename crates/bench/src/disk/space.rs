@@ -7,8 +7,7 @@ use embar_console::size::Size;
 use embar_disk::{Directory, Storage};
 use tempfile::TempDir;
 
-/// Room for so many trials' files at once, and something for the file system.
-const ROOM: u64 = 4;
+use super::journal::SEGMENT_BYTES;
 
 /// The directory.
 pub struct Space {
@@ -27,7 +26,8 @@ impl Space {
         let dir = dir.with_context(cannot)?;
         let directory = Directory::open(dir.path()).with_context(cannot)?;
         let free = directory.free_bytes().with_context(cannot)?;
-        let needed = ROOM * total_bytes;
+        // The file that is read, and what a trial writes: the last segment of a journal is reserved as a whole.
+        let needed = 2 * (total_bytes + SEGMENT_BYTES);
         if free < needed {
             bail!(
                 "{} has room for {}, and the measurement needs {}: choose a smaller --size, or another --data",

@@ -175,13 +175,6 @@ pub fn index_name(number: u64) -> String {
     format!("{number:012}{SUFFIX}")
 }
 
-/// The number of the segment whose index has this name; `None` for other files.
-#[must_use]
-pub fn index_number(name: &str) -> Option<u64> {
-    let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
-    (index_name(number) == name).then_some(number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,11 +215,5 @@ mod tests {
         for len in [0, 10, 64, file.len() - 1] {
             assert_eq!(SegmentIndex::decode(&file[..len]), None, "{len}");
         }
-    }
-
-    #[test]
-    fn names_are_those_of_segments() {
-        assert_eq!(index_number(&index_name(42)), Some(42));
-        assert_eq!(index_number("000000000042.segment"), None);
     }
 }

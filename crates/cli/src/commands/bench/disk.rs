@@ -23,8 +23,8 @@ It makes a directory below --data and removes it at the end. Files are reserved 
 written, as the log's are, and written and read past the page cache where the file system can.
   write     one after the other by --depth threads, each write synced before the next of its thread
   read      likewise, of a file that was written before the measurement began
-  journal    batches gathered into commits of up to 4 MiB, with checksums, two on their way at once:
-            what a durable topic writes
+  journal   batches gathered into commits of up to 4 MiB, with checksums, by three threads that
+            take turns
   recover   finding out what such a journal has, as after a power cut
 
 Trials alternate. Each has --size bytes, but no more than 256 writes for each thread. The wall of a
