@@ -1,12 +1,14 @@
 //! What is in the files, byte by byte. All numbers are little-endian, all checksums CRC-32C.
 
 mod commit;
+mod identity;
 mod index;
 mod segment;
 
 pub use commit::{
     BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
 };
+pub use identity::{IDENTITY_BYTES, Identity, IdentityError};
 pub use index::{INDEX_ENTRY_BYTES, IndexEntry, SegmentIndex, index_name};
 pub use segment::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number};
 

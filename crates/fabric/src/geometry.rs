@@ -28,6 +28,8 @@ pub const STANDBYS_MAX: u16 = 7;
 pub const GOI_PAGES_MAX: u32 = 1 << 22;
 /// Fewest pages of an area's order index.
 pub const GOI_PAGES_MIN: u32 = 4;
+/// Most disks.
+pub const DISKS_MAX: u16 = 8;
 /// Most sessions that a sequencer knows.
 pub const SESSIONS_MAX: u32 = 1 << 20;
 /// Most payload bytes of a broker.
@@ -66,6 +68,8 @@ pub struct Geometry {
     pub goi_pages: u32,
     /// Sessions that each candidate has rows for.
     pub sessions: u32,
+    /// Disks that topics may be on, 0 to 8.
+    pub disks: u16,
 }
 
 impl Default for Geometry {
@@ -82,6 +86,7 @@ impl Default for Geometry {
             spares: 0,
             goi_pages: 4096,
             sessions: 4096,
+            disks: 0,
         }
     }
 }
@@ -122,6 +127,17 @@ impl Geometry {
     /// Areas: one for each candidate.
     pub fn areas(&self) -> u16 {
         1 + self.standbys
+    }
+
+    /// Frontiers of each topic on each disk: one for each data row, of which orders 2 and 5 use the first.
+    pub fn frontiers(&self) -> u16 {
+        self.data_range().len() as u16
+    }
+
+    /// Which of a topic's frontiers is that of a data row.
+    pub fn frontier_of(&self, row: u16) -> Option<u16> {
+        let range = self.data_range();
+        range.contains(&row).then(|| row - range.start)
     }
 
     /// Rows in which a broker says which sessions it holds.
@@ -173,6 +189,7 @@ impl Geometry {
             GOI_PAGES_MAX.into(),
         )?;
         within("sessions", self.sessions.into(), 1, SESSIONS_MAX.into())?;
+        within("disks", self.disks.into(), 0, DISKS_MAX.into())?;
         if !self.lane_slots.is_power_of_two() {
             return Err(invalid(format!(
                 "lane_slots is {}; it must be a power of two",

@@ -9,16 +9,16 @@ use embar_memory::payload::UNIT_BYTES;
 use crate::geometry::{Geometry, INDEX_PAGE_BYTES};
 use crate::news::News;
 use crate::records::{
-    Attached, BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,
-    LaneStart, NewsCount, NewsLine, Notice, PageHeader, PbrRecord, Record, SequencerRow,
-    SessionOwner, SessionRow, Window,
+    Attached, BrokerRow, ControlRow, DiskRow, Field, Frontier, GoiPage, GoiRecord, GoiRoot,
+    IndexRecord, LaneGrant, LaneStart, NewsCount, NewsLine, Notice, PageHeader, PbrRecord, Record,
+    SequencerRow, SessionOwner, SessionRow, Window,
 };
 use crate::sessions::SESSION_BYTES;
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 use crate::topic_record::{TOPIC_RECORD_BYTES, TOPIC_RECORD_PAYLOAD_BYTES_MAX};
 
 /// Version of everything in the region. A change of any layout raises it.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Bytes set aside for the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -61,6 +61,10 @@ pub enum TableId {
     Attached,
     /// Pages of [`GoiRecord`]s, per area.
     GoiPages,
+    /// [`DiskRow`]s, per area and disk.
+    Disks,
+    /// [`Frontier`]s, per area, disk, topic and data row.
+    Frontiers,
     /// [`NewsCount`]s, one for each [`News`].
     NewsCounts,
     /// [`NewsLine`]s, as many for each [`News`] as a lane has slots.
@@ -68,7 +72,7 @@ pub enum TableId {
 }
 
 /// Number of tables.
-pub const TABLES: usize = 18;
+pub const TABLES: usize = 20;
 
 impl TableId {
     /// All tables in order.
@@ -89,6 +93,8 @@ impl TableId {
         Self::Sessions,
         Self::Attached,
         Self::GoiPages,
+        Self::Disks,
+        Self::Frontiers,
         Self::NewsCounts,
         Self::NewsLines,
     ];
@@ -112,6 +118,8 @@ impl TableId {
             Self::Sessions => "sessions",
             Self::Attached => "attached",
             Self::GoiPages => "GOI pages",
+            Self::Disks => "disks",
+            Self::Frontiers => "frontiers",
             Self::NewsCounts => "news counts",
             Self::NewsLines => "news lines",
         }
@@ -131,7 +139,9 @@ impl TableId {
             | Self::LaneGrants
             | Self::Notices
             | Self::Sessions
-            | Self::GoiPages => "the area's candidate",
+            | Self::GoiPages
+            | Self::Disks
+            | Self::Frontiers => "the area's candidate",
             Self::NewsCounts | Self::NewsLines => "who has news",
         }
     }
@@ -149,6 +159,8 @@ impl TableId {
             | Self::LaneGrants
             | Self::Notices
             | Self::Attached
+            | Self::Disks
+            | Self::Frontiers
             | Self::NewsCounts => PAIR_BYTES,
             Self::Sessions => SESSION_BYTES,
             Self::TopicRecords => TOPIC_RECORD_BYTES,
@@ -161,7 +173,8 @@ impl TableId {
         let brokers = u64::from(g.brokers);
         let lanes = brokers * u64::from(g.lanes);
         let areas = u64::from(g.areas());
-        let news = 1 + brokers + 2 * areas;
+        let news = 1 + brokers + 3 * areas;
+        let disks = areas * u64::from(g.disks);
         match self {
             Self::Owners | Self::Control | Self::Brokers => brokers,
             Self::Windows => brokers * u64::from(g.topics),
@@ -176,6 +189,8 @@ impl TableId {
             Self::Sessions => areas * u64::from(g.sessions),
             Self::Attached => brokers * u64::from(g.attached_rows()),
             Self::GoiPages => areas * u64::from(g.goi_pages),
+            Self::Disks => disks,
+            Self::Frontiers => disks * u64::from(g.topics) * u64::from(g.frontiers()),
             Self::NewsCounts => news,
             Self::NewsLines => news * u64::from(g.lane_slots),
             Self::IndexPages => g.data_rows().count() as u64 * u64::from(g.index_pages),
@@ -354,6 +369,24 @@ impl Layout {
         self.table(TableId::GoiPages).entry(first)
     }
 
+    pub(crate) fn disk(&self, area: u16, disk: u16) -> u64 {
+        let i = self.disk_of_area(area, disk);
+        self.table(TableId::Disks).entry(i)
+    }
+
+    /// The first of a topic's frontiers on a disk, as an area has them.
+    pub(crate) fn frontiers(&self, area: u16, disk: u16, topic: u16) -> u64 {
+        assert!(topic < self.geometry.topics, "no topic record {topic}");
+        let topics = self.disk_of_area(area, disk) * u64::from(self.geometry.topics);
+        let i = (topics + u64::from(topic)) * u64::from(self.geometry.frontiers());
+        self.table(TableId::Frontiers).entry(i)
+    }
+
+    fn disk_of_area(&self, area: u16, disk: u16) -> u64 {
+        assert!(disk < self.geometry.disks, "no disk {disk}");
+        u64::from(area) * u64::from(self.geometry.disks) + u64::from(disk)
+    }
+
     pub(crate) fn news_count(&self, news: News) -> u64 {
         self.table(TableId::NewsCounts).entry(self.news(news))
     }
@@ -370,6 +403,7 @@ impl Layout {
             News::Windows(row) => (row, brokers, 1),
             News::Order(area) => (area, areas, 1 + brokers),
             News::GivenUp(area) => (area, areas, 1 + brokers + areas),
+            News::Frontiers(area) => (area, areas, 1 + brokers + 2 * areas),
         };
         assert!(i < end, "no {news:?}");
         u64::from(before + i)
@@ -467,6 +501,8 @@ impl fmt::Display for Layout {
         record::<GoiRoot>(f)?;
         record::<GoiPage>(f)?;
         record::<GoiRecord>(f)?;
+        record::<DiskRow>(f)?;
+        record::<Frontier>(f)?;
         record::<NewsCount>(f)?;
         record::<NewsLine>(f)
     }

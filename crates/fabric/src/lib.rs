@@ -37,6 +37,7 @@
 
 mod crc;
 pub mod error;
+pub mod frontier;
 pub mod geometry;
 pub mod goi;
 pub mod index;
@@ -62,6 +63,7 @@ pub mod wakeup;
 pub mod window;
 
 pub use error::RegionError;
+pub use frontier::FrontierTable;
 pub use geometry::Geometry;
 pub use goi::{ChainStart, GoiFull, GoiReader, GoiWriter, PageRef};
 pub use index::{IndexFull, IndexReader, IndexWriter};
@@ -71,9 +73,9 @@ pub use news::{NewsReader, NewsWriter, SharedNews};
 pub use notice::{NoticeReader, NoticeWriter};
 pub use owner::Claim;
 pub use records::{
-    Attached, BrokerRow, BrokerState, ControlRow, GoiPage, GoiRecord, GoiRoot, IndexRecord,
-    LaneGrant, LaneStart, NewsCount, NewsLine, Notice, NoticeKind, PbrKind, PbrRecord, Secret,
-    SequencerRow, SequencerState, SessionOwner, SessionRow, Window,
+    Attached, BrokerRow, BrokerState, ControlRow, DiskRow, DiskState, Frontier, GoiPage, GoiRecord,
+    GoiRoot, IndexRecord, LaneGrant, LaneStart, NewsCount, NewsLine, Notice, NoticeKind, PbrKind,
+    PbrRecord, Secret, SequencerRow, SequencerState, SessionOwner, SessionRow, Window,
 };
 pub use region::{Probe, Region};
 pub use rows::RowWriter;

@@ -29,6 +29,8 @@ pub enum News {
     Order(u16),
     /// An area's candidate: chains of which it has given something up.
     GivenUp(u16),
+    /// An area's candidate: chains of which more is on a disk.
+    Frontiers(u16),
 }
 
 /// The writing end; there is only one.

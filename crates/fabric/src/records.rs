@@ -75,8 +75,8 @@ macro_rules! records {
 mod order;
 
 pub use order::{
-    Attached, GoiPage, GoiRecord, GoiRoot, LaneGrant, LaneStart, Notice, NoticeKind, PbrKind,
-    Secret, SequencerRow, SequencerState, SessionOwner, SessionRow,
+    Attached, DiskRow, DiskState, Frontier, GoiPage, GoiRecord, GoiRoot, LaneGrant, LaneStart,
+    Notice, NoticeKind, PbrKind, Secret, SequencerRow, SequencerState, SessionOwner, SessionRow,
 };
 
 records! {

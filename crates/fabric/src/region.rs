@@ -1,6 +1,7 @@
 //! A region: its control file and its payload files, and the readers and writers of the tables in them. A claim of a
 //! row gives the writers; any process may have the readers.
 
+mod disk;
 mod files;
 mod incarnation;
 mod order;

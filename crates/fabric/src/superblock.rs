@@ -45,7 +45,8 @@ struct Raw {
     goi_pages: u32,
     sessions: u32,
     spares: u16,
-    reserved: [u8; 6],
+    disks: u16,
+    reserved: [u8; 4],
     tables: [TableEntry; TABLES],
 }
 
@@ -93,6 +94,7 @@ impl Superblock {
         raw.goi_pages = g.goi_pages;
         raw.sessions = g.sessions;
         raw.spares = g.spares;
+        raw.disks = g.disks;
         raw.tables = tables_of(g);
         raw.crc = crc32c(raw.as_bytes());
         raw.as_bytes().to_vec()
@@ -126,6 +128,7 @@ impl Superblock {
             goi_pages: raw.goi_pages,
             sessions: raw.sessions,
             spares: raw.spares,
+            disks: raw.disks,
         };
         if let Err(error) = geometry.validate() {
             return Err(Invalid::Damaged(error.to_string()));

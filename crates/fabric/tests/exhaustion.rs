@@ -23,6 +23,7 @@ const SPARE: u16 = 2;
 
 fn geometry() -> Geometry {
     Geometry {
+        disks: 0,
         brokers: 3,
         topics: 1,
         lanes: 1,

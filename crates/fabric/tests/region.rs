@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use embar_fabric::layout::TableId;
-use embar_fabric::{BrokerRow, Geometry, Probe, Region, RegionError};
+use embar_fabric::{BrokerRow, DiskRow, Frontier, Geometry, Probe, Region, RegionError, Seen};
 use embar_memory::{Coherence, Mapped};
 
 fn small() -> Geometry {
     Geometry {
+        disks: 0,
         brokers: 3,
         topics: 4,
         lanes: 2,
@@ -591,4 +592,58 @@ fn an_owner_whose_number_is_lost_lives_and_its_successor_is_newer() {
     drop(claimed);
     assert!(!region.owner_alive(1).expect("asked"));
     assert_eq!(claim(&region).incarnation(), 5);
+}
+
+#[test]
+fn a_candidate_says_how_far_chains_are_on_a_disk_and_a_restarted_one_goes_on() {
+    let geometry = Geometry {
+        brokers: 4,
+        standbys: 1,
+        disks: 2,
+        ..small()
+    };
+    let dir = scratch();
+    let region = Region::create(dir.path(), &geometry, Coherence::Coherent)
+        .expect("room for a small region");
+    let claim = region.claim(0).expect("free");
+    assert_eq!(geometry.frontiers(), 2);
+    assert_eq!(
+        (geometry.frontier_of(0), geometry.frontier_of(2)),
+        (None, Some(1))
+    );
+    assert!(region.disk_row(0, 1) == Seen::Nothing && region.frontier(0, 1, 0, 1) == Seen::Nothing);
+    for next in 1..4 {
+        // As a process that was started again: it goes on behind the versions that are there.
+        let mut row = region.disk_row_writer(&claim, 1);
+        let mut table = region.frontier_table(&claim, 1);
+        row.store(&DiskRow {
+            commits: next as u32,
+            ..DiskRow::default()
+        });
+        table.store(
+            0,
+            1,
+            &Frontier {
+                next,
+                chain: 7,
+                epoch: 3,
+                ..Frontier::default()
+            },
+        );
+        let said = region.frontier(0, 1, 0, 1).found().expect("stored");
+        assert_eq!((said.next, said.chain, said.epoch), (next, 7, 3));
+        assert_eq!(
+            region.disk_row(0, 1).found().map(|row| row.commits),
+            Some(next as u32)
+        );
+    }
+    assert!(region.frontier(0, 0, 0, 1) == Seen::Nothing, "another disk");
+    assert!(
+        region.frontier(1, 1, 0, 1) == Seen::Nothing,
+        "another candidate"
+    );
+    assert!(
+        region.frontier(0, 1, 0, 0) == Seen::Nothing,
+        "another broker's"
+    );
 }

@@ -288,6 +288,7 @@ fn geometry(random: &mut Random, topics: u16) -> Geometry {
     let topics = random.between(topics.into(), 4) as u16;
     let spares = u16::from(random.one_in(4));
     let geometry = Geometry {
+        disks: 0,
         brokers: 1 + random.between(1, 3) as u16 + standbys + spares,
         topics,
         lanes: random.between(1, 2) as u16,

@@ -3,6 +3,7 @@ use super::*;
 #[test]
 fn tables_are_aligned_and_do_not_overlap() {
     let smallest = Geometry {
+        disks: 0,
         brokers: 1,
         topics: 1,
         lanes: 1,
@@ -54,6 +55,7 @@ fn last_entries_of_areas_lie_inside_their_tables() {
     let g = Geometry {
         brokers: 5,
         standbys: 2,
+        disks: 2,
         ..Geometry::default()
     };
     let layout = Layout::new(&g);
@@ -83,13 +85,18 @@ fn last_entries_of_areas_lie_inside_their_tables() {
             TableId::Attached,
             layout.attached(row, g.attached_rows() - 1) + PAIR_BYTES,
         ),
+        (TableId::Disks, layout.disk(area, g.disks - 1) + PAIR_BYTES),
+        (
+            TableId::Frontiers,
+            layout.frontiers(area, g.disks - 1, topic) + u64::from(g.frontiers()) * PAIR_BYTES,
+        ),
         (
             TableId::NewsCounts,
-            layout.news_count(News::GivenUp(area)) + PAIR_BYTES,
+            layout.news_count(News::Frontiers(area)) + PAIR_BYTES,
         ),
         (
             TableId::NewsLines,
-            layout.news_lines(News::GivenUp(area)) + lane_bytes,
+            layout.news_lines(News::Frontiers(area)) + lane_bytes,
         ),
         (
             TableId::GoiPages,
@@ -142,6 +149,8 @@ fn the_printout_names_every_table_and_record() {
         GoiRoot::NAME,
         GoiPage::NAME,
         GoiRecord::NAME,
+        DiskRow::NAME,
+        Frontier::NAME,
         NewsCount::NAME,
         NewsLine::NAME,
         "payload_crc",

@@ -196,6 +196,42 @@ records! {
         24 reserved: [u8; 32],
     }
 
+    /// How much of a disk's stream counts, as the writer of a term says. It is stored before the frontiers that follow from it.
+    DiskRow {
+        /// Number of the segment that was written last.
+        0 segment: u64,
+        /// Its nonce; 0 = no segment was begun.
+        8 nonce: u64,
+        /// How many of its commits count.
+        16 commits: u32,
+        /// Checksum of the last of them.
+        20 crc: u32,
+        /// Number of the next segment, above all that are there.
+        24 next_segment: u64,
+        /// Segments below this one may be gone.
+        32 first_kept: u64,
+        /// The term.
+        40 epoch: u32,
+        /// A [`DiskState`].
+        44 state: u32,
+        /// The first half of the disk's identity.
+        48 disk: u64,
+    }
+
+    /// How far a chain is on a disk.
+    Frontier {
+        /// Position after the last message that is synced.
+        0 next: u64,
+        /// Position of the first message that the disk has.
+        8 first: u64,
+        /// The chain.
+        16 chain: u32,
+        /// The term that says so.
+        20 epoch: u32,
+        /// Zero.
+        24 reserved: [u8; 32],
+    }
+
     /// Which of the sequencer's sessions a broker holds: those with a connection, or with batches
     /// under way.
     Attached {
@@ -254,6 +290,18 @@ numbered! {
         Raised = 1,
         /// It sequences.
         Active = 2,
+    }
+
+    /// What a disk does.
+    DiskState: u32 {
+        /// Its writer finds out what counts.
+        Opens = 1,
+        /// It takes what comes.
+        Writes = 2,
+        /// It failed, and takes nothing more.
+        Failed = 3,
+        /// It is full, and takes nothing until there is room.
+        Full = 4,
     }
 
     /// What became of a record that was not ordered.

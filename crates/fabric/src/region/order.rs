@@ -46,7 +46,7 @@ impl<M: Memory> Region<M> {
     ///
     /// # Panics
     /// When the row is not a candidate's.
-    fn area(&self, claim: &Claim) -> u16 {
+    pub(super) fn area(&self, claim: &Claim) -> u16 {
         let area = self.geometry().area_of(claim.row());
         area.expect("only candidates have an area")
     }

@@ -11,6 +11,7 @@ pub const NONCE: u32 = 0x5EED_0001;
 /// standby.
 pub fn small() -> Geometry {
     Geometry {
+        disks: 0,
         brokers: 4,
         topics: 4,
         lanes: 2,

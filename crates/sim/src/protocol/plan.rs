@@ -47,6 +47,7 @@ impl Plan {
         let busy = random.one_in(8);
         let sessions = if random.one_in(4) { 3 } else { 16 };
         let geometry = Geometry {
+            disks: 0,
             brokers: 1 + data + standbys,
             topics,
             lanes: random.between(1, 2) as u16,
