@@ -15,6 +15,9 @@
 //! [`Storage`], which is a [`Directory`] or, in tests, a [`Simulated`] disk that loses, tears and flips what was not
 //! synced.
 //!
+//! [`open_disks`] opens the directories that are the disks of a log. A file in each, `identity`, says which disk of which log
+//! it is, and another, `lock`, which cluster uses it.
+//!
 //! Invariants
 //! - A byte that was written is never written again: whatever a crash tears was never counted.
 //! - Each commit names the checksum of the one before it, and how many were synced when it was made. So one that is torn can
@@ -26,17 +29,25 @@
 
 mod aligned;
 mod directory;
+mod disk;
+mod error;
 pub mod format;
 mod journal;
+mod open;
 pub mod recover;
+mod region_lock;
 pub mod scan;
 mod simulated;
 mod storage;
 
 pub use aligned::AlignedBuffer;
 pub use directory::Directory;
+pub use disk::Disk;
+pub use error::DiskError;
 pub use journal::{
     Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment,
 };
+pub use open::{DISKS_MAX, OpenOptions, open_disks};
+pub use region_lock::RegionName;
 pub use simulated::Simulated;
 pub use storage::{Storage, StoredFile};

@@ -80,6 +80,7 @@ pub use records::{
 pub use region::{Probe, Region};
 pub use rows::RowWriter;
 pub use sessions::SessionTable;
+pub use sizing::ClusterShape;
 pub use sleep_flag::SleepFlag;
 pub use slot::Seen;
 pub use topic_record::{TopicRecordReader, TopicRecordTooLarge, TopicRecordWriter};

@@ -298,7 +298,13 @@ mod tests {
 
     #[test]
     fn a_broker_has_a_share_and_large_batches_need_more_of_it() {
-        let geometry = Geometry::for_cluster(1 << 30, 2, 1, 0, None).expect("a shape");
+        let shape = ClusterShape {
+            region_bytes: 1 << 30,
+            data_brokers: 2,
+            standbys: 1,
+            ..ClusterShape::default()
+        };
+        let geometry = Geometry::for_cluster(shape).expect("a shape");
         let plan = super::super::plan::tests::plan();
         let small = RetentionModel::of(&geometry, &plan);
         assert!(small.bytes < 3 << 28, "of one broker, not of all");

@@ -33,7 +33,10 @@ impl Ring {
     /// the kernel frees them however the process ends.
     pub fn new(dir: &Path, bytes: u64) -> Result<Self> {
         // A little more than the control file of one broker takes.
-        let geometry = Geometry::for_cluster(bytes + 2 * BLOCK_BYTES_MAX, 0, 0, 0, None)?;
+        let geometry = Geometry::for_cluster(ClusterShape {
+            region_bytes: bytes + 2 * BLOCK_BYTES_MAX,
+            ..ClusterShape::default()
+        })?;
         let region = Region::create(dir, &geometry, Coherence::Coherent)?;
         let claim = region.claim(0);
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
