@@ -2,8 +2,10 @@
 //! does.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use embar_disk::DISKS_MAX;
 use embar_order::{Limits, LimitsError};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
@@ -71,6 +73,12 @@ pub struct BrokerConfig {
     pub metering: bool,
     /// How often the profile goes to the log while there is traffic.
     pub profile_interval: Duration,
+    /// Directories that are the disks of the log, in any order; at most [`DISKS_MAX`]. Without any the log is in memory alone.
+    /// All processes of a cluster have the same: who sequences writes them, and data brokers read them. The head makes those
+    /// that are not there.
+    pub data: Vec<PathBuf>,
+    /// Take directories on one device, although what fails together protects from nothing. For tests.
+    pub same_device_is_fine: bool,
     /// How long the active sequencer may stand still before a standby takes over. A standby replaces a dead one at
     /// once.
     pub sequencer_lease: Duration,
@@ -116,6 +124,8 @@ impl Default for BrokerConfig {
             prefault: true,
             metering: true,
             profile_interval: Duration::from_secs(10),
+            data: Vec::new(),
+            same_device_is_fine: false,
             sequencer_lease: Duration::from_secs(1),
             gap_lease: Duration::from_secs(10),
             session_window: 256,
@@ -136,6 +146,11 @@ impl BrokerConfig {
             session_idle_ns: ns(self.session_idle),
             ..Limits::default()
         }
+    }
+
+    /// Disks of the log.
+    pub fn disks(&self) -> u16 {
+        self.data.len() as u16
     }
 
     /// Refuses settings that contradict each other or would be unsafe.
@@ -174,6 +189,11 @@ impl BrokerConfig {
         self.order_limits().check()?;
         if self.max_connections == 0 {
             return Err(ConfigError::NoConnections);
+        }
+        if self.data.len() > DISKS_MAX.into() {
+            return Err(ConfigError::Disks {
+                given: self.data.len(),
+            });
         }
         Ok(())
     }
@@ -224,4 +244,10 @@ pub enum ConfigError {
     /// Nobody could connect.
     #[error("at least one connection must be allowed")]
     NoConnections,
+    /// A log has fewer disks.
+    #[error("the log can be on {DISKS_MAX} disks at most, not on {given}: give fewer directories")]
+    Disks {
+        /// How many directories were given.
+        given: usize,
+    },
 }

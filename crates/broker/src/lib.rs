@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod config;
 mod connection;
 mod connections;
+mod disks;
 pub mod drain;
 pub mod heartbeat;
 mod inbox;

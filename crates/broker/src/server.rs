@@ -29,6 +29,7 @@ use embar_transport::socket;
 
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
+use crate::disks::Disks;
 use crate::log::{LogUsage, Recovered};
 use crate::node::{LeaveRefused, Node};
 use crate::receive_path::ReceivePath;
@@ -63,6 +64,8 @@ pub struct Server {
     heartbeat: Option<HeartbeatThread>,
     /// Of a candidate. It ends after the network threads, for which it sequences.
     _sequencer: Option<SequencerThread>,
+    /// Held as long as the broker lives: a directory that nobody holds may be another cluster's.
+    _disks: Arc<Disks>,
 }
 
 impl Server {
@@ -90,6 +93,7 @@ impl Server {
             recovered,
             heartbeat,
             sequencer,
+            disks,
         } = setup::join(role, config, address, clock, &stop, progress)?;
         // The first thread accepts for all.
         let mut listeners = vec![listener.into()];
@@ -113,6 +117,7 @@ impl Server {
             stop,
             heartbeat: None,
             _sequencer: sequencer,
+            _disks: disks,
         };
         server.node.set_state(BrokerState::Ready);
         // From here on an error drops the server, which stops its threads.

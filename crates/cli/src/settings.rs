@@ -1,6 +1,7 @@
 //! Settings of a broker as options of `broker` and `up`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -77,6 +78,13 @@ pub struct BrokerSettings {
     /// How often the profile goes to the log while there is traffic
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub profile_interval: Option<Duration>,
+    /// Keep the log on the disk that this directory is on; once for each disk, at most 8 times, in any order. All processes
+    /// of a cluster have the same directories. The head makes those that are not there; their parents must be
+    #[arg(long, value_name = "DIR")]
+    pub data: Vec<PathBuf>,
+    /// Take directories on one device, although all are lost when it fails: for tests
+    #[arg(long, requires = "data")]
+    pub same_device_is_fine: bool,
     /// How long the active sequencer may stand still before a standby takes over
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub sequencer_lease: Option<Duration>,
@@ -104,6 +112,8 @@ impl BrokerSettings {
             shared_memory: !self.no_shared_memory,
             prefault: !self.no_prefault,
             metering: !self.no_metering,
+            data: self.data.clone(),
+            same_device_is_fine: self.same_device_is_fine,
             ..BrokerConfig::default()
         };
         set(&mut config.receive, self.receive);
@@ -186,6 +196,8 @@ mod tests {
             no_prefault: true,
             no_metering: true,
             profile_interval: Some(Duration::from_secs(60)),
+            data: vec!["/mnt/a".into(), "/mnt/b".into()],
+            same_device_is_fine: true,
             sequencer_lease: Some(Duration::from_millis(300)),
             gap_lease: Some(Duration::from_secs(2)),
             session_window: Some(64),
@@ -239,6 +251,8 @@ mod tests {
                 prefault: false,
                 metering: false,
                 profile_interval: Duration::from_secs(60),
+                data: vec!["/mnt/a".into(), "/mnt/b".into()],
+                same_device_is_fine: true,
                 sequencer_lease: Duration::from_millis(300),
                 gap_lease: Duration::from_secs(2),
                 session_window: 64,

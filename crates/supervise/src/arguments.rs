@@ -17,6 +17,10 @@ pub fn of_broker(config: &BrokerConfig) -> Vec<String> {
     arguments.flag("no-shared-memory", !config.shared_memory);
     arguments.flag("no-prefault", !config.prefault);
     arguments.flag("no-metering", !config.metering);
+    for dir in &config.data {
+        arguments.option("data", Some(dir.display()));
+    }
+    arguments.flag("same-device-is-fine", config.same_device_is_fine);
     let mut number = |name, value, plain| arguments.value(name, value, plain, u64::to_string);
     number(
         "network-threads",

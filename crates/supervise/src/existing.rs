@@ -12,7 +12,7 @@ use embar_broker::StartError;
 use embar_client::Admin;
 use embar_console::context::Context;
 use embar_console::interrupt::Interrupted;
-use embar_fabric::Geometry;
+use embar_fabric::{ClusterShape, Geometry};
 
 use super::child::ChildEvent;
 use super::cluster::Cluster;
@@ -77,25 +77,18 @@ impl Cluster {
     /// An error unless the region has the shape that the plan asks for.
     fn check_shape(&self, found: &Geometry) -> Result<()> {
         let plan = &self.plan;
-        let wanted = Geometry::for_cluster(
-            plan.region_bytes,
-            plan.brokers - 1,
-            plan.standbys,
-            plan.spares,
-            plan.topics,
-        )?;
+        let wanted = Geometry::for_cluster(ClusterShape {
+            region_bytes: plan.region_bytes,
+            data_brokers: plan.brokers - 1,
+            standbys: plan.standbys,
+            spares: plan.spares,
+            topics: plan.topics,
+            disks: plan.config.disks(),
+        })?;
         if *found == wanted {
             return Ok(());
         }
-        Err(StartError::OtherShape {
-            dir: plan.region.clone(),
-            found_mib: found.total_bytes() >> 20,
-            found_brokers: found.brokers - found.standbys - found.spares,
-            found_standbys: found.standbys,
-            found_spares: found.spares,
-            found_topics: found.topics,
-        }
-        .into())
+        Err(StartError::other_shape(&plan.region, found).into())
     }
 
     /// The rows of brokers to start, the head aside. Left out are spares that no broker joined, or that brokers have left,

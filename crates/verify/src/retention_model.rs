@@ -203,6 +203,8 @@ impl RetentionModel {
 
 #[cfg(test)]
 mod tests {
+    use embar_fabric::ClusterShape;
+
     use super::*;
 
     const ORDER: Stream = None;

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use embar_fabric::geometry::Geometry;
-use embar_fabric::region::Region;
+use embar_fabric::{ClusterShape, Geometry, Region};
 use embar_memory::payload::BLOCK_BYTES_MAX;
 use embar_memory::{Coherence, Mapped, Reservation};
 

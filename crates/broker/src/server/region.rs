@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use embar_fabric::error::RegionError;
-use embar_fabric::geometry::Geometry;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::{Probe, Region};
+use embar_fabric::{ClusterShape, Geometry};
 use embar_memory::{Coherence, Mapped};
 
 use super::join;
@@ -19,13 +19,14 @@ use crate::places::{HEAD, NoPlace, check_row, rows_to_join};
 /// What every region's directory holds.
 const CONTROL_FILE: &str = "control";
 
-/// The head's part: a region in `dir`, new or taken over.
+/// The head's part: a region in `dir`, new or taken over, for a log on so many disks.
 pub(super) fn open_as_head(
     dir: &Path,
     spec: RegionSpec,
+    disks: u16,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Region<Mapped>, Claim), StartError> {
-    let geometry = geometry_of(&spec)?;
+    let geometry = geometry_of(&spec, disks)?;
     let region = match Region::probe(dir) {
         Probe::Stale { .. } if !spec.fresh => {
             tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");
@@ -66,14 +67,15 @@ pub(super) fn open_as_head(
     Ok((region, claim))
 }
 
-fn geometry_of(spec: &RegionSpec) -> Result<Geometry, StartError> {
-    let mut geometry = Geometry::for_cluster(
-        spec.bytes,
-        spec.data_brokers,
-        spec.standbys,
-        spec.spares,
-        spec.topics,
-    )?;
+fn geometry_of(spec: &RegionSpec, disks: u16) -> Result<Geometry, StartError> {
+    let mut geometry = Geometry::for_cluster(ClusterShape {
+        region_bytes: spec.bytes,
+        data_brokers: spec.data_brokers,
+        standbys: spec.standbys,
+        spares: spec.spares,
+        topics: spec.topics,
+        disks,
+    })?;
     if let Some(most) = spec.sessions {
         geometry.sessions = most.min(geometry.sessions);
     }
@@ -122,14 +124,7 @@ fn take_over(
     if found == wanted {
         return Ok(region);
     }
-    Err(StartError::OtherShape {
-        dir: dir.to_owned(),
-        found_mib: found.total_bytes() >> 20,
-        found_brokers: found.brokers - found.standbys - found.spares,
-        found_standbys: found.standbys,
-        found_spares: found.spares,
-        found_topics: found.topics,
-    })
+    Err(StartError::other_shape(dir, found))
 }
 
 /// The part of a broker that joins: a row of the region whose owner, if it ever had one, is dead.

@@ -25,6 +25,7 @@ use super::turns::is_alive;
 use crate::broker_row::BrokerRowPublisher;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
+use crate::disks::Disks;
 use crate::heartbeat::Heartbeat;
 use crate::log::{Log, Recovered, Rejoin, Watermarks};
 use crate::node::Node;
@@ -49,6 +50,7 @@ pub(super) struct Joined {
     pub heartbeat: Heartbeat<Mapped>,
     /// Of a candidate.
     pub sequencer: Option<SequencerThread>,
+    pub disks: Arc<Disks>,
 }
 
 pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
@@ -71,11 +73,13 @@ pub(super) fn join(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, StartError> {
     let (region, claim) = match role {
-        Role::Head { dir, region } => open_as_head(&dir, region, progress)?,
+        Role::Head { dir, region } => open_as_head(&dir, region, config.disks(), progress)?,
         Role::Follower { entry, coherence } => join_region(entry, true, coherence, &config)?,
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     let claim = Arc::new(claim);
+    // Before the slow part, and before anybody hears of this process: what is wrong with a directory is said at once.
+    let disks = Disks::open(&config, &region, claim.row())?;
     let local = LocalSockets::open(&region, &claim, &config, &socket_options(&config));
     let mut described = describe(&config, address, clock);
     described.socket_machine = local.machine.map_or(0, NonZeroU64::get);
@@ -116,6 +120,7 @@ pub(super) fn join(
         recovered,
         heartbeat,
         sequencer,
+        disks: Arc::new(disks),
     })
 }
 

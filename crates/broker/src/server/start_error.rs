@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use embar_disk::DiskError;
 use embar_fabric::error::RegionError;
-use embar_fabric::geometry::ROWS_MAX;
+use embar_fabric::geometry::{Geometry, ROWS_MAX};
 use embar_transport::socket::SocketError;
 
 use crate::config::ConfigError;
@@ -38,11 +39,24 @@ pub enum StartError {
     /// The shared memory could not be created or joined.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// A directory cannot be a disk of the log.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The region has places for another number of disks.
+    #[error(
+        "the region was made for {made_for} disks, and {given} were given: give every process of the cluster the same directories (--data)"
+    )]
+    OtherDisks {
+        /// Disks that it has places for.
+        made_for: u16,
+        /// Directories that this process was given.
+        given: u16,
+    },
     /// The address is taken or not ours.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// A region is there, of another size or for another number of brokers.
-    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_topics} topics, {found_brokers} brokers, {found_spares} spares and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
+    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_topics} topics, {found_brokers} brokers, {found_spares} spares, {found_standbys} standbys and {found_disks} disks: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
     OtherShape {
         /// The region's directory.
         dir: PathBuf,
@@ -56,6 +70,8 @@ pub enum StartError {
         found_spares: u16,
         /// Its topics.
         found_topics: u16,
+        /// Its disks.
+        found_disks: u16,
     },
     /// No candidate sequences, so the batches of ordered topics would get no positions.
     #[error(
@@ -84,4 +100,20 @@ pub enum StartError {
     /// A thread, an epoll set or an event counter could not be made.
     #[error("cannot start the network threads: {0}")]
     Io(#[from] io::Error),
+}
+
+impl StartError {
+    /// A region in this directory has not the shape that was asked for.
+    #[must_use]
+    pub fn other_shape(dir: &Path, found: &Geometry) -> Self {
+        Self::OtherShape {
+            dir: dir.to_owned(),
+            found_mib: found.total_bytes() >> 20,
+            found_brokers: found.brokers - found.standbys - found.spares,
+            found_standbys: found.standbys,
+            found_spares: found.spares,
+            found_topics: found.topics,
+            found_disks: found.disks,
+        }
+    }
 }

@@ -3,8 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use embar_console::size::Size;
-use embar_fabric::geometry::Geometry;
-use embar_fabric::layout::Layout;
+use embar_fabric::{ClusterShape, Geometry, Layout};
 use embar_supervise::plan;
 use serde::Serialize;
 
@@ -17,6 +16,7 @@ Examples:
   embar layout
   embar layout --brokers 4 --region-size 2GiB
   embar layout --brokers 4 --spares 4          what room for four more brokers costs
+  embar layout --disks 2                       what is said of two disks: disks, frontiers
 
 Each spare costs its part of the tables now, and blog_bytes more once a broker joins there.
 
@@ -35,6 +35,9 @@ pub struct LayoutArgs {
     /// Topics that there may be at the same time [default: one for each MiB of the region, and at least 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16384))]
     topics: Option<u16>,
+    /// Disks that topics may be on
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=8))]
+    disks: u16,
     /// Bytes of the region
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
@@ -62,10 +65,15 @@ struct Region {
 pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
     let spares = args.spares;
     let spares = spares.unwrap_or_else(|| plan::default_spares(args.brokers, args.standbys));
-    let data = args.brokers - 1;
-    let geometry =
-        Geometry::for_cluster(args.region_size.0, data, args.standbys, spares, args.topics)
-            .map_err(|error| crate::exit::usage(error.to_string()))?;
+    let geometry = Geometry::for_cluster(ClusterShape {
+        region_bytes: args.region_size.0,
+        data_brokers: args.brokers - 1,
+        standbys: args.standbys,
+        spares,
+        topics: args.topics,
+        disks: args.disks,
+    })
+    .map_err(|error| crate::exit::usage(error.to_string()))?;
     let layout = Layout::new(&geometry);
     let tables = layout
         .tables()

@@ -1,0 +1,58 @@
+//! The disks of the log, opened for this process.
+
+use std::path::Path;
+
+use embar_disk::{DISKS_MAX, Disk, OpenOptions, RegionName, open_disks};
+use embar_fabric::{Region, geometry};
+use embar_memory::Mapped;
+
+use crate::config::BrokerConfig;
+use crate::places::HEAD;
+use crate::server::StartError;
+
+const _: () = assert!(DISKS_MAX == geometry::DISKS_MAX);
+
+/// The disks of the log, by their numbers. While a process has them, no cluster but its own uses their directories.
+#[derive(Debug)]
+pub struct Disks(Vec<Disk>);
+
+impl Disks {
+    /// Opens the directories of `config` for the owner of `row`. The head makes what is not there.
+    ///
+    /// # Errors
+    /// [`StartError::Disk`], and [`StartError::OtherDisks`] when the region was made for another number of them.
+    pub fn open(
+        config: &BrokerConfig,
+        region: &Region<Mapped>,
+        row: u16,
+    ) -> Result<Self, StartError> {
+        let made_for = region.geometry().disks;
+        if config.disks() != made_for {
+            return Err(StartError::OtherDisks {
+                made_for,
+                given: config.disks(),
+            });
+        }
+        let dir = region.dir().unwrap_or(Path::new(""));
+        let name = RegionName {
+            nonce: region.nonce(),
+            path: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
+        };
+        let options = OpenOptions {
+            may_create: row == HEAD,
+            same_device_is_fine: config.same_device_is_fine,
+        };
+        let disks = Self(open_disks(&config.data, &name, options)?);
+        for disk in disks.iter() {
+            let dir = disk.directory();
+            let (number, is_direct) = (disk.number(), dir.is_direct());
+            tracing::info!(number, dir = %dir.path().display(), is_direct, "opened a disk of the log");
+        }
+        Ok(disks)
+    }
+
+    /// Each of them, in the order of their numbers, which begin at 0.
+    pub fn iter(&self) -> impl Iterator<Item = &Disk> {
+        self.0.iter()
+    }
+}
