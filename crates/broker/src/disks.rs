@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use embar_disk::{DISKS_MAX, Disk, OpenOptions, RegionName, open_disks};
+use embar_disk::{DISKS_MAX, Disk, DiskError, OpenOptions, RegionName, open_disks};
 use embar_fabric::{Region, geometry};
 use embar_memory::Mapped;
 
 use crate::config::BrokerConfig;
 use crate::places::HEAD;
-use crate::server::StartError;
 
 const _: () = assert!(DISKS_MAX == geometry::DISKS_MAX);
 
@@ -20,19 +19,12 @@ impl Disks {
     /// Opens the directories of `config` for the owner of `row`. The head makes what is not there.
     ///
     /// # Errors
-    /// [`StartError::Disk`], and [`StartError::OtherDisks`] when the region was made for another number of them.
+    /// [`DiskError`] names the first directory that cannot be used.
     pub fn open(
         config: &BrokerConfig,
         region: &Region<Mapped>,
         row: u16,
-    ) -> Result<Self, StartError> {
-        let made_for = region.geometry().disks;
-        if config.disks() != made_for {
-            return Err(StartError::OtherDisks {
-                made_for,
-                given: config.disks(),
-            });
-        }
+    ) -> Result<Self, DiskError> {
         let dir = region.dir().unwrap_or(Path::new(""));
         let name = RegionName {
             nonce: region.nonce(),

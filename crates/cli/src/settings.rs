@@ -78,8 +78,8 @@ pub struct BrokerSettings {
     /// How often the profile goes to the log while there is traffic
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub profile_interval: Option<Duration>,
-    /// Keep the log on the disk that this directory is on; once for each disk, at most 8 times, in any order. All processes
-    /// of a cluster have the same directories. The head makes those that are not there; their parents must be
+    /// A directory for the log on a disk; once for each disk, at most 8 times, in any order. All processes of a cluster
+    /// have the same. The head makes one that is not there, if the directory that it is to be in is
     #[arg(long, value_name = "DIR")]
     pub data: Vec<PathBuf>,
     /// Take directories on one device, although all are lost when it fails: for tests

@@ -79,7 +79,7 @@ pub(super) fn join(
     };
     let claim = Arc::new(claim);
     // Before the slow part, and before anybody hears of this process: what is wrong with a directory is said at once.
-    let disks = Disks::open(&config, &region, claim.row())?;
+    let disks = open_disks(&config, &region, claim.row())?;
     let local = LocalSockets::open(&region, &claim, &config, &socket_options(&config));
     let mut described = describe(&config, address, clock);
     described.socket_machine = local.machine.map_or(0, NonZeroU64::get);
@@ -122,6 +122,19 @@ pub(super) fn join(
         sequencer,
         disks: Arc::new(disks),
     })
+}
+
+/// Opens the disks that the region has places for.
+fn open_disks(
+    config: &BrokerConfig,
+    region: &Region<Mapped>,
+    row: u16,
+) -> Result<Disks, StartError> {
+    let (made_for, given) = (region.geometry().disks, config.disks());
+    if given != made_for {
+        return Err(StartError::OtherDisks { made_for, given });
+    }
+    Ok(Disks::open(config, region, row)?)
 }
 
 /// What this process says of itself in its row.

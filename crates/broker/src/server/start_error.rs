@@ -44,7 +44,7 @@ pub enum StartError {
     Disk(#[from] DiskError),
     /// The region has places for another number of disks.
     #[error(
-        "the region was made for {made_for} disks, and {given} were given: give every process of the cluster the same directories (--data)"
+        "the region was made for {made_for} disk(s), and {given} were given: give each process of the cluster the directories that its head has (--data)"
     )]
     OtherDisks {
         /// Disks that it has places for.

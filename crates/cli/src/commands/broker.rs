@@ -41,6 +41,7 @@ Examples:
   embar broker --follower 127.0.0.1:9400 --id 2     # take over the row of a broker that died
   embar broker --standby 127.0.0.1:9400             # sequence when the head cannot
   embar broker --follower 127.0.0.1:9400 --id 2 --region DIR   # also while the head does not answer
+  embar broker --follower 127.0.0.1:9400 --data /mnt/a/log     # whose head has this directory, too
 
 Standard output carries one line once the broker serves:
   ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0 receive=direct

@@ -24,6 +24,7 @@ Examples:
   embar up                                   a head, 3 data brokers, a standby: 9400-9403, 9405
   embar up --brokers 2 --region-size 4GiB
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
+  embar up --data /mnt/a/log --data /mnt/b/log   a log on two disks
 
 The log lives in shared memory: it survives the death of any process, also of all of them, and
 nothing of it survives a reboot. The next `embar up` with the same region finds the data again,
@@ -38,6 +39,10 @@ place, and `embar drain ID` lets one leave for good. `up` does not start one aga
 and died: whoever started it does, with its --id, or a service manager of yours. A spare costs
 tables now, about 5 % of what each data broker has (14 MiB of 1GiB), and as much as each of these
 has, on top of the region's size, once somebody joins there; `embar layout` shows both.
+
+With --data the log has a directory on each disk. A file in it says which disk of which log it is,
+so the order of the directories does not matter, and all of them are needed. One cluster at a time
+uses a directory. Two on one device are refused, because both are lost when it fails.
 
 JSON, one object when the cluster is ready:
   brokers[]     id, role (head, data, standby), address, pid, recovered_topics, recovered_batches

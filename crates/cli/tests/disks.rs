@@ -1,0 +1,98 @@
+//! Clusters whose logs are on disks: which directories they take, and what they say of others.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Space, Up, embar, run, text, up_command};
+
+/// What an `embar up` says that is refused.
+fn refused(space: &Space, more: &[&str]) -> String {
+    let output = run(&mut up_command(space, more));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn a_cluster_makes_its_directory_and_finds_it_again() {
+    let space = Space::new();
+    let dir = shown(&space.dir.join("a"));
+    let options = ["--brokers", "2", "--data", &dir];
+    let up = Up::start(&space, &options);
+    up.ok(&["topic", "create", "t"]);
+    up.produce("t", 0..100);
+    let identity = fs::read(space.dir.join("a/identity")).expect("made");
+    up.stop();
+    let up = Up::start(&space, &options);
+    assert_eq!(
+        fs::read(space.dir.join("a/identity")).expect("kept"),
+        identity
+    );
+    // One that joins has to have it, too.
+    let join = |more: &[&str]| {
+        let join = ["broker", "--follower", up.bootstrap()];
+        let mut command = embar(&join);
+        command.args(more);
+        text(&run(&mut command).stderr)
+    };
+    let without = join(&[]);
+    assert!(
+        without.contains("made for 1 disk(s), and 0 were given"),
+        "{without}"
+    );
+    let other = join(&["--data", &shown(&space.dir.join("b"))]);
+    assert!(other.contains("start the head first"), "{other}");
+    up.stop();
+    // The region that is there has a place for the disk.
+    let memory = refused(&space, &["--brokers", "2"]);
+    assert!(
+        memory.contains("and 1 disks: start with these numbers"),
+        "{memory}"
+    );
+}
+
+#[test]
+fn one_cluster_at_a_time_uses_a_directory() {
+    let (first, second) = (Space::new(), Space::new());
+    let dir = shown(&first.dir.join("a"));
+    let options = ["--brokers", "2", "--data", &dir];
+    let up = Up::start(&first, &options);
+    let says = refused(&second, &options);
+    let in_use = format!(
+        "{dir} is in use by the cluster of region {}: stop that one first",
+        first.region().display()
+    );
+    assert!(says.contains(&in_use), "{says}");
+    up.stop();
+    Up::start(&second, &options).stop();
+}
+
+#[test]
+fn disks_that_would_fail_together_are_for_tests() {
+    let space = Space::new();
+    let (a, b) = (shown(&space.dir.join("a")), shown(&space.dir.join("b")));
+    let options = ["--brokers", "2", "--data", &a, "--data", &b];
+    let says = refused(&space, &options);
+    assert!(
+        says.contains("are on one device: when it fails both are lost"),
+        "{says}"
+    );
+    let fine = [&options[..], &["--same-device-is-fine"]].concat();
+    Up::start(&space, &fine).stop();
+    // Numbers are kept, whatever the order.
+    let swapped = [
+        "--brokers",
+        "2",
+        "--same-device-is-fine",
+        "--data",
+        &b,
+        "--data",
+        &a,
+    ];
+    Up::start(&space, &swapped).stop();
+}
