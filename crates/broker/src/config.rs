@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use embar_disk::DISKS_MAX;
+use embar_disk::format::DISKS_MAX;
 use embar_order::{Limits, LimitsError};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 

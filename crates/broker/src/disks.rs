@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use embar_disk::{DISKS_MAX, Disk, DiskError, OpenOptions, RegionName, open_disks};
+use embar_disk::format::DISKS_MAX;
+use embar_disk::{Disk, DiskError, OpenOptions, RegionName, open_disks};
 use embar_fabric::{Region, geometry};
 use embar_memory::Mapped;
 

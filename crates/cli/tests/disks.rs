@@ -68,6 +68,7 @@ fn one_cluster_at_a_time_uses_a_directory() {
         first.region().display()
     );
     assert!(says.contains(&in_use), "{says}");
+    assert!(!second.region().exists(), "it takes memory for nothing");
     up.stop();
     Up::start(&second, &options).stop();
 }
@@ -82,6 +83,8 @@ fn disks_that_would_fail_together_are_for_tests() {
         says.contains("are on one device: when it fails both are lost"),
         "{says}"
     );
+    // With one of them the region has another shape.
+    Up::start(&space, &["--brokers", "2", "--data", &a, "--temporary"]).stop();
     let fine = [&options[..], &["--same-device-is-fine"]].concat();
     Up::start(&space, &fine).stop();
     // Numbers are kept, whatever the order.

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::DISKS_MAX;
-use crate::format::IdentityError;
+use crate::format::{DISKS_MAX, IdentityError};
 
 /// Why directories cannot be used as the disks of a log.
 #[derive(Debug, Error)]

@@ -15,6 +15,9 @@ pub use segment::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, seg
 /// Version of all that is in a directory. A change of any layout raises it.
 pub const VERSION: u32 = 1;
 
+/// Most disks of a log. Their numbers are below it.
+pub const DISKS_MAX: u16 = 8;
+
 /// Commits, and all that is written, begin at multiples of this and are as long: what disks write at once, whatever their
 /// sectors are.
 pub const ALIGN_BYTES: usize = 4096;

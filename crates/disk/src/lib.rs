@@ -47,7 +47,7 @@ pub use error::DiskError;
 pub use journal::{
     Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment,
 };
-pub use open::{DISKS_MAX, OpenOptions, open_disks};
+pub use open::{OpenOptions, open_disks};
 pub use region_lock::RegionName;
 pub use simulated::Simulated;
 pub use storage::{Storage, StoredFile};

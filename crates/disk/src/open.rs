@@ -9,11 +9,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::disk::{Disk, Found, Locked};
 use crate::error::DiskError;
-use crate::format::Identity;
+use crate::format::{DISKS_MAX, Identity};
 use crate::region_lock::RegionName;
-
-/// Most disks of a log.
-pub const DISKS_MAX: u16 = 8;
 
 /// How directories are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,52 +19,78 @@ use crate::places::{HEAD, NoPlace, check_row, rows_to_join};
 /// What every region's directory holds.
 const CONTROL_FILE: &str = "control";
 
+/// A region, and a row of it.
+pub(super) struct Place {
+    pub region: Region<Mapped>,
+    pub claim: Claim,
+    /// This start made the region: nobody has anything in it.
+    is_new: bool,
+}
+
+impl Place {
+    /// Gives it up, as this start fails. A new region goes: its memory would be taken, and the next start may want another.
+    pub(super) fn give_up(self) {
+        let dir = self.region.dir().map(Path::to_owned);
+        let Some(dir) = dir.filter(|_| self.is_new) else {
+            return;
+        };
+        drop(self);
+        if let Err(error) = Region::discard(&dir) {
+            tracing::warn!(dir = %dir.display(), "cannot remove the region of a start that failed: {error}");
+        }
+    }
+}
+
 /// The head's part: a region in `dir`, new or taken over, for a log on so many disks.
 pub(super) fn open_as_head(
     dir: &Path,
     spec: RegionSpec,
     disks: u16,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(Region<Mapped>, Claim), StartError> {
+) -> Result<Place, StartError> {
     let geometry = geometry_of(&spec, disks)?;
-    let region = match Region::probe(dir) {
+    let (region, is_new) = match Region::probe(dir) {
         Probe::Stale { .. } if !spec.fresh => {
             tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");
-            take_over(dir, &geometry, spec.coherence)?
+            (take_over(dir, &geometry, spec.coherence)?, false)
         }
         // Others of the cluster live: only its head is gone.
         Probe::InUse { rows } if !spec.fresh && lack_a_head(&rows) => {
             tracing::info!(dir = %dir.display(), "going on as the head of a cluster that lost its own");
-            take_over(dir, &geometry, spec.coherence)?
+            (take_over(dir, &geometry, spec.coherence)?, false)
         }
         Probe::Stale { .. } => {
             tracing::info!(dir = %dir.display(), "discarding the region of a cluster that is gone");
-            recreate(dir, &geometry, spec.coherence, progress)?
+            (recreate(dir, &geometry, spec.coherence, progress)?, true)
         }
         // Creating reports best what is in the way, if anything is.
-        Probe::Absent => create(dir, &geometry, spec.coherence, progress)?,
+        Probe::Absent => (create(dir, &geometry, spec.coherence, progress)?, true),
         Probe::InUse { rows } => {
             let dir = dir.to_owned();
             return Err(RegionError::InUse { dir, rows }.into());
         }
         // The files of another program: creating refuses them by name.
         Probe::Damaged(_) if !dir.join(CONTROL_FILE).exists() => {
-            create(dir, &geometry, spec.coherence, progress)?
+            (create(dir, &geometry, spec.coherence, progress)?, true)
         }
         Probe::Unfinished => {
             tracing::warn!(dir = %dir.display(), "the creation of this region was interrupted: it is made anew");
-            recreate(dir, &geometry, spec.coherence, progress)?
+            (recreate(dir, &geometry, spec.coherence, progress)?, true)
         }
         Probe::Damaged(_) | Probe::OtherVersion { .. } if spec.fresh => {
-            recreate(dir, &geometry, spec.coherence, progress)?
+            (recreate(dir, &geometry, spec.coherence, progress)?, true)
         }
         // Opening reports best what is wrong with it.
         Probe::Damaged(_) | Probe::OtherVersion { .. } | Probe::Denied => {
-            Region::open(dir, spec.coherence)?
+            (Region::open(dir, spec.coherence)?, false)
         }
     };
     let claim = region.claim(HEAD)?;
-    Ok((region, claim))
+    Ok(Place {
+        region,
+        claim,
+        is_new,
+    })
 }
 
 fn geometry_of(spec: &RegionSpec, disks: u16) -> Result<Geometry, StartError> {
@@ -133,16 +159,22 @@ pub(super) fn join_region(
     takes_data: bool,
     coherence: Coherence,
     config: &BrokerConfig,
-) -> Result<(Region<Mapped>, Claim), StartError> {
-    match entry {
-        Entry::Head { address, id } => join_by_head(address, id, takes_data, coherence, config),
+) -> Result<Place, StartError> {
+    let (region, claim) = match entry {
+        Entry::Head { address, id } => join_by_head(address, id, takes_data, coherence, config)?,
         Entry::Region { dir, id } => {
             let region = Region::open(&dir, coherence)?;
             check_row(region.geometry(), id, takes_data)?;
             let claim = region.claim(id)?;
-            Ok((region, claim))
+            (region, claim)
         }
-    }
+    };
+    let is_new = false;
+    Ok(Place {
+        region,
+        claim,
+        is_new,
+    })
 }
 
 /// As [`join_region`], in the region that the head names.

@@ -16,7 +16,7 @@ use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SE
 
 use super::local_sockets::LocalSockets;
 use super::progress::Progress;
-use super::region::{join_region, open_as_head};
+use super::region::{Place, join_region, open_as_head};
 use super::role::Role;
 use super::sequencer_thread::{self, SequencerThread};
 use super::start_error::StartError;
@@ -72,14 +72,20 @@ pub(super) fn join(
     stop: &Arc<StopSignal>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, StartError> {
-    let (region, claim) = match role {
+    let place = match role {
         Role::Head { dir, region } => open_as_head(&dir, region, config.disks(), progress)?,
         Role::Follower { entry, coherence } => join_region(entry, true, coherence, &config)?,
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
-    let claim = Arc::new(claim);
     // Before the slow part, and before anybody hears of this process: what is wrong with a directory is said at once.
-    let disks = open_disks(&config, &region, claim.row())?;
+    let disks = match open_disks(&config, &place) {
+        Ok(disks) => disks,
+        Err(error) => {
+            place.give_up();
+            return Err(error);
+        }
+    };
+    let (region, claim) = (place.region, Arc::new(place.claim));
     let local = LocalSockets::open(&region, &claim, &config, &socket_options(&config));
     let mut described = describe(&config, address, clock);
     described.socket_machine = local.machine.map_or(0, NonZeroU64::get);
@@ -125,16 +131,12 @@ pub(super) fn join(
 }
 
 /// Opens the disks that the region has places for.
-fn open_disks(
-    config: &BrokerConfig,
-    region: &Region<Mapped>,
-    row: u16,
-) -> Result<Disks, StartError> {
-    let (made_for, given) = (region.geometry().disks, config.disks());
+fn open_disks(config: &BrokerConfig, place: &Place) -> Result<Disks, StartError> {
+    let (made_for, given) = (place.region.geometry().disks, config.disks());
     if given != made_for {
         return Err(StartError::OtherDisks { made_for, given });
     }
-    Ok(Disks::open(config, region, row)?)
+    Ok(Disks::open(config, &place.region, place.claim.row())?)
 }
 
 /// What this process says of itself in its row.
