@@ -54,6 +54,10 @@ fn settings_that_make_no_sense_are_refused_with_a_hint() {
             max_connections: 0,
             ..BrokerConfig::default()
         },
+        BrokerConfig {
+            data: vec!["/dev/shm/a".into(); 9],
+            ..BrokerConfig::default()
+        },
     ] {
         refused(config);
     }
@@ -363,4 +367,29 @@ fn socket_files_are_there_for_this_user_alone_unless_they_are_switched_off() {
             assert!(!sockets.join(name).exists(), "removed at the end");
         }
     }
+}
+
+#[test]
+fn all_brokers_of_a_cluster_and_no_others_use_its_directories() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let on = |names: [&str; 2], same_device_is_fine| BrokerConfig {
+        data: names.map(|name| parent.path().join(name)).into(),
+        same_device_is_fine,
+        ..BrokerConfig::default()
+    };
+    let started = |config| small().standbys(1).config(config).start();
+    let cautious = started(on(["a", "b"], false)).err();
+    let Some(StartError::Disk(why)) = cautious else {
+        panic!("{cautious:?}");
+    };
+    assert!(why.to_string().contains("are on one device"), "{why}");
+    let mut cluster = started(on(["a", "b"], true)).expect("it starts");
+    let other = started(on(["b", "c"], true)).err().map(|it| it.to_string());
+    let other = other.expect("another cluster's");
+    assert!(other.contains("in use by the cluster of region"), "{other}");
+    // The others keep them for the head.
+    cluster.crash_broker(0);
+    cluster.restart_broker(0).expect("it starts again");
+    cluster.shutdown();
+    started(on(["b", "a"], true)).expect("free").shutdown();
 }
