@@ -79,7 +79,7 @@ pub struct BrokerSettings {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub profile_interval: Option<Duration>,
     /// A directory for the log on a disk; once for each disk, at most 8 times, in any order. All processes of a cluster
-    /// have the same. The head makes one that is not there, if the directory that it is to be in is
+    /// have the same. The head makes those that are not there, in directories that are
     #[arg(long, value_name = "DIR")]
     pub data: Vec<PathBuf>,
     /// Take directories on one device, although all are lost when it fails: for tests

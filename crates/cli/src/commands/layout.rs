@@ -16,7 +16,7 @@ Examples:
   embar layout
   embar layout --brokers 4 --region-size 2GiB
   embar layout --brokers 4 --spares 4          what room for four more brokers costs
-  embar layout --disks 2                       what is said of two disks: disks, frontiers
+  embar layout --disks 2                       what a log on two disks takes of the region
 
 Each spare costs its part of the tables now, and blog_bytes more once a broker joins there.
 

@@ -24,7 +24,7 @@ Examples:
   embar up                                   a head, 3 data brokers, a standby: 9400-9403, 9405
   embar up --brokers 2 --region-size 4GiB
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
-  embar up --data /mnt/a/log --data /mnt/b/log   a log on two disks
+  embar up --data /mnt/a --data /mnt/b       a log on two disks, which are mounted there
 
 The log lives in shared memory: it survives the death of any process, also of all of them, and
 nothing of it survives a reboot. The next `embar up` with the same region finds the data again,
