@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_broker::ReceivePath;
-use embar_client::{Order, Transport, UnknownOrder};
+use embar_client::{Acks, Order, Transport, UnknownOrder};
 use embar_console::connect::Connector;
 use embar_console::progress::Progress;
 use embar_console::setting::BadSetting;
@@ -33,8 +33,10 @@ pub struct BenchPlan {
     pub total_bytes: u64,
     /// Order level of the topic.
     pub order: u32,
-    /// 0 or 1.
+    /// Level of the acknowledgements: 0, 1 or 2.
     pub acks: u32,
+    /// Of the topic: 1 is in memory alone, and each disk counts one more.
+    pub replication_factor: u8,
     /// Connections, and threads that serve them, for each data broker.
     pub threads_per_broker: u32,
     /// Application threads that publish.
@@ -117,8 +119,12 @@ impl BenchPlan {
         if self.trials == 0 {
             return wrong(&["trials"], "there must be at least one trial");
         }
-        if self.acks > 1 {
-            return wrong(&["acks"], "acks are 0 or 1");
+        if let Err(why) = Acks::try_from(self.acks) {
+            return wrong(&["acks"], &why.to_string());
+        }
+        if self.acks == 2 && self.replication_factor < 2 {
+            let why = "acks 2 needs a topic on a disk, which has a replication factor of 2 or more";
+            return wrong(&["replication_factor", "acks"], why);
         }
         if self.acks == 0 && self.order >= 2 {
             return wrong(&["acks"], "orders 2 and 5 acknowledge everything");
@@ -137,13 +143,14 @@ impl BenchPlan {
     /// One line for people.
     pub fn describe(&self) -> String {
         format!(
-            "{} messages of {} bytes ({}) per trial, order {}, ack {}, {} brokers ({} take data), \
+            "{} messages of {} bytes ({}) per trial, order {}, ack {}, replication factor {}, {} brokers ({} take data), \
              {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, receive {}, spin {:?}, metering {}, {} trials after {} warm-up(s)",
             embar_meter::table::grouped(self.messages),
             self.message_bytes,
             Size(self.total_bytes),
             self.order,
             self.acks,
+            self.replication_factor,
             self.brokers,
             self.data_brokers,
             self.threads_per_broker,
@@ -176,6 +183,7 @@ pub(crate) mod tests {
             total_bytes: 1 << 20,
             order: 0,
             acks: 1,
+            replication_factor: 1,
             threads_per_broker: 1,
             publishers: 1,
             batch_bytes: 2 << 20,
@@ -217,7 +225,8 @@ pub(crate) mod tests {
                     ..plan()
                 },
             ),
-            ("acks", BenchPlan { acks: 2, ..plan() }),
+            ("acks", BenchPlan { acks: 3, ..plan() }),
+            ("replication_factor", BenchPlan { acks: 2, ..plan() }),
             (
                 "acks",
                 BenchPlan {
@@ -243,6 +252,12 @@ pub(crate) mod tests {
             ..plan()
         };
         assert!(small.validate(false).is_ok() && small.validate(true).is_err());
+        let durable = BenchPlan {
+            acks: 2,
+            replication_factor: 2,
+            ..plan()
+        };
+        assert!(durable.validate(false).is_ok());
     }
 
     #[test]
@@ -253,6 +268,7 @@ pub(crate) mod tests {
             "1MiB",
             "order 0",
             "ack 1",
+            "replication factor 1",
             "4 brokers",
             "3 take data",
             "2MiB",

@@ -6,9 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use embar_client::{
-    Acks, Admin, Publisher, PublisherBuilder, PublisherHandle, TopicSpec, WaitProbe,
-};
+use embar_client::{Admin, Publisher, PublisherBuilder, PublisherHandle, TopicSpec, WaitProbe};
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
@@ -162,7 +160,9 @@ impl PublishJob {
 
 /// Creates the topic of a plan.
 pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
-    let spec = TopicSpec::new(&plan.topic).order(plan.order.try_into()?);
+    let spec = TopicSpec::new(&plan.topic)
+        .order(plan.order.try_into()?)
+        .replication_factor(plan.replication_factor);
     admin
         .create_topic(spec)
         .wait()
@@ -178,24 +178,20 @@ pub fn open(
 ) -> Result<(Publisher, WaitReporter)> {
     let probe = WaitProbe::new();
     let reporter = connector.report_waits(&probe, None);
-    let builder = builder(plan, connector).metering(metering);
+    let builder = builder(plan, connector)?.metering(metering);
     Ok((builder.wait_probe(&probe).open()?, reporter))
 }
 
 /// The publisher of a plan, not open yet.
-pub fn builder(plan: &BenchPlan, connector: &Connector) -> PublisherBuilder {
-    Publisher::builder(connector.bootstrap())
+pub fn builder(plan: &BenchPlan, connector: &Connector) -> Result<PublisherBuilder> {
+    Ok(Publisher::builder(connector.bootstrap())
         .transport(connector.transport())
         .topic(&plan.topic)
-        .acks(if plan.acks == 0 {
-            Acks::None
-        } else {
-            Acks::Readable
-        })
+        .acks(plan.acks.try_into()?)
         .batch_bytes(plan.batch_bytes as usize)
         .threads_per_broker(plan.threads_per_broker)
         .spin(plan.spin)
-        .auto_create(false)
+        .auto_create(false))
 }
 
 /// The profile of these brokers together, since each of them started.

@@ -197,7 +197,7 @@ fn row(plan: &BenchPlan, mib_per_s: f64) -> ResultRow {
         num_threads_per_broker: plan.threads_per_broker,
         ack_level: plan.acks as u8,
         order: plan.order as u8,
-        replication_factor: 1,
+        replication_factor: plan.replication_factor.into(),
         replicate_tinode: false,
         num_clients: 1,
         num_brokers_to_kill: 0,

@@ -13,10 +13,12 @@ use embar_memory::Memory;
 use embar_session::{CloseReason, SendError, SessionCore};
 use embar_transport::{Body, Peer as Origin, Token};
 use embar_wire::ack::{ack_len, write_ack};
+use embar_wire::acks::Acks;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::EncodeError;
 use embar_wire::control::{self, Control, ErrorReply, Secret};
 use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 
 use crate::connections::Counted;
@@ -86,7 +88,8 @@ pub(crate) enum Peer {
     /// It sends batches to one topic.
     Publisher {
         topic: u32,
-        acks: bool,
+        /// When a batch is acknowledged.
+        acks: Acks,
         max_message_bytes: u32,
         /// With orders 2 and 5.
         session: Option<Session>,
@@ -116,6 +119,8 @@ pub(crate) enum SessionRequest {
     /// To open the session. Then the connection is a publisher's.
     Open {
         topic: u32,
+        /// When a batch is acknowledged.
+        acks: Acks,
         max_message_bytes: u32,
         producer: u64,
         instance: u64,
@@ -144,6 +149,8 @@ pub(crate) struct Cursor {
     pub is_searching: bool,
     /// Which batches of an ordered topic it gets.
     pub share: Share,
+    /// Up to where it reads a topic that is on disks.
+    pub isolation: Isolation,
 }
 
 /// An answer that is too long for the send ring. This broker reads nothing more from the connection before the

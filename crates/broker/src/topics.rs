@@ -13,18 +13,21 @@ pub use error::TopicError;
 use std::collections::{BTreeSet, HashMap};
 
 use embar_fabric::Seen;
-use embar_fabric::geometry::{TOPICS_MAX, topic_record_of};
+use embar_fabric::geometry::{DISKS_MAX, TOPICS_MAX, topic_record_of};
 use embar_fabric::news::{News, NewsReader};
 use embar_fabric::region::Region;
 use embar_fabric::topic_record::{TopicRecordReader, TopicRecordWriter};
 use embar_memory::Memory;
 use embar_wire::control::{self, CreateTopic};
-use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
+use embar_wire::limits::{DEFAULT_MAX_MESSAGE_BYTES, MAX_REPLICATION_FACTOR};
 use embar_wire::time::WallNs;
 use embar_wire::topic::{Order, check_topic_name};
 
 /// Bits of a topic id that name its topic record; the others count creations.
 const TOPIC_RECORD_BITS: u32 = TOPICS_MAX.ilog2();
+
+const _: () = assert!(MAX_REPLICATION_FACTOR as u16 == 1 + DISKS_MAX);
+const _: () = assert!(DISKS_MAX as u32 <= u8::BITS);
 
 /// What the head stored about a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub struct Topic {
     pub max_message_bytes: u32,
     /// When it was created.
     pub created: WallNs,
+    /// The disks that its batches are written to: bit `n` stands for disk `n`. 0 = it is in memory alone.
+    pub disks: u8,
 }
 
 impl Topic {
@@ -54,6 +59,16 @@ impl Topic {
         self.order.is_total()
     }
 
+    /// Whether it is on disks, so that it outlives the region.
+    pub fn is_durable(&self) -> bool {
+        self.disks != 0
+    }
+
+    /// In how many places its batches are: in memory, and on each of its disks.
+    pub fn replication_factor(&self) -> u8 {
+        1 + self.disks.count_ones() as u8
+    }
+
     /// How the wire tells of it.
     pub fn to_wire(&self) -> control::Topic {
         control::Topic {
@@ -63,6 +78,7 @@ impl Topic {
             retention_bytes: self.retention_bytes,
             max_message_bytes: self.max_message_bytes,
             created: self.created,
+            replication_factor: self.replication_factor(),
         }
     }
 
@@ -73,6 +89,7 @@ impl Topic {
         bytes.extend_from_slice(&self.id.to_le_bytes());
         bytes.extend_from_slice(&self.max_message_bytes.to_le_bytes());
         bytes.push(self.order.level());
+        bytes.push(self.disks);
         bytes.extend_from_slice(self.name.as_bytes());
         bytes
     }
@@ -89,13 +106,14 @@ impl Topic {
             id: short(16),
             max_message_bytes: short(20),
             order,
+            disks: fixed[25],
             name: name.to_owned(),
         })
     }
 }
 
 /// Bytes of an encoded topic before its name.
-const FIXED_BYTES: usize = 25;
+const FIXED_BYTES: usize = 26;
 
 /// A broker's view of the table, refreshed from the region on demand.
 pub struct TopicTable<M: Memory> {
@@ -115,6 +133,8 @@ pub struct TopicTable<M: Memory> {
     gone: Vec<u32>,
     /// Topic records that cannot be read.
     damaged: BTreeSet<u16>,
+    /// Disks of the region, numbered from 0.
+    disks: u16,
 }
 
 impl<M: Memory> TopicTable<M> {
@@ -132,6 +152,7 @@ impl<M: Memory> TopicTable<M> {
             free: (0..records.count()).collect(),
             gone: Vec::new(),
             damaged: BTreeSet::new(),
+            disks: region.geometry().disks,
             records,
         };
         table.refresh();
@@ -190,7 +211,9 @@ impl<M: Memory> TopicTable<M> {
             }
         };
         self.versions[usize::from(number)] = version;
-        let topic = Topic::decode(&bytes).filter(|topic| topic.record() == number);
+        let is_possible =
+            |topic: &Topic| topic.record() == number && u32::from(topic.disks) >> self.disks == 0;
+        let topic = Topic::decode(&bytes).filter(is_possible);
         if topic.is_none() && !bytes.is_empty() {
             self.lose(number);
         } else {
@@ -310,6 +333,7 @@ impl<M: Memory> TopicTable<M> {
                 largest: largest_message,
             });
         }
+        self.check_replication_factor(spec.replication_factor)?;
         self.refresh();
         if self.by_name.contains_key(&name) {
             return Err(TopicError::Exists { name });
@@ -332,9 +356,30 @@ impl<M: Memory> TopicTable<M> {
             retention_bytes: spec.retention_bytes,
             max_message_bytes,
             created: wall,
+            disks: self.choose_disks(spec.replication_factor),
         };
         self.store(record, Some(topic.clone()));
         Ok(topic)
+    }
+
+    fn check_replication_factor(&self, factor: u8) -> Result<(), TopicError> {
+        if factor > MAX_REPLICATION_FACTOR {
+            return Err(TopicError::UnsupportedReplicationFactor { factor });
+        }
+        let disks = self.disks as u8;
+        match disks_of(factor) > disks {
+            true => Err(TopicError::TooFewDisks { factor, disks }),
+            false => Ok(()),
+        }
+    }
+
+    /// The disks of a new topic of this replication factor: those with the fewest topics, lowest number first.
+    fn choose_disks(&self, factor: u8) -> u8 {
+        let mut disks: Vec<u16> = (0..self.disks).collect();
+        let is_on = |topic: &&Topic, disk: u16| topic.disks & 1 << disk != 0;
+        disks.sort_by_cached_key(|disk| self.iter().filter(|topic| is_on(topic, *disk)).count());
+        let chosen = disks.into_iter().take(disks_of(factor).into());
+        chosen.fold(0, |set, disk| set | 1 << disk)
     }
 
     /// Head only: takes a topic out of the table.
@@ -345,6 +390,11 @@ impl<M: Memory> TopicTable<M> {
         self.store(topic.record(), None);
         Ok(topic)
     }
+}
+
+/// How many disks a replication factor asks for. 0 is the wire's way to say nothing, which means 1.
+fn disks_of(factor: u8) -> u8 {
+    factor.saturating_sub(1)
 }
 
 /// The id of a topic created in a topic record of this version. `None` when the topic record has had as many topics

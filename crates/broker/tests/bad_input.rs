@@ -278,6 +278,7 @@ fn messages_that_subscribers_would_stumble_over_do_not_get_in() {
         order: 0,
         retention_bytes: 0,
         max_message_bytes: 10,
+        replication_factor: 1,
     };
     Peer::greet(cluster.bootstrap()).ask(&Control::CreateTopic(spec));
     let mut peer = Peer::greet(data(&cluster));

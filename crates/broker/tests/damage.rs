@@ -17,6 +17,7 @@ use embar_fabric::layout::TableId;
 use embar_fabric::{Layout, Region};
 use embar_memory::Coherence;
 use embar_wire::control::{Control, Metadata, StartAt, Subscribe};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 use support::{Frame, Peer, batch_of, create_topic_of_order, data, eventually, small};
 
@@ -160,6 +161,7 @@ impl Left {
             start: StartAt::Offset(kept.end),
             topic_id: 0,
             share: Share::All,
+            isolation: Isolation::Durable,
         });
         match Peer::greet(data(cluster)).ask(&more) {
             Control::Subscribed(subscribed) => assert_eq!(subscribed.start, kept.end, "{topic}"),
@@ -172,6 +174,7 @@ impl Left {
             start,
             topic_id: 0,
             share: Share::All,
+            isolation: Isolation::Durable,
         });
         let subscribed = match peer.ask(&all) {
             Control::Subscribed(subscribed) => subscribed,

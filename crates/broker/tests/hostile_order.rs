@@ -13,6 +13,7 @@ use embar_wire::control::{
     Control, DeleteTopic, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, Secret,
     SessionOpened, StartAt, Subscribe,
 };
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 use support::{Frame, Peer, batch_of, create_topic_of_order, data, error_of};
 
@@ -328,6 +329,7 @@ fn a_subscriber_that_never_reads_delays_no_one_and_is_closed() {
             start: StartAt::Offset(next),
             topic_id: 0,
             share: Share::All,
+            isolation: Isolation::Durable,
         };
         let Control::Error(error) = Peer::greet(broker).ask(&Control::Subscribe(subscribe)) else {
             panic!("position {next} is gone")

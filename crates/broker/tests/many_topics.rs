@@ -24,6 +24,7 @@ fn spec(name: String, order: u32) -> CreateTopic {
         order,
         retention_bytes: 0,
         max_message_bytes: 0,
+        replication_factor: 1,
     }
 }
 

@@ -7,6 +7,7 @@ use embar_frame::{FrameHeader, write_checksum};
 use embar_wire::control::{
     Control, DescribeTopic, ErrorCode, Metadata, OpenPublisher, StartAt, Subscribe,
 };
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
@@ -65,6 +66,7 @@ fn a_subscription_starts_where_it_was_told() {
         start: StartAt::Offset(99),
         topic_id: 0,
         share: Share::All,
+        isolation: Isolation::Durable,
     }));
     let Control::Error(error) = answer else {
         panic!("{answer:?}")
@@ -150,6 +152,7 @@ fn a_deleted_topic_takes_its_streams_with_it() {
             topic_id: id,
             start: StartAt::Offset(1),
             share: Share::All,
+            isolation: Isolation::Durable,
         }),
     ];
     for request in old {

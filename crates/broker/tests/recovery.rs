@@ -4,6 +4,7 @@ mod support;
 
 use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server, StartError};
 use embar_wire::control::{Control, ListTopics, Metadata, StartAt, Subscribe};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 use support::{Peer, batch, create_topic, data, small};
 
@@ -227,6 +228,7 @@ fn a_damaged_batch_costs_only_what_lies_before_it() {
         start: StartAt::Earliest,
         topic_id: 0,
         share: Share::All,
+        isolation: Isolation::Durable,
     });
     let Control::Error(error) = reader.ask(&all) else {
         panic!("who wants all is told what is missing");

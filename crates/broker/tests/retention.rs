@@ -4,6 +4,7 @@ mod support;
 
 use embar_broker::BrokerConfig;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribe};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
@@ -30,6 +31,7 @@ fn a_full_log_evicts_the_oldest_and_says_where_it_starts() {
         start: StartAt::Offset(0),
         topic_id: 0,
         share: Share::All,
+        isolation: Isolation::Durable,
     };
     let Control::Error(error) = late.ask(&Control::Subscribe(from_zero)) else {
         panic!()
@@ -127,6 +129,7 @@ fn a_reader_that_is_overtaken_gets_no_changed_bytes_and_is_cut() {
         start: StartAt::Offset(next),
         topic_id: 0,
         share: Share::All,
+        isolation: Isolation::Durable,
     };
     let Control::Error(error) = back.ask(&Control::Subscribe(subscribe)) else {
         panic!()

@@ -54,6 +54,7 @@ fn create_ordered(head: SocketAddr) -> Control {
         order: 5,
         retention_bytes: 0,
         max_message_bytes: 0,
+        replication_factor: 1,
     }))
 }
 

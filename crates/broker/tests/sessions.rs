@@ -172,6 +172,7 @@ fn with_many_topics(config: BrokerConfig) -> (Cluster, usize) {
             order: 0,
             retention_bytes: 0,
             max_message_bytes: 0,
+            replication_factor: 1,
         };
         let answer = head.ask(&Control::CreateTopic(spec));
         assert!(matches!(answer, Control::TopicCreated(_)), "{answer:?}");

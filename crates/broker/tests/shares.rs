@@ -4,6 +4,7 @@ mod support;
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribe, Subscribed};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::{BrokerSet, Share};
 use support::{Peer, batch_of, create_topic_of_order};
 
@@ -59,6 +60,7 @@ fn subscribe(share: Share, start: StartAt) -> Control {
         start,
         topic_id: 0,
         share,
+        isolation: Isolation::Durable,
     })
 }
 
@@ -164,6 +166,7 @@ fn a_stream_is_not_moved_and_only_an_order_has_shares() {
         start: StartAt::Earliest,
         topic_id: 0,
         share: without(2),
+        isolation: Isolation::Durable,
     }));
     let Control::Error(error) = answer else {
         panic!("{answer:?}")

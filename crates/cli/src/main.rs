@@ -14,6 +14,7 @@ mod connect;
 mod context;
 mod exit;
 mod output;
+mod replication_factor;
 mod settings;
 
 use std::process::ExitCode;

@@ -48,16 +48,20 @@ pub struct TopicSpec {
     pub retention_bytes: u64,
     /// Largest message in bytes; 0: the cluster's default.
     pub max_message_bytes: u32,
+    /// In how many places its batches are: 1 in memory alone, 2 in memory and on one disk, up to 9 in memory and on eight
+    /// disks. The cluster must have been started with as many disks.
+    pub replication_factor: u8,
 }
 
 impl TopicSpec {
-    /// A topic of [`Order::None`] with the cluster's defaults.
+    /// A topic of [`Order::None`] in memory alone, with the cluster's defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             order: Order::None,
             retention_bytes: 0,
             max_message_bytes: 0,
+            replication_factor: 1,
         }
     }
 
@@ -79,6 +83,13 @@ impl TopicSpec {
     #[must_use]
     pub fn max_message_bytes(mut self, bytes: u32) -> Self {
         self.max_message_bytes = bytes;
+        self
+    }
+
+    /// Sets [`replication_factor`](TopicSpec::replication_factor).
+    #[must_use]
+    pub fn replication_factor(mut self, factor: u8) -> Self {
+        self.replication_factor = factor;
         self
     }
 }
@@ -148,7 +159,7 @@ impl Admin {
         self.ask(Worker::metadata)
     }
 
-    /// Creates a topic. Fails with [`ClientError::Refused`] if it exists.
+    /// Creates a topic. Fails with [`ClientError::Refused`] if it exists, or needs more disks than the cluster has.
     pub fn create_topic(&self, spec: TopicSpec) -> Request<Topic> {
         self.ask(move |worker| worker.create_topic(spec))
     }

@@ -41,6 +41,15 @@ pub(crate) enum Finding {
     TopicRefused(ClientError),
 }
 
+/// What the head is asked about the topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TopicRequest {
+    /// What it is.
+    Describe,
+    /// To create it, of order 0.
+    Create { replication_factor: u8 },
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Nothing to do.
@@ -64,8 +73,7 @@ pub(crate) struct Directory {
     refreshed_at: Option<Now>,
     refresh: bool,
     topic: String,
-    /// Ask for the topic; true: create it.
-    topic_request: Option<bool>,
+    topic_request: Option<TopicRequest>,
     /// The broker at the other end, once it said so.
     peer: Option<u32>,
     /// Where the attempt goes, if it is one of the ways that the cluster gives to its head.
@@ -159,9 +167,9 @@ impl Directory {
         self.start(now);
     }
 
-    /// Asks the head for the topic, or to create it.
-    pub(crate) fn request_topic(&mut self, create: bool, now: Now) {
-        self.topic_request = Some(create);
+    /// Asks the head about the topic.
+    pub(crate) fn request_topic(&mut self, request: TopicRequest, now: Now) {
+        self.topic_request = Some(request);
         self.start(now);
     }
 
@@ -317,15 +325,16 @@ impl Directory {
         self.refresh = false;
         self.findings.push_back(Finding::Cluster);
         match self.topic_request {
-            Some(true) if at_head => {
+            Some(TopicRequest::Create { replication_factor }) if at_head => {
                 return self.connection.send(&Control::CreateTopic(CreateTopic {
                     name: self.topic.clone(),
                     order: Order::None.into(),
                     retention_bytes: 0,
                     max_message_bytes: 0,
+                    replication_factor,
                 }));
             }
-            Some(false) if at_head => {
+            Some(TopicRequest::Describe) if at_head => {
                 let name = self.topic.clone();
                 return self
                     .connection

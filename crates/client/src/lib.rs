@@ -52,8 +52,8 @@ pub use io_error::IoError;
 #[cfg(feature = "profile")]
 pub use profiles::{ClientProfiles, PublisherProfile, SubscriberProfile, serve_profiles};
 pub use publisher::{
-    Acks, Delivery, NewMessage, OnBrokerLoss, Position, Publisher, PublisherBuilder,
-    PublisherHandle, Receipt, Reservation, Ticket,
+    Delivery, NewMessage, OnBrokerLoss, Position, Publisher, PublisherBuilder, PublisherHandle,
+    Receipt, Reservation, Ticket,
 };
 pub use subscriber::{
     Checksums, Message, MessageStream, OnEvicted, OwnedMessage, ParsePositionsError, Positions,
@@ -66,10 +66,12 @@ pub use wait::{Party, Wait, WaitProbe, WaitReason};
 pub use embar_meter::{Snapshot, StageRow};
 pub use embar_session::{CloseReason, Closed, Side};
 pub use embar_transport::Address;
+pub use embar_wire::acks::{Acks, UnknownAcks};
 pub use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, ErrorCode, Partition,
     Topic, TopicDescription,
 };
+pub use embar_wire::isolation::{Isolation, UnknownIsolation};
 pub use embar_wire::message::PushError;
 pub use embar_wire::message::{Header, Headers};
 pub use embar_wire::time::WallNs;

@@ -34,7 +34,7 @@ use embar_meter::Snapshot;
 
 pub use self::builder::PublisherBuilder;
 pub use self::handle::{NewMessage, PublisherHandle};
-pub use self::model::{Acks, OnBrokerLoss};
+pub use self::model::OnBrokerLoss;
 pub use self::receipt::{Position, Receipt, Ticket};
 pub use self::reservation::Reservation;
 pub use self::shared::Delivery;

@@ -301,6 +301,7 @@ impl Broker {
                 order: topic.order.into(),
                 retention_bytes: topic.retention_bytes,
                 max_message_bytes: 0,
+                replication_factor: 1,
             };
             let created = self
                 .node

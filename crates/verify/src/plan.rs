@@ -29,8 +29,10 @@ const _: () = assert!(PAUSE_MAX.as_secs() * 2 < STALL_MAX.as_secs());
 pub struct VerifyPlan {
     /// Order level of the topic.
     pub order: u32,
-    /// 0 or 1.
+    /// Level of the acknowledgements: 0, 1 or 2.
     pub acks: u32,
+    /// Of the topic: 1 is in memory alone, and each disk counts one more.
+    pub replication_factor: u8,
     /// Publishing processes.
     pub publishers: u32,
     /// Subscribers; the first reads everything.
@@ -96,6 +98,10 @@ impl VerifyPlan {
         }
         if self.acks == 0 && self.order >= 2 {
             return wrong(&["acks"], "orders 2 and 5 acknowledge everything");
+        }
+        if self.acks == 2 && self.replication_factor < 2 {
+            let why = "acks 2 needs a topic on a disk, which has a replication factor of 2 or more";
+            return wrong(&["replication_factor", "acks"], why);
         }
         if self.rate < self.publishers {
             return wrong(
@@ -185,10 +191,11 @@ impl VerifyPlan {
             count => format!("{count} hostile clients; "),
         };
         format!(
-            "order {}, ack {}, {} publishers and {} subscribers by {}, {} messages/s of {} bytes in batches of {} for {:?}; \
+            "order {}, ack {}, replication factor {}, {} publishers and {} subscribers by {}, {} messages/s of {} bytes in batches of {} for {:?}; \
              {} brokers and {} standbys, region {}{retention}; {faults}; {hostile}seed {}",
             self.order,
             self.acks,
+            self.replication_factor,
             self.publishers,
             self.subscribers,
             texts(&self.transports).join(", "),
@@ -221,6 +228,7 @@ pub(crate) mod tests {
         VerifyPlan {
             order: 5,
             acks: 1,
+            replication_factor: 1,
             publishers: 8,
             subscribers: 3,
             message_bytes: 200,
@@ -264,6 +272,7 @@ pub(crate) mod tests {
                 ..plan()
             },
             VerifyPlan { acks: 0, ..plan() },
+            VerifyPlan { acks: 2, ..plan() },
             VerifyPlan { rate: 7, ..plan() },
             VerifyPlan {
                 every: Duration::ZERO,
@@ -296,6 +305,7 @@ pub(crate) mod tests {
             "batch_bytes",
             "transports",
             "acks",
+            "replication_factor",
             "rate",
             "every",
             "duration",

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use embar_client::{Acks, Delivery, PublishError, Publisher, Transport};
+use embar_client::{Delivery, PublishError, Publisher, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::log_client_error::LogClientError;
@@ -47,7 +47,7 @@ pub struct PublisherSpec {
     pub instance: u32,
     /// Its identity, which all processes of its number have.
     pub producer: u64,
-    /// 0 or 1.
+    /// Level of the acknowledgements.
     pub acks: u32,
     /// Bytes of a message.
     pub message_bytes: u32,
@@ -152,11 +152,7 @@ fn open(
             .producer_secret(
                 (u128::from(spec.producer) << 64 | u128::from(spec.run) | 1).to_le_bytes(),
             )
-            .acks(if acks == 0 {
-                Acks::None
-            } else {
-                Acks::Readable
-            })
+            .acks(acks.try_into()?)
             .batch_bytes(spec.batch_bytes as usize)
             .delivery_timeout(if spec.hasty { HASTY } else { PATIENT })
             .auto_create(false)

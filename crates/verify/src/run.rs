@@ -54,7 +54,8 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     let bootstrap = brokers.bootstrap();
     let spec = TopicSpec::new(TOPIC)
         .order(plan.order.try_into()?)
-        .retention_bytes(plan.retention_bytes);
+        .retention_bytes(plan.retention_bytes)
+        .replication_factor(plan.replication_factor);
     let admin = Connector::new(&bootstrap, context.progress.clone()).admin()?;
     let created = admin.create_topic(spec).wait();
     let topic = created.with_context(|| format!("cannot create the topic {TOPIC}"))?;

@@ -7,7 +7,7 @@
 //! never allocates what a length field says. Bytes of a peer give typed errors, never a panic.
 //!
 //! Read it in this order: [`limits`], [`frame`], [`batch`], [`message`], [`builder`], [`ack`],
-//! [`control`], [`check`]; then the small ones: [`error`], [`topic`], [`time`]. [`embar_frame`] has what all protocols'
+//! [`control`], [`check`]; then the small ones: [`error`], [`topic`], [`acks`], [`isolation`], [`time`]. [`embar_frame`] has what all protocols'
 //! frames have in common. The session layer that carries this protocol cuts frames from a stream and
 //! exchanges greetings.
 //!
@@ -32,12 +32,14 @@
 #![forbid(unsafe_code)]
 
 pub mod ack;
+pub mod acks;
 pub mod batch;
 pub mod builder;
 pub mod check;
 pub mod control;
 pub mod error;
 pub mod frame;
+pub mod isolation;
 pub mod limits;
 pub mod message;
 mod proto;

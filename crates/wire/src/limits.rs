@@ -44,8 +44,10 @@ pub const MAX_TOPIC_NAME_BYTES: usize = 249;
 pub const MAX_LISTED_TOPICS: usize = 256;
 /// Most brokers of a cluster.
 pub const MAX_BROKERS: usize = 128;
+/// Largest replication factor of a topic: memory and eight disks.
+pub const MAX_REPLICATION_FACTOR: u8 = 9;
 
-/// What a topic costs in a list beyond its name: five numbers and the tags, as Protobuf.
+/// What a topic costs in a list beyond its name: six numbers and the tags, as Protobuf.
 const TOPIC_ENTRY_BYTES: usize = 64;
 
 const _: () = {

@@ -4,6 +4,7 @@ use embar_frame::{CHECKSUM_BYTES, FrameHeader, verify_checksum};
 use embar_wire::control::*;
 use embar_wire::error::DecodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::{MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES};
 use embar_wire::share::{BrokerSet, Share};
 use embar_wire::time::WallNs;
@@ -17,6 +18,7 @@ fn topic() -> Topic {
         retention_bytes: 1 << 40,
         max_message_bytes: 1 << 20,
         created: WallNs(u64::MAX),
+        replication_factor: 3,
     }
 }
 
@@ -70,6 +72,7 @@ fn one_of_each() -> Vec<Control> {
             order: 1,
             retention_bytes: 2,
             max_message_bytes: 3,
+            replication_factor: 9,
         }),
         Control::TopicCreated(TopicCreated { topic: topic() }),
         Control::DeleteTopic(DeleteTopic { name: "t".into() }),
@@ -169,6 +172,7 @@ fn one_of_each() -> Vec<Control> {
             start,
             topic_id: 9,
             share: Share::All,
+            isolation: Isolation::Latest,
         }));
     }
     let mut brokers = BrokerSet::default();
@@ -184,6 +188,7 @@ fn one_of_each() -> Vec<Control> {
             start: StartAt::Latest,
             topic_id: 9,
             share,
+            isolation: Isolation::Durable,
         }));
     }
     all
@@ -300,11 +305,28 @@ fn unknown_values_are_refused_and_unknown_reasons_understood() {
         assert_eq!(error, ControlError::Field { field: "without" });
     }
 
+    // Field 2 (start) = 1, field 7 (isolation) = 2.
+    let error = decode(FrameId::Subscribe, &[0x10, 1, 0x38, 2]).unwrap_err();
+    assert_eq!(error, ControlError::Field { field: "isolation" });
+    // Field 5 (replication_factor) = 257, which is not 1.
+    let error = decode(FrameId::CreateTopic, &[0x28, 0x81, 0x02]).unwrap_err();
+    let field = "replication_factor";
+    assert_eq!(error, ControlError::Field { field });
+
     // Field 1 (code) = 99, as a newer broker might say.
     let Ok(Control::Error(reply)) = decode(FrameId::Error, &[0x08, 99, 0x18, 1]) else {
         panic!("a refusal is always understood");
     };
     assert_eq!((reply.code, reply.retryable), (ErrorCode::Internal, true));
+}
+
+#[test]
+fn a_subscriber_that_does_not_say_up_to_where_reads_what_is_durable() {
+    // Field 2 (start) = 1.
+    let Ok(Control::Subscribe(subscribe)) = decode(FrameId::Subscribe, &[0x10, 1]) else {
+        panic!("nothing is missing");
+    };
+    assert_eq!(subscribe.isolation, Isolation::Durable);
 }
 
 #[test]
@@ -346,6 +368,7 @@ fn the_longest_list_of_topics_fits() {
         retention_bytes: u64::MAX,
         max_message_bytes: u32::MAX,
         created: WallNs(u64::MAX),
+        replication_factor: u8::MAX,
     };
     let message = Control::Topics(Topics {
         topics: vec![topic; MAX_LISTED_TOPICS],

@@ -171,7 +171,7 @@ fn lock(profile: &ReadProfile) -> MutexGuard<'_, Snapshot> {
 
 /// Opens the publisher of a load.
 fn open(plan: &LoadPlan, connector: &Connector) -> Result<Publisher> {
-    let mut builder = publish::builder(&plan.bench, connector);
+    let mut builder = publish::builder(&plan.bench, connector)?;
     if let Some(linger) = plan.settings.linger {
         builder = builder.linger(linger);
     }

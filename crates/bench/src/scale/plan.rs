@@ -273,6 +273,7 @@ impl ScalePlan {
             total_bytes: load.message_bytes.into(),
             order: self.order,
             acks: 1,
+            replication_factor: 1,
             threads_per_broker: load.connections_per_broker,
             publishers: load.threads,
             batch_bytes: load.batch_bytes,

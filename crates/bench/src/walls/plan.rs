@@ -334,6 +334,7 @@ impl WallsPlan {
             total_bytes: messages * u64::from(case.message_bytes),
             order,
             acks: 1,
+            replication_factor: 1,
             threads_per_broker: self.threads_per_broker,
             publishers: 1,
             batch_bytes: case.batch_bytes,

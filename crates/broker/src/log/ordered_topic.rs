@@ -287,6 +287,7 @@ mod tests {
             retention_bytes: 0,
             max_message_bytes: 1 << 20,
             created: WallNs(0),
+            disks: 0,
         };
         OrderedTopic::new(&topic, first, window, false)
     }

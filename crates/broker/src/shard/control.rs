@@ -4,6 +4,7 @@
 use embar_memory::{Damage, Memory};
 use embar_readings::process::ProcessReading;
 use embar_session::SendError;
+use embar_wire::acks::{Acks, UnknownAcks};
 use embar_wire::control::{
     BrokerStatus, Control, CreateTopic, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,
     ListTopics, OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt,
@@ -116,14 +117,18 @@ impl<M: Memory> ShardState<M> {
                 "this broker is stopping: publish to another".into(),
             ));
         }
-        if open.acks > 1 {
+        let acks = Acks::try_from(open.acks).map_err(|why: UnknownAcks| {
+            let what = format!("acks {} are not served: {why}", open.acks);
+            ErrorReply::new(ErrorCode::InvalidArgument, what)
+        })?;
+        let topic = open_topic(&self.node, &open.topic, open.topic_id)?;
+        if acks == Acks::Durable && !topic.is_durable() {
             let what = format!(
-                "acks {} needs replicas, of which there are none: choose 0 or 1",
-                open.acks
+                "acks 2 needs a topic on a disk, and topic {} has replication factor 1: create one with --replication-factor 2, or choose acks 1",
+                topic.name
             );
             return Err(ErrorReply::new(ErrorCode::InvalidArgument, what));
         }
-        let topic = open_topic(&self.node, &open.topic, open.topic_id)?;
         if !matches!(connection.peer, Peer::Client) {
             return Err(already_streaming());
         }
@@ -132,12 +137,12 @@ impl<M: Memory> ShardState<M> {
             .max_message_bytes
             .min(largest_message(max_batch_bytes));
         if topic.is_ordered() {
-            self.open_session(connection, open, &topic, max_message_bytes, at)?;
+            self.open_session(connection, open, &topic, (acks, max_message_bytes), at)?;
             return Ok(None);
         }
         connection.peer = Peer::Publisher {
             topic: topic.id,
-            acks: open.acks == 1,
+            acks,
             max_message_bytes,
             session: None,
         };
@@ -195,6 +200,7 @@ impl<M: Memory> ShardState<M> {
             Peer::Subscriber(cursor)
                 if cursor.topic == topic.id
                     && cursor.is_ordered
+                    && cursor.isolation == subscribe.isolation
                     && subscribe.start == StartAt::Latest =>
             {
                 cursor.share = subscribe.share;
@@ -217,6 +223,7 @@ impl<M: Memory> ShardState<M> {
             waiting: false,
             is_searching: false,
             share: subscribe.share,
+            isolation: subscribe.isolation,
         };
         connection.peer = Peer::Subscriber(cursor);
         Ok(Control::Subscribed(Subscribed {
@@ -370,6 +377,7 @@ fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: Timestamp) -> Reply
         topic = topic.name,
         id = topic.id,
         order = topic.order.level(),
+        replication_factor = topic.replication_factor(),
         "topic created"
     );
     Ok(Control::TopicCreated(TopicCreated {

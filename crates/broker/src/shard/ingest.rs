@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use embar_memory::Memory;
 use embar_transport::{RecvBuf, Store, Witness};
+use embar_wire::acks::Acks;
 use embar_wire::batch::BatchHeader;
 use embar_wire::check::Checked;
 use embar_wire::control::{ErrorCode, ErrorReply};
@@ -342,7 +343,7 @@ impl<M: Memory> ShardState<M> {
 
     /// Acknowledges a batch that can be read.
     fn acknowledge(&mut self, connection: &mut Connection<M>, base: u64) {
-        if let Peer::Publisher { acks: true, .. } = connection.peer {
+        if matches!(connection.peer, Peer::Publisher { acks, .. } if acks != Acks::None) {
             if !std::mem::replace(&mut connection.is_ack_due, true) {
                 self.ack_due.push(connection.token);
             }

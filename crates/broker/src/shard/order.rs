@@ -6,6 +6,7 @@ use std::time::Duration;
 use embar_memory::Memory;
 use embar_order::{Operation, Request};
 use embar_transport::Token;
+use embar_wire::acks::Acks;
 use embar_wire::control::{
     Control, ErrorCode, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, Secret,
     SessionHeld, SessionOpened,
@@ -158,6 +159,7 @@ impl<M: Memory> ShardState<M> {
         let reply = match connection.pending.take() {
             Some(SessionRequest::Open {
                 topic,
+                acks,
                 max_message_bytes,
                 producer,
                 instance,
@@ -170,7 +172,7 @@ impl<M: Memory> ShardState<M> {
                 self.node.log().hold_session(opened.session);
                 connection.peer = Peer::Publisher {
                     topic: topic.id,
-                    acks: true,
+                    acks,
                     max_message_bytes,
                     session: Some(Session {
                         producer,
@@ -245,11 +247,11 @@ impl<M: Memory> ShardState<M> {
         connection: &mut Connection<M>,
         open: &OpenPublisher,
         topic: &Topic,
-        max_message_bytes: u32,
+        (acks, max_message_bytes): (Acks, u32),
         at: Timestamp,
     ) -> Result<(), ErrorReply> {
-        if open.acks != 1 {
-            let what = "order 2 and 5 need acks 1: what got lost without anybody knowing would stop all that follows";
+        if acks == Acks::None {
+            let what = "order 2 and 5 need acks 1 or 2: what got lost without anybody knowing would stop all that follows";
             return Err(ErrorReply::new(ErrorCode::InvalidArgument, what.into()));
         }
         if open.secret == Secret::default() {
@@ -278,6 +280,7 @@ impl<M: Memory> ShardState<M> {
         );
         let pending = SessionRequest::Open {
             topic: topic.id,
+            acks,
             max_message_bytes,
             producer: open.producer,
             instance: open.instance,

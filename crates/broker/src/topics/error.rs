@@ -1,6 +1,7 @@
 //! What can be wrong with a request for a topic.
 
 use embar_wire::control::ErrorCode;
+use embar_wire::limits::MAX_REPLICATION_FACTOR;
 use embar_wire::topic::NameError;
 
 /// Why a topic could not be created, found or deleted.
@@ -52,6 +53,24 @@ pub enum TopicError {
         /// The level asked for.
         order: u32,
     },
+    /// No cluster can have as many disks.
+    #[error(
+        "replication factor {factor} is not served: choose 1 (memory alone) to {most} (memory and {disks} disks)",
+        most = MAX_REPLICATION_FACTOR,
+        disks = in_words(MAX_REPLICATION_FACTOR - 1)
+    )]
+    UnsupportedReplicationFactor {
+        /// The replication factor asked for.
+        factor: u8,
+    },
+    /// The cluster has too few disks for it.
+    #[error("{}", too_few_disks(*factor, *disks))]
+    TooFewDisks {
+        /// The replication factor asked for.
+        factor: u8,
+        /// Disks of the cluster.
+        disks: u8,
+    },
     /// The region has a fixed number of topic records.
     #[error(
         "the cluster holds its limit of {limit} topics: delete some, or start a fresh cluster with more --topics"
@@ -70,8 +89,35 @@ impl TopicError {
             Self::Exists { .. } => ErrorCode::TopicExists,
             Self::Unknown { .. } => ErrorCode::UnknownTopic,
             Self::Damaged { .. } => ErrorCode::Damaged,
-            Self::UnsupportedOrder { .. } | Self::MessageLimit { .. } => ErrorCode::InvalidArgument,
+            Self::UnsupportedOrder { .. }
+            | Self::MessageLimit { .. }
+            | Self::UnsupportedReplicationFactor { .. }
+            | Self::TooFewDisks { .. } => ErrorCode::InvalidArgument,
             Self::TableFull { .. } => ErrorCode::ClusterFull,
         }
     }
+}
+
+fn too_few_disks(factor: u8, disks: u8) -> String {
+    let needed = factor - 1;
+    let missing = match (disks, needed - disks) {
+        (0, 1) => "--data DIR".into(),
+        (0, many) => format!("{} --data DIR", in_words(many)),
+        (_, more) => format!("{} more --data DIR", in_words(more)),
+    };
+    format!(
+        "replication factor {factor} needs {} {}, and the cluster has {}: start it with {missing}, or choose {}",
+        in_words(needed),
+        if needed == 1 { "disk" } else { "disks" },
+        in_words(disks),
+        disks + 1
+    )
+}
+
+/// A number of disks.
+fn in_words(disks: u8) -> &'static str {
+    const WORDS: [&str; MAX_REPLICATION_FACTOR as usize] = [
+        "none", "one", "two", "three", "four", "five", "six", "seven", "eight",
+    ];
+    WORDS[usize::from(disks)]
 }

@@ -76,6 +76,7 @@ fn create(head: &mut Table, name: &str) -> Topic {
         order: 0,
         retention_bytes: 0,
         max_message_bytes: 0,
+        replication_factor: 1,
     };
     head.create(&spec, 1 << 20, WallNs(1))
         .expect("there is room")

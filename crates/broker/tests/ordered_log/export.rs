@@ -2,6 +2,7 @@
 
 use embar_broker::BrokerConfig;
 use embar_wire::control::{Control, StartAt, Subscribe};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 
 use super::thread::Thread;
@@ -30,6 +31,7 @@ fn the_owner_is_asked_after_every_partial_send() {
             start: StartAt::Earliest,
             topic_id: 0,
             share: Share::All,
+            isolation: Isolation::Durable,
         }));
         for _ in 0..sends_before {
             thread.send(1000);

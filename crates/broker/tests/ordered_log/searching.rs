@@ -7,6 +7,7 @@ use embar_broker::shard::{PASSED_OVER_MAX, TURN};
 use embar_memory::Simulated;
 use embar_order::Sequencer;
 use embar_wire::control::{Control, StartAt, Subscribe};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::{BrokerSet, Share};
 
 use super::crowd::Crowd;
@@ -34,6 +35,7 @@ fn subscribe(share: Share, start: StartAt) -> Control {
         start,
         topic_id: 0,
         share,
+        isolation: Isolation::Durable,
     })
 }
 

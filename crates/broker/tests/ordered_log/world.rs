@@ -65,6 +65,7 @@ pub fn topics() -> Vec<Topic> {
         retention_bytes: 0,
         max_message_bytes: 1 << 20,
         created: WallNs(0),
+        disks: 0,
     })
     .into()
 }
@@ -248,6 +249,7 @@ impl World {
             order,
             retention_bytes: 0,
             max_message_bytes: 0,
+            replication_factor: 1,
         };
         let created = table.create(&spec, 1 << 16, WallNs(1));
         created.expect("there is room")

@@ -23,6 +23,7 @@ use embar_wire::control::{
     Secret, StartAt, Subscribe, Subscribed, Welcome,
 };
 use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_CONTROL_BYTES};
 use embar_wire::message::Messages;
 use embar_wire::share::Share;
@@ -323,6 +324,7 @@ impl Peer {
             start,
             topic_id: 0,
             share: Share::All,
+            isolation: Isolation::Durable,
         })) {
             Control::Subscribed(subscribed) => subscribed,
             other => panic!("{other:?}"),
@@ -503,6 +505,7 @@ pub fn create_topic_of_order(cluster: &Cluster, name: &str, order: u32, retentio
         order,
         retention_bytes,
         max_message_bytes: 0,
+        replication_factor: 1,
     };
     let answer = Peer::greet(cluster.bootstrap()).ask(&Control::CreateTopic(spec));
     assert!(matches!(answer, Control::TopicCreated(_)), "{answer:?}");

@@ -25,13 +25,14 @@ use embar_bench::private_cluster::sweep;
 use embar_bench::wall::drive::WallPlan;
 use embar_bench::wall::stream;
 use embar_broker::ReceivePath;
-use embar_client::Transport;
+use embar_client::{Acks, Transport};
 use embar_console::context::Context as Work;
 use embar_console::size::{Size, parse_duration};
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit;
+use crate::replication_factor::replication_factor;
 
 /// Measure publishing, reading, both at once, sessions, a Redis client, or the machine itself
 #[derive(Args, Debug)]
@@ -119,6 +120,9 @@ pub struct LoadArgs {
     /// Order level of the topic: 0, 1, 2 or 5 [default: 0]
     #[arg(short, long, value_name = "N", value_parser = parse_order)]
     order: Option<u32>,
+    /// 1: the topic is in memory alone; 2: in memory and on one disk; 3: in memory and on two, and so on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = replication_factor())]
+    replication_factor: u8,
     /// Client threads, each with a connection, for each data broker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads_per_broker: u32,
@@ -150,7 +154,7 @@ pub struct LoadArgs {
 }
 
 impl CommonArgs {
-    fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
+    fn plan(&self, size: u64, acks: Acks, metering: Metering) -> Result<BenchPlan> {
         Ok(BenchPlan {
             trials: self.trials,
             warmup: self.warmup,
@@ -170,9 +174,10 @@ impl CommonArgs {
 
 impl LoadArgs {
     /// The names of these options, for commands that have nothing to do with them.
-    pub const IDS: [&str; 11] = [
+    pub const IDS: [&str; 12] = [
         "message_size",
         "order",
+        "replication_factor",
         "threads_per_broker",
         "publishers",
         "brokers",
@@ -185,7 +190,7 @@ impl LoadArgs {
     ];
 
     /// The plan of one trial of so many bytes.
-    pub fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
+    pub fn plan(&self, size: u64, acks: Acks, metering: Metering) -> Result<BenchPlan> {
         if self.receive.is_some() && self.transport == Transport::Shm {
             let message = "--receive would change nothing: nobody receives from a socket by shared memory; leave it out, or --transport tcp";
             return Err(exit::usage(message));
@@ -198,7 +203,8 @@ impl LoadArgs {
             messages,
             total_bytes: messages * u64::from(message_bytes),
             order: self.order.unwrap_or(0),
-            acks,
+            acks: acks.level(),
+            replication_factor: self.replication_factor,
             threads_per_broker: self.threads_per_broker,
             publishers: self.publishers,
             batch_bytes: exit::to_u32(self.batch_size, "--batch-size")?,
@@ -292,12 +298,14 @@ mod tests {
 
     #[test]
     fn the_plan_is_exactly_what_was_asked_for() {
-        let line = "x -m 100 -o 1 --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
+        let line = "x -m 100 -o 1 --replication-factor 2 --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
                     --network-threads 2 --region-size 64MiB --batch-size 1MiB --transport unix";
         let common = Line::try_parse_from(line.split_whitespace())
             .expect("options")
             .common;
-        let plan = common.plan(1050, 0, Metering::Off).expect("a plan");
+        let plan = common
+            .plan(1050, Acks::None, Metering::Off)
+            .expect("a plan");
         assert_eq!(
             (plan.message_bytes, plan.messages, plan.total_bytes),
             (100, 10, 1000)

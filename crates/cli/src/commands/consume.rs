@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use embar_client::WaitReason;
-use embar_client::{Message, OnEvicted, Positions, ReadError, Start, Subscriber, Wait, WaitProbe};
+use embar_client::{
+    Isolation, Message, OnEvicted, Positions, ReadError, Start, Subscriber, Wait, WaitProbe,
+};
 use embar_console::size::parse_duration;
 use embar_console::waiting::WaitRemarks;
 
@@ -35,6 +37,7 @@ Examples:
   embar consume users --from start --format '%k=%v\\n'
   embar consume numbers --from 1:4096,2:0,3:77           go on from these offsets, by broker
   embar consume payments --from 4096                     go on from there: topics of order 2 and 5
+  embar consume payments --follow --isolation latest     before the disks have it, too
 
 Without --follow it ends at the end of the topic as it was at the start. After a second without
 a message standard error says whom it waits for.
@@ -59,6 +62,10 @@ pub struct ConsumeArgs {
     /// Wait for new messages at the end
     #[arg(short, long)]
     follow: bool,
+    /// Up to where a topic that is on disks is read. durable: what all of its disks have; latest: everything that is readable,
+    /// of which a loss of power may take back the last
+    #[arg(long, value_name = "WHICH", default_value_t)]
+    isolation: Isolation,
     /// How each message is printed
     #[arg(
         long,
@@ -153,6 +160,7 @@ fn open(args: &ConsumeArgs, probe: &WaitProbe, context: &Context) -> Result<Subs
         .spin(args.spin)
         .topic(&args.topic)
         .from(start)
+        .isolation(args.isolation)
         .until_end(!args.follow)
         .on_evicted(OnEvicted::Fail)
         .loss_timeout(args.loss_timeout)

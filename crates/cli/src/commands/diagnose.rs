@@ -16,7 +16,7 @@ use embar_bench::diagnose::run::examine;
 use embar_bench::diagnose::verify::{Trials, Tried, verify};
 use embar_bench::plan::Metering;
 use embar_bench::private_cluster::sweep;
-use embar_client::Transport;
+use embar_client::{Acks, Transport};
 use embar_console::connect::Connector;
 use embar_console::size::{parse_duration, parse_span};
 use embar_diagnose::observed::Flow;
@@ -243,7 +243,7 @@ pub fn run(args: &DiagnoseArgs, context: &Context) -> Result<()> {
         return context.output.report(&matrix, &matrix);
     }
     let plan = LoadPlan {
-        bench: args.load.plan(ANY_SIZE, 1, Metering::On)?,
+        bench: args.load.plan(ANY_SIZE, Acks::Readable, Metering::On)?,
         flow: args.flow.into(),
         span: args.span,
         warm_up: args.warm_up,

@@ -36,8 +36,9 @@ Examples:
   embar produce access /var/log/nginx/access.log
   embar produce users --key-separator : users.txt     'anna:17' is key anna, value 17
   tail -f app.log | embar produce app --linger 100ms
+  embar produce orders --acks all orders.txt      acknowledged when it is on all disks of the topic
 
-A topic that does not exist is created. Lines are published without their line feed; a line
+A topic that does not exist is created, with --acks 2 on one disk. Lines are published without their line feed; a line
 without the key separator has no key. A line that is too long ends the command with an error
 that names it, after everything before it was acknowledged. Ctrl-C sends what was read, waits
 for its acknowledgement and ends; Ctrl-C again ends at once.
@@ -59,9 +60,10 @@ pub struct ProduceArgs {
     /// Text between key and value of a line
     #[arg(long, value_name = "TEXT")]
     key_separator: Option<String>,
-    /// 0: done when the kernel has the bytes; 1: done when they are readable
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1))]
-    acks: u32,
+    /// 0: done when the kernel has the bytes; 1: done when they are readable; 2 or all: when all disks of the topic have them,
+    /// too
+    #[arg(short, long, value_name = "N", default_value_t = Acks::Readable)]
+    acks: Acks,
     /// Bytes of a batch, and so of the longest line
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     batch_size: Size,
@@ -186,11 +188,7 @@ fn open(args: &ProduceArgs, probe: &WaitProbe, tally: &Arc<Tally>) -> Result<Pub
     let publisher = Publisher::builder(&args.connect.bootstrap)
         .transport(args.connect.transport)
         .spin(args.spin)
-        .acks(if args.acks == 0 {
-            Acks::None
-        } else {
-            Acks::Readable
-        })
+        .acks(args.acks)
         .topic(&args.topic)
         .batch_bytes(exit::to_u32(args.batch_size, "--batch-size")? as usize)
         .linger(args.linger)
@@ -220,7 +218,7 @@ fn report(
         seconds: elapsed.as_secs_f64(),
         messages_per_s: per_s(messages as f64, elapsed),
         mib_per_s: mib_per_s(bytes, elapsed),
-        acks: args.acks,
+        acks: args.acks.level(),
         connections,
         outcome,
     };
@@ -235,10 +233,9 @@ fn report(
         summary.seconds,
         embar_meter::table::grouped(summary.messages_per_s as u64),
         summary.mib_per_s,
-        if args.acks == 0 {
-            ", handed to the kernel"
-        } else {
-            ", acknowledged"
+        match args.acks {
+            Acks::None => ", handed to the kernel",
+            _ => ", acknowledged",
         }
     ));
     context.output.json(&summary)

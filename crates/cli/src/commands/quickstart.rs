@@ -71,6 +71,7 @@ impl QuickstartArgs {
             total_bytes: messages * u64::from(message_bytes),
             order: 0,
             acks: 1,
+            replication_factor: 1,
             threads_per_broker: 1,
             publishers: 1,
             batch_bytes: 2 << 20,

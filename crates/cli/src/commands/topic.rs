@@ -12,6 +12,7 @@ use crate::connect::AskArgs;
 use crate::context::Context;
 use crate::exit;
 use crate::output::Output;
+use crate::replication_factor::replication_factor;
 
 /// Create, list, describe and delete topics
 #[derive(Args, Debug)]
@@ -30,11 +31,12 @@ Examples:
   embar topic create clicks --order 1 --retention 512MiB
   embar topic create images --max-message-size 6MiB
   embar topic create --order 5 $(seq -f sensor-%g 10000)
+  embar topic create payments --order 5 --replication-factor 2         in memory and on one disk
 
 The command ends at the first topic that it cannot create; those before it exist.
 
 JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as
-fits), max_message_bytes, created_ns")]
+fits), max_message_bytes, created_ns, replication_factor")]
     Create {
         /// Their names: letters, digits, '.', '_' and '-', at most 249
         #[arg(required = true, value_name = "NAME")]
@@ -49,6 +51,10 @@ fits), max_message_bytes, created_ns")]
         /// Largest message, with key and headers; 1MiB without it. It must fit a batch of the brokers (--max-batch-bytes)
         #[arg(long, value_name = "SIZE")]
         max_message_size: Option<Size>,
+        /// 1: in memory alone; 2: in memory and on one disk; 3: in memory and on two, and so on, up to 9. The cluster must have
+        /// as many disks. What is on a disk outlives a loss of power
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = replication_factor())]
+        replication_factor: u8,
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -99,6 +105,7 @@ struct TopicReport<'a> {
     retention_bytes: u64,
     max_message_bytes: u32,
     created_ns: u64,
+    replication_factor: u8,
 }
 
 impl<'a> From<&'a Topic> for TopicReport<'a> {
@@ -110,6 +117,7 @@ impl<'a> From<&'a Topic> for TopicReport<'a> {
             retention_bytes: topic.retention_bytes,
             max_message_bytes: topic.max_message_bytes,
             created_ns: topic.created.0,
+            replication_factor: topic.replication_factor,
         }
     }
 }
@@ -151,6 +159,7 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             order,
             retention,
             max_message_size,
+            replication_factor,
             ask,
         } => {
             let largest = max_message_size.map(|size| exit::to_u32(size, "--max-message-size"));
@@ -161,7 +170,8 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
                     TopicSpec::new(name)
                         .order(*order)
                         .retention_bytes(retention.map_or(0, |size| size.0))
-                        .max_message_bytes(largest),
+                        .max_message_bytes(largest)
+                        .replication_factor(*replication_factor),
                 );
                 say_created(&topic.wait()?, output)?;
             }
@@ -195,12 +205,21 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
 fn say_created(topic: &Topic, output: &Output) -> Result<()> {
     output.json(&TopicReport::from(topic))?;
     output.say(format_args!(
-        "created {}, order {}, {}, messages up to {}",
+        "created {}, order {}, {}, {}, messages up to {}",
         topic.name,
         topic.order,
+        places_text(topic),
         retention_text(topic),
         Size(topic.max_message_bytes.into())
     ))
+}
+
+fn places_text(topic: &Topic) -> String {
+    match topic.replication_factor {
+        0 | 1 => "in memory alone".into(),
+        2 => "in memory and on a disk".into(),
+        factor => format!("in memory and on {} disks", factor - 1),
+    }
 }
 
 fn retention_text(topic: &Topic) -> String {
@@ -215,13 +234,23 @@ fn list(topics: &[Topic]) -> String {
         return "there are no topics; the first publish makes one, or `embar topic create NAME`"
             .into();
     }
-    let mut table = Table::new(["topic", "order", "retention per broker"]);
+    let mut table = Table::new([
+        "topic",
+        "order",
+        "replication factor",
+        "retention per broker",
+    ]);
     for topic in topics {
         let retention = match topic.retention_bytes {
             0 => "as much as fits".into(),
             bytes => Size(bytes).to_string(),
         };
-        table.row([topic.name.clone(), topic.order.to_string(), retention]);
+        table.row([
+            topic.name.clone(),
+            topic.order.to_string(),
+            topic.replication_factor.to_string(),
+            retention,
+        ]);
     }
     table.to_string()
 }
@@ -233,10 +262,11 @@ fn describe(topic: &Topic, partitions: &[Partition]) -> String {
         order_of_each(partitions)
     };
     format!(
-        "{} (id {}), order {}, {}, messages up to {}\n{readable}\n\n{table}",
+        "{} (id {}), order {}, {}, {}, messages up to {}\n{readable}\n\n{table}",
         topic.name,
         topic.id,
         topic.order,
+        places_text(topic),
         retention_text(topic),
         Size(topic.max_message_bytes.into()),
     )
@@ -290,6 +320,7 @@ mod tests {
             name: "orders".into(),
             order: embar_client::Order::PerBroker,
             retention_bytes: 1 << 20,
+            replication_factor: 3,
             ..Topic::default()
         }
     }
@@ -297,7 +328,8 @@ mod tests {
     #[test]
     fn an_empty_list_says_what_to_do() {
         assert!(list(&[]).contains("embar topic create"));
-        assert!(list(&[topic()]).contains("orders"));
+        let text = list(&[topic()]);
+        assert!(text.contains("orders") && text.contains("replication factor"));
     }
 
     #[test]
@@ -312,5 +344,6 @@ mod tests {
         let text = describe(&topic(), &[part(1, 10, 1010), part(2, 0, 500)]);
         assert!(text.contains("1,500 messages can be read"), "{text}");
         assert!(text.contains("keeps 1MiB on each broker"), "{text}");
+        assert!(text.contains("in memory and on 2 disks"), "{text}");
     }
 }

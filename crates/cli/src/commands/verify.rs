@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use embar_bench::private_cluster::sweep;
 use embar_broker::BrokerConfig;
-use embar_client::Transport;
+use embar_client::{Acks, Transport};
 use embar_console::size::{Size, parse_duration};
 use embar_verify::claims::{self, ClaimsPlan};
 use embar_verify::faults::{Action, DurationRange, Fault, Victim};
@@ -18,6 +18,7 @@ use embar_verify::sessions::{self, SessionsPlan};
 
 use crate::context::Context;
 use crate::exit;
+use crate::replication_factor::replication_factor;
 
 /// Verify that the log keeps its promises while its processes are killed, stopped, and come and go
 #[derive(Args, Debug)]
@@ -101,9 +102,12 @@ struct OrderArgs {
     /// Order level of the topic: 0, 1, 2 or 5
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = embar_bench::plan::parse_order)]
     order: u32,
-    /// 0: nothing is acknowledged, for order 0 and 1; 1: what is readable is
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1))]
-    acks: u32,
+    /// 0: nothing is acknowledged, for order 0 and 1; 1: what is readable is; 2 or all: what is on all disks of the topic is
+    #[arg(short, long, value_name = "N", default_value_t = Acks::Readable)]
+    acks: Acks,
+    /// 1: the topic is in memory alone; 2: in memory and on one disk; 3: in memory and on two, and so on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = replication_factor())]
+    replication_factor: u8,
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "200")]
     message_size: Size,
@@ -337,7 +341,8 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
     };
     Ok(VerifyPlan {
         order: args.order,
-        acks: args.acks,
+        acks: args.acks.level(),
+        replication_factor: args.replication_factor,
         publishers: args.publishers,
         subscribers: args.subscribers,
         message_bytes: exit::to_u32(args.message_size, "--message-size")?,

@@ -141,6 +141,7 @@ impl Worker {
             order: spec.order.into(),
             retention_bytes: spec.retention_bytes,
             max_message_bytes: spec.max_message_bytes,
+            replication_factor: spec.replication_factor,
         });
         match self.ask_head(&request)? {
             Control::TopicCreated(created) => Ok(created.topic),

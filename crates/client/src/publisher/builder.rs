@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use embar_memory::sealed::SealedRange;
 use embar_meter::Profile;
+use embar_wire::acks::Acks;
 use embar_wire::control::Secret;
 use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
 use super::buffer_sizes::{BufferSizes, Buffers, in_flight};
 use super::core::PublisherCore;
-use super::model::{Acks, OnBrokerLoss, PublisherConfig};
+use super::model::{OnBrokerLoss, PublisherConfig};
 use super::pool::Pool;
 use super::shared::{Delivery, OnAck, Opened, Ready, Shared, SharedSettings};
 use super::{Publisher, driver};
@@ -66,7 +67,8 @@ impl PublisherBuilder {
 
     client_setters!();
 
-    /// When a batch counts as published. Default [`Acks::Readable`].
+    /// When a batch counts as published. Default [`Acks::Readable`]. [`Acks::Durable`] needs a topic that is on disks, with a
+    /// [replication factor](crate::TopicSpec::replication_factor) of at least 2.
     pub fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
         self
@@ -121,7 +123,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// Whether a topic that does not exist is created when the publisher opens. Default true.
+    /// Whether a topic that does not exist is created when the publisher opens, of order 0 and in memory alone; with
+    /// [`Acks::Durable`] of replication factor 2. Default true.
     pub fn auto_create(mut self, create: bool) -> Self {
         self.auto_create = create;
         self
@@ -173,7 +176,8 @@ impl PublisherBuilder {
     ///
     /// # Errors
     /// [`OpenError::Setting`], [`OpenError::Address`], or [`OpenError::Client`] if no broker took the publisher: for
-    /// instance [`ClientError::Refused`] for [`Acks::None`] on a topic with a total order.
+    /// instance [`ClientError::Refused`] for [`Acks::None`] on a topic with a total order, or for [`Acks::Durable`] on one in
+    /// memory alone.
     pub fn open(self) -> Result<Publisher, OpenError> {
         block_on(self.open_async(), None).unwrap_or(Err(ClientError::Closed.into()))
     }

@@ -8,12 +8,13 @@ use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_transport::buffer::PIECES_MAX;
 use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::acks::Acks;
 use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
 };
 
 use super::in_flight::{Batch, InFlight};
-use super::model::{Acks, Event, PublisherConfig};
+use super::model::{Event, PublisherConfig};
 use crate::connection::{
     ANSWER_TIMEOUT, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };

@@ -27,13 +27,14 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::acks::Acks;
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
 use super::channel::{Answer, OpenTerms, PublishChannel};
 use super::dispatch;
 use super::in_flight::Batch;
-use super::model::{Acks, Event, PublisherConfig, SealedBatch};
+use super::model::{Event, PublisherConfig, SealedBatch};
 use super::receipt::{Failure, Outcome};
 use super::session::Session;
 use crate::availability::why_unavailable;

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use embar_frame::{Now, crc32c};
 use embar_memory::Buffer;
 use embar_wire::ack::POSITION_UNKNOWN;
+use embar_wire::acks::Acks;
 use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::ErrorCode;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
-use super::model::{Acks, Event};
+use super::model::Event;
 use super::receipt::{Failure, Outcome, Position};
 use super::session::Sequence;
 

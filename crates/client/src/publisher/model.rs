@@ -7,32 +7,13 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_memory::Buffer;
 use embar_transport::Address;
+use embar_wire::acks::Acks;
 use embar_wire::control::Secret;
 
 use super::receipt::Outcome;
 use crate::connection::ChannelId;
 use crate::error::ClientError;
 use crate::transport::Ways;
-
-/// When a batch counts as published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Acks {
-    /// When the kernel took it: fast, and nothing is known about what became of it.
-    None,
-    /// When it is readable at the topic's order level; survives any process crash, not the loss of the region.
-    Readable,
-}
-
-impl Acks {
-    /// The level on the wire.
-    pub fn level(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Readable => 1,
-        }
-    }
-}
 
 /// What to do with batches that a lost connection may have delivered. It is asked on topics of order 0 and 1 only: with
 /// one order over all brokers such batches are sent again, and stored once.
@@ -143,6 +124,14 @@ pub struct SealedBatch {
 }
 
 impl PublisherConfig {
+    /// What a topic must have at least for the acknowledgements that are asked for.
+    pub(super) fn least_replication_factor(&self) -> u8 {
+        match self.acks {
+            Acks::Durable => 2,
+            _ => 1,
+        }
+    }
+
     /// When a batch that was sealed then is given up, unless a broker took it.
     pub(super) fn expires(&self, sealed_at: Now) -> Now {
         sealed_at.after(self.delivery_timeout)

@@ -49,7 +49,7 @@ pub struct Delivery {
     pub batch: u64,
     /// Its messages; indices run from 0.
     pub messages: u32,
-    /// Where its first message is; the others follow it. `Ok(None)` with [`Acks::None`](super::Acks::None): handed to
+    /// Where its first message is; the others follow it. `Ok(None)` with [`Acks::None`](crate::Acks::None): handed to
     /// the kernel, and nothing more is known. With acknowledgements `Ok(None)` is stored, once, and where is not known
     /// any more.
     pub result: Result<Option<Position>, PublishError>,

@@ -19,10 +19,11 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_wire::ack::encode_ack;
+use embar_wire::acks::Acks;
 use embar_wire::control::{Control, ErrorCode};
 use embar_wire::frame::FrameId;
 
-use super::model::{Acks, Event, OnBrokerLoss, PublisherConfig};
+use super::model::{Event, OnBrokerLoss, PublisherConfig};
 use super::receipt::{Failure, Outcome};
 use crate::connection::ChannelId;
 use crate::error::ClientError;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_meter::Profile;
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::MAX_BROKERS;
 
 use super::core::SubscriberCore;
@@ -33,6 +34,7 @@ pub struct SubscriberBuilder {
     until_end: bool,
     on_evicted: OnEvicted,
     loss_timeout: Duration,
+    isolation: Isolation,
     checksums: Checksums,
     buffers_per_broker: usize,
     io_threads: Option<usize>,
@@ -46,6 +48,7 @@ impl SubscriberBuilder {
             until_end: false,
             on_evicted: OnEvicted::Fail,
             loss_timeout: Duration::from_secs(30),
+            isolation: Isolation::Durable,
             checksums: Checksums::All,
             buffers_per_broker: 2,
             io_threads: None,
@@ -86,6 +89,13 @@ impl SubscriberBuilder {
     /// hangs.
     pub fn loss_timeout(mut self, limit: Duration) -> Self {
         self.loss_timeout = limit;
+        self
+    }
+
+    /// Up to where a topic that is on disks is read. Default [`Isolation::Durable`]. Of a topic in memory alone everything is
+    /// read.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
         self
     }
 
@@ -148,6 +158,7 @@ impl SubscriberBuilder {
             open_timeout: self.client.open_timeout,
             // One thread receives no faster from several.
             shared_batch_bytes: (most > 1).then_some(SHARED_BATCH_BYTES),
+            isolation: self.isolation,
             checksums: self.checksums,
             buffers_per_broker: self.buffers_per_broker,
             seed: random_seed(),

@@ -321,6 +321,7 @@ impl SubscribeChannel {
             start,
             topic_id: self.topic_id.unwrap_or(0),
             share: self.share,
+            isolation: config.isolation,
         }))
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use embar_transport::Address;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::StartAt;
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
 use super::payload::Payload;
@@ -79,6 +80,8 @@ pub struct SubscriberConfig {
     /// Orders 2 and 5: when batches have at least so many bytes, several brokers send them, each what it stores. `None`: one
     /// broker sends all.
     pub shared_batch_bytes: Option<u32>,
+    /// Up to where it reads a topic that is on disks.
+    pub isolation: Isolation,
     /// Which batches it compares with their checksums.
     pub checksums: Checksums,
     /// Buffers of one broker, at least 2: each has a batch, or several small ones.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_meter::random::SplitMix64;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::topic::Order;
 
@@ -47,6 +48,7 @@ fn config() -> SubscriberConfig {
         idle_timeout: Duration::ZERO,
         open_timeout: Duration::from_secs(5),
         shared_batch_bytes: None,
+        isolation: Isolation::Durable,
         checksums: Checksums::All,
         buffers_per_broker: 2,
         seed: 1,

@@ -168,7 +168,7 @@ impl FakeBroker {
                 }
                 Heard::Request(request) => {
                     if let Control::OpenPublisher(open) = &request {
-                        acks = open.acks == 1;
+                        acks = open.acks != 0;
                     }
                     client.say(&self.answer(request));
                 }

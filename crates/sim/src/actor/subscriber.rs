@@ -12,6 +12,7 @@ use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
+use embar_wire::isolation::Isolation;
 use embar_wire::message::Messages;
 
 use super::{Actor, ActorContext, SocketOp};
@@ -433,6 +434,7 @@ fn open(
         idle_timeout: Duration::from_secs(random.between(3, 40)),
         open_timeout: hour,
         shared_batch_bytes: SHARED_BATCH_BYTES[number % SHARED_BATCH_BYTES.len()],
+        isolation: Isolation::Durable,
         checksums: Checksums::All,
         buffers_per_broker: plan.buffers,
         seed: random.bits(),

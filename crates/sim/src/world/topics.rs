@@ -25,6 +25,7 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: Timestamp) {
         order: old.order.into(),
         retention_bytes: old.retention_bytes,
         max_message_bytes: 0,
+        replication_factor: old.replication_factor(),
     };
     let mut topics = head.node.topics();
     let deleted = topics.delete(&old.name).is_ok() && !has_died(row);

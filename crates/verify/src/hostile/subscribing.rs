@@ -11,6 +11,7 @@ use embar_memory::Memory as _;
 use embar_meter::random::SplitMix64;
 use embar_session::RingPools;
 use embar_wire::control::{Control, StartAt, Subscribe};
+use embar_wire::isolation::Isolation;
 use embar_wire::share::Share;
 
 use super::greeting::write_where_only_reading_is_allowed;
@@ -44,6 +45,7 @@ impl HostileSubscriber {
             start,
             topic_id: 0,
             share: Share::All,
+            isolation: Isolation::Durable,
         });
         match bare_session::ask(&mut stream, rings, "hostile", &request)? {
             Control::Subscribed(_) => Ok(Self { stream }),

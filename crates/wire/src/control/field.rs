@@ -46,6 +46,19 @@ macro_rules! plain {
 
 plain!(u32, u64, bool, Option<u32>, Option<u64>);
 
+/// Protobuf has no shorter numbers.
+impl Field for u8 {
+    type Wire<'a> = u32;
+
+    fn to_wire(&self) -> u32 {
+        (*self).into()
+    }
+
+    fn from_wire(wire: u32, field: &'static str) -> Result<Self, ControlError> {
+        wire.try_into().map_err(|_| ControlError::Field { field })
+    }
+}
+
 impl Field for Order {
     type Wire<'a> = u32;
 

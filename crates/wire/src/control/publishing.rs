@@ -47,7 +47,7 @@ message! {
         topic: String,
         /// Identity of the publishing session.
         producer: u64,
-        /// 0 none, 1 readable, 2 on disk of enough replicas.
+        /// Level of its [`Acks`](crate::acks::Acks). The broker says which there are.
         acks: u32,
         /// Drawn by the client, the same on all of its connections: it distinguishes two users of one
         /// producer.

@@ -4,7 +4,8 @@ use buffa::{EnumValue, MessageFieldView};
 
 use super::error::ControlError;
 use super::field::{Body, Field, Nested, message, required};
-use crate::proto::{StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
+use crate::isolation::Isolation;
+use crate::proto::{self, StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
 use crate::share::{BrokerSet, Share};
 use crate::time::WallNs;
 use crate::topic::Order;
@@ -33,6 +34,8 @@ pub struct Subscribe {
     pub topic_id: u32,
     /// Which of them. Of topics without one order over all brokers it can only be all.
     pub share: Share,
+    /// Up to where, of a topic that is on disks. A connection keeps the one with which it began.
+    pub isolation: Isolation,
 }
 
 impl Body for Subscribe {
@@ -59,6 +62,10 @@ impl Body for Subscribe {
             topic_id: self.topic_id,
             large_bytes,
             without: without.iter().collect(),
+            isolation: EnumValue::from(match self.isolation {
+                Isolation::Durable => proto::Isolation::ISOLATION_DURABLE,
+                Isolation::Latest => proto::Isolation::ISOLATION_LATEST,
+            }),
         }
     }
 
@@ -69,6 +76,11 @@ impl Body for Subscribe {
             Some(StartKind::START_KIND_OFFSET) => StartAt::Offset(view.offset),
             _ => return Err(ControlError::Field { field: "start" }),
         };
+        let isolation = match view.isolation.as_known() {
+            Some(proto::Isolation::ISOLATION_DURABLE) => Isolation::Durable,
+            Some(proto::Isolation::ISOLATION_LATEST) => Isolation::Latest,
+            None => return Err(ControlError::Field { field: "isolation" }),
+        };
         let share = share(view.large_bytes, &view.without)?;
         let topic = view.topic.to_owned();
         let topic_id = view.topic_id;
@@ -77,6 +89,7 @@ impl Body for Subscribe {
             start,
             topic_id,
             share,
+            isolation,
         })
     }
 }
@@ -125,6 +138,8 @@ message! {
         retention_bytes: u64,
         /// Largest message; 0 = the cluster's default.
         max_message_bytes: u32,
+        /// 1 = in memory alone, as is 0; each disk beside the memory counts one more. The head says how many there are.
+        replication_factor: u8,
     }
 }
 
@@ -143,6 +158,8 @@ message! {
         max_message_bytes: u32,
         /// When it was created.
         created: WallNs,
+        /// 1 = in memory alone; each disk beside the memory counts one more.
+        replication_factor: u8,
     }
 }
 

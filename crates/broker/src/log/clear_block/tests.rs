@@ -106,6 +106,7 @@ fn topic(id: u32) -> Topic {
         retention_bytes: 0,
         max_message_bytes: 1 << 20,
         created: WallNs(0),
+        disks: 0,
     }
 }
 

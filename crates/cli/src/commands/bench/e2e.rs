@@ -11,6 +11,7 @@ use embar_bench::report::{
     Derived, Summary, costs_table, merged, profile_text, summary_line, trials_table,
 };
 use embar_bench::usage::{Costs, median};
+use embar_client::Acks;
 use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Sample};
 use embar_meter::table::Table;
@@ -71,7 +72,9 @@ struct Report<'a> {
 
 /// Runs it and prints the report.
 pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
-    let plan = args.common.plan(args.size.0, 1, Metering::On)?;
+    let plan = args
+        .common
+        .plan(args.size.0, Acks::Readable, Metering::On)?;
     plan.validate(true)?;
     args.common.needs_one_publisher("bench e2e")?;
     if args.rate.is_some_and(|rate| rate.0 == 0) {

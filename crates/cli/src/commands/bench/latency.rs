@@ -135,6 +135,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             total_bytes: messages * u64::from(message_bytes),
             order: args.orders[0],
             acks: 1,
+            replication_factor: 1,
             threads_per_broker: 1,
             publishers: 1,
             batch_bytes: exit::to_u32(args.batch_size, "--batch-size")?,

@@ -13,7 +13,7 @@ use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::publish::{create_topic, open};
 use embar_bench::report::{SeriesReport, series};
-use embar_client::{Admin, Publisher, serve_profiles};
+use embar_client::{Acks, Admin, Publisher, serve_profiles};
 use embar_console::connect::Connector;
 use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
@@ -85,7 +85,7 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
         (None, true) => SLICE_LOOKED_AT,
         (None, false) => SLICE,
     };
-    let mut plan = args.common.plan(size, 1, Metering::On)?;
+    let mut plan = args.common.plan(size, Acks::Readable, Metering::On)?;
     plan.trials = args.pairs as usize;
     plan.warmup = plan.warmup.max(2);
     plan.validate(false)?;

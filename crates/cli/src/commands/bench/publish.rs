@@ -11,6 +11,7 @@ use embar_bench::report::{
 };
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
+use embar_client::Acks;
 use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample, Trial};
 use serde::Serialize;
@@ -54,9 +55,9 @@ pub struct PublishArgs {
     /// Bytes of each trial
     #[arg(short, long, value_name = "SIZE", default_value = "10GiB")]
     size: Size,
-    /// 0: done when the kernel has the bytes; 1: done when they are readable
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1))]
-    acks: u32,
+    /// 0: done when the kernel has the bytes; 1: done when they are readable; 2 or all: when all disks of the topic have them, too
+    #[arg(short, long, value_name = "N", default_value_t = Acks::Readable)]
+    acks: Acks,
     /// Time the stages, in client and brokers
     #[arg(long, value_name = "WHEN", default_value = "on", value_enum)]
     metering: Metering,

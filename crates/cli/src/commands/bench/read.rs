@@ -14,6 +14,7 @@ use embar_bench::report::{
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, Wall, WallPlan};
 use embar_bench::{publish, retained};
+use embar_client::Acks;
 use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample};
 use serde::Serialize;
@@ -81,7 +82,7 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
     let size = args
         .size
         .map_or(args.common.load.region_size.0 / 10 * 6, |size| size.0);
-    let plan = args.common.plan(size, 1, Metering::On)?;
+    let plan = args.common.plan(size, Acks::Readable, Metering::On)?;
     plan.validate(true)?;
     context.output.say(format_args!(
         "read by one who {}: {}",

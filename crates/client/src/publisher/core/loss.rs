@@ -2,14 +2,16 @@
 //! brokers end the publisher.
 
 use embar_frame::Now;
+use embar_wire::acks::Acks;
 use embar_wire::control::{ErrorCode, ErrorReply};
 
 use super::super::channel::LostConnection;
 use super::super::in_flight::Batch;
-use super::super::model::{Acks, Event, OnBrokerLoss};
+use super::super::model::{Event, OnBrokerLoss};
 use super::super::receipt::Failure;
 use super::PublisherCore;
 use crate::connection::ConnectionError;
+use crate::directory::TopicRequest;
 use crate::error::ClientError;
 
 /// Bytes may be damaged on their way, so a batch with a number is sent again this often although it was refused for good.
@@ -23,13 +25,18 @@ impl PublisherCore {
             ErrorCode::UnknownTopic if self.channels[index].peer.may_learn_topic(now) => {
                 // A broker that was not reached before may be slow to hear of the topic; so may one that restarts.
                 // The head knows, and only a publisher that never got through may bring a topic into being.
-                let create = self.config.auto_create && self.topic_id.is_none();
-                self.directory.request_topic(create, now);
+                let request = match self.config.auto_create && self.topic_id.is_none() {
+                    true => TopicRequest::Create {
+                        replication_factor: self.config.least_replication_factor(),
+                    },
+                    false => TopicRequest::Describe,
+                };
+                self.directory.request_topic(request, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             // The same: it may know only the one that was before.
             ErrorCode::TopicReplaced if self.channels[index].peer.may_learn_topic(now) => {
-                self.directory.request_topic(false, now);
+                self.directory.request_topic(TopicRequest::Describe, now);
             }
             ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
             code if ends_session(code) => self.fail_session(code, now),
@@ -90,7 +97,8 @@ impl PublisherCore {
                 // The end of a session, without an Error frame, says nothing of its batches.
                 refusal = refusal.filter(|_| lost.by_error);
                 if refusal.is_some() && self.config.acks == Acks::Readable {
-                    // It is not acknowledged, so this broker has not stored it.
+                    // It is not acknowledged, so this broker has not stored it. With a higher level it may be stored,
+                    // and the disks do not have it yet.
                     batch.written = batch.is_possible_duplicate();
                 }
             }

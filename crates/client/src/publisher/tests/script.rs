@@ -7,6 +7,7 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_transport::SendBuf;
 use embar_wire::ack::encode_ack;
+use embar_wire::acks::Acks;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, ErrorCode, OpenPublisher, PublisherOpened, Secret};
@@ -14,7 +15,7 @@ use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::WallNs;
 
 use super::super::core::PublisherCore;
-use super::super::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
+use super::super::model::{Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 use super::super::receipt::{Outcome, Position};
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
 use crate::testing::{Sockets, all_sent, bootstrap, cluster, frame, welcome};

@@ -91,16 +91,17 @@ impl SubscribeChannel {
     /// From where the connection stands, it is to bring this share.
     pub(in crate::subscriber) fn ask_for(
         &mut self,
-        topic: String,
+        config: &SubscriberConfig,
         share: Share,
     ) -> Result<(), Violation> {
         (self.share, self.joins.sparse) = (share, true);
         self.renewals += 1;
         self.peer.connection.send(&Control::Subscribe(Subscribe {
-            topic,
+            topic: config.topic.clone(),
             start: StartAt::Latest,
             topic_id: self.topic_id.unwrap_or(0),
             share,
+            isolation: config.isolation,
         }))
     }
 

@@ -208,8 +208,7 @@ impl SubscriberCore {
             brokers,
             large_bytes,
         };
-        let topic = self.config.topic.clone();
-        if let Err(violation) = self.channels[server].ask_for(topic, share) {
+        if let Err(violation) = self.channels[server].ask_for(&self.config, share) {
             self.channels[server].reject(&violation, now);
         }
     }

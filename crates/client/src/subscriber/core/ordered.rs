@@ -7,6 +7,7 @@ use super::super::channel::{Role, SubscribeChannel};
 use super::super::model::Start;
 use super::SubscriberCore;
 use super::helpers::LAST_RANK;
+use crate::directory::TopicRequest;
 use crate::error::SettingError;
 use crate::peer::Phase;
 
@@ -16,7 +17,7 @@ impl SubscriberCore {
         if self.ordered.is_none() {
             let Some(order) = self.directory.topic_order() else {
                 // The broker that was asked may be slow to hear of the topic. The head knows.
-                self.directory.request_topic(false, now);
+                self.directory.request_topic(TopicRequest::Describe, now);
                 return None;
             };
             let ordered = order.is_total();

@@ -6,6 +6,7 @@ use embar_wire::control::{ErrorCode, ErrorReply};
 use super::super::channel::Interruption;
 use super::super::model::{Event, OnEvicted};
 use super::SubscriberCore;
+use crate::directory::TopicRequest;
 use crate::error::{ClientError, ReadError};
 
 impl SubscriberCore {
@@ -34,12 +35,12 @@ impl SubscriberCore {
             }
             // The broker may be slow to hear of the topic. The head knows.
             ErrorCode::UnknownTopic if channel.peer.may_learn_topic(now) => {
-                self.directory.request_topic(false, now);
+                self.directory.request_topic(TopicRequest::Describe, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             // The same: it may know only the one that was before.
             ErrorCode::TopicReplaced if channel.peer.may_learn_topic(now) => {
-                self.directory.request_topic(false, now);
+                self.directory.request_topic(TopicRequest::Describe, now);
             }
             ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
