@@ -176,6 +176,7 @@ fn what_cannot_be_compared_is_a_matter_of_usage() {
         &["publish", "--compare", "order=0"][..],
         &["publish", "--compare", "ackses=0,1"],
         &["publish", "--compare", "acks=0,7"],
+        &["publish", "--compare", "acks=1,2"],
         &["publish", "--compare", "order=0,5", "--order", "1"],
         &["publish", "--compare", "order=0,5", "--acks", "0"],
         &["publish", "--compare", "receive=direct,epoll"],

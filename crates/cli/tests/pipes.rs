@@ -202,6 +202,45 @@ fn a_topic_has_the_message_limit_it_was_created_with() {
 }
 
 #[test]
+fn what_needs_disks_is_refused_without_them_and_says_what_to_do() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.ok(&["topic", "create", "t"]);
+    let file = space.dir.join("lines.txt");
+    let path = file.to_str().expect("a path");
+    std::fs::write(&file, "one\n").expect("a file");
+    let no_disk = "needs one disk, and the cluster has none: start it with --data DIR, or choose 1";
+    let in_memory = "acks 2 needs a topic on a disk, and topic t has replication factor 1: create one with --replication-factor 2";
+    for (args, why) in [
+        (
+            &["topic", "create", "d", "--replication-factor", "2"][..],
+            no_disk,
+        ),
+        (&["produce", "t", "--acks", "all", path], in_memory),
+        // It would be created on a disk.
+        (&["produce", "d", "--acks", "2", path], no_disk),
+    ] {
+        let output = run(&mut up.embar(args));
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(why), "{message}");
+    }
+    let list: serde_json::Value =
+        serde_json::from_str(&up.ok(&["--json", "topic", "list"])).expect("JSON");
+    let known = list.as_array().expect("topics").iter();
+    let known = known.map(|it| (it["name"].as_str(), it["replication_factor"].as_u64()));
+    assert_eq!(known.collect::<Vec<_>>(), [(Some("t"), Some(1))]);
+
+    // In memory alone there is nothing to wait for.
+    up.ok(&["produce", "t", path]);
+    for isolation in ["durable", "latest"] {
+        let read = up.ok(&["consume", "t", "--isolation", isolation]);
+        assert_eq!(read, "one\n");
+    }
+    up.stop();
+}
+
+#[test]
 fn bad_arguments_and_absent_clusters_have_their_own_exit_codes() {
     let code = |args: &[&str]| {
         let output = run(&mut embar(args));
@@ -211,6 +250,9 @@ fn bad_arguments_and_absent_clusters_have_their_own_exit_codes() {
     for args in [
         &["up", "--region-size", "2MB"][..],
         &["up", "--brokers", "0"],
+        &["topic", "create", "t", "--replication-factor", "10"],
+        &["produce", "t", "--acks", "3"],
+        &["consume", "t", "--isolation", "none"],
         &["up", "--high-watermark", "10", "--low-watermark", "50"],
         &["up", "--listen", "0.0.0.0:0"],
         &["broker"],

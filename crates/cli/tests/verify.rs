@@ -284,6 +284,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
     for wrong in [
         &["--order", "3"][..],
         &["--acks", "0"],
+        &["--acks", "all"],
         &["--message-size", "8"],
         &["--pause", "cluster"],
         &["--kill", "topic"],

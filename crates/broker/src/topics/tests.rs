@@ -5,6 +5,7 @@ use std::sync::Arc;
 use embar_fabric::layout::TableId;
 use embar_fabric::{Geometry, Layout};
 use embar_memory::{Device, Simulated};
+use embar_wire::control::ErrorCode;
 
 use super::*;
 use crate::test_region;
@@ -19,8 +20,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_disks(0)
+    }
+
+    fn with_disks(disks: u16) -> Self {
         let geometry = Geometry {
             topics: 4,
+            disks,
             ..test_region::geometry()
         };
         let layout = Layout::new(&geometry);
@@ -71,15 +77,18 @@ impl World {
 }
 
 fn create(head: &mut Table, name: &str) -> Topic {
+    try_create(head, name, 1).expect("there is room")
+}
+
+fn try_create(head: &mut Table, name: &str, replication_factor: u8) -> Result<Topic, TopicError> {
     let spec = CreateTopic {
         name: name.into(),
         order: 0,
         retention_bytes: 0,
         max_message_bytes: 0,
-        replication_factor: 1,
+        replication_factor,
     };
     head.create(&spec, 1 << 20, WallNs(1))
-        .expect("there is room")
 }
 
 fn names(table: &Table) -> Vec<&str> {
@@ -144,7 +153,7 @@ fn a_topic_of_an_unknown_order_counts_as_damaged() {
     let mut head = world.head();
     let lost = create(&mut head, "t1");
     let mut bytes = lost.encode();
-    bytes[FIXED_BYTES - 1] = 3;
+    bytes[FIXED_BYTES - 2] = 3;
     let writer = head.writer.as_mut().expect("it is the head's");
     writer.store(lost.record(), &bytes).expect("it fits");
     let follower = world.follower();
@@ -213,4 +222,94 @@ fn a_topic_record_that_reads_as_never_written_is_lost_if_a_broker_knows_its_topi
     let other = create(&mut head, "other");
     assert_ne!(other.id, topic.id);
     assert_ne!(other.record(), topic.record());
+}
+
+#[test]
+fn everybody_sees_on_which_disks_a_topic_is() {
+    let world = World::with_disks(2);
+    let mut head = world.head();
+    for (name, factor, disks) in [("memory", 0, 0), ("one", 2, 0b1), ("two", 3, 0b11)] {
+        let topic = try_create(&mut head, name, factor).expect("there are two disks");
+        assert_eq!((topic.disks, topic.is_durable()), (disks, disks != 0));
+        assert_eq!(topic.replication_factor(), factor.max(1));
+        assert_eq!(topic.to_wire().replication_factor, factor.max(1));
+        for table in [&world.follower(), &world.head()] {
+            assert_eq!(table.by_name(name), Some(&topic));
+        }
+    }
+}
+
+#[test]
+fn a_topic_gets_the_disks_with_the_fewest_topics() {
+    let world = World::with_disks(3);
+    let mut head = world.head();
+    let mut disks = |name, factor| try_create(&mut head, name, factor).map(|topic| topic.disks);
+    assert_eq!(
+        disks("a", 2),
+        Ok(0b001),
+        "the first of those that are alike"
+    );
+    assert_eq!(disks("b", 3), Ok(0b110));
+    assert_eq!(disks("c", 2), Ok(0b001));
+    assert_eq!(disks("d", 2), Ok(0b010));
+    head.delete("a").expect("it is there");
+    head.delete("c").expect("it is there");
+    let topic = try_create(&mut head, "e", 3).expect("there are three disks");
+    assert_eq!(topic.disks, 0b101, "of those that left, nothing counts");
+}
+
+#[test]
+fn a_topic_that_needs_more_disks_than_there_are_is_refused_with_what_to_do() {
+    for (disks, factor, text) in [
+        (
+            0,
+            2,
+            "replication factor 2 needs one disk, and the cluster has none: start it with --data DIR, or choose 1",
+        ),
+        (
+            0,
+            3,
+            "replication factor 3 needs two disks, and the cluster has none: start it with two --data DIR, or choose 1",
+        ),
+        (
+            1,
+            3,
+            "replication factor 3 needs two disks, and the cluster has one: start it with one more --data DIR, or choose 2",
+        ),
+        (
+            2,
+            9,
+            "replication factor 9 needs eight disks, and the cluster has two: start it with six more --data DIR, or choose 3",
+        ),
+        (
+            8,
+            10,
+            "replication factor 10 is not served: choose 1 (memory alone) to 9 (memory and eight disks)",
+        ),
+    ] {
+        let mut head = World::with_disks(disks).head();
+        let error = try_create(&mut head, "t", factor).expect_err("too few disks");
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.code(), ErrorCode::InvalidArgument);
+        assert_eq!(names(&head), [""; 0], "nothing was created");
+    }
+    let mut head = World::with_disks(8).head();
+    let topic = try_create(&mut head, "t", 9).expect("there are eight disks");
+    assert_eq!((topic.disks, topic.replication_factor()), (0xFF, 9));
+}
+
+#[test]
+fn a_topic_on_a_disk_that_the_region_does_not_know_counts_as_damaged() {
+    let world = World::with_disks(1);
+    let mut head = world.head();
+    let topic = try_create(&mut head, "t", 2).expect("there is a disk");
+    let elsewhere = Topic {
+        disks: 0b10,
+        ..topic.clone()
+    };
+    let writer = head.writer.as_mut().expect("it is the head's");
+    let stored = writer.store(topic.record(), &elsewhere.encode());
+    stored.expect("it fits");
+    let follower = world.follower();
+    assert_eq!((follower.damaged(), names(&follower)), (1, vec![]));
 }

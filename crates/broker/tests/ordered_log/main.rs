@@ -5,6 +5,7 @@ mod asking;
 mod connections;
 mod crowd;
 mod damage;
+mod durable;
 mod export;
 mod held;
 mod paused;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
 use embar_broker::shard::{Action, Shard};
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_frame::{FrameHeader, Now};
 use embar_memory::Simulated;
 use embar_session::{RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::{Peer as Origin, RecvBuf, SendBuf, Token};
-use embar_wire::control::{Control, Hello, Role, encode};
-use embar_wire::frame::LogProtocol;
+use embar_wire::control::{Control, Hello, Role, decode, encode};
+use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::time::WallNs;
 
 const PEER: Token = Token::new(1, 1);
@@ -131,6 +132,22 @@ impl Thread {
             ids.push(header.id);
         }
         ids
+    }
+
+    /// The log's last message to the peer since it was last asked.
+    pub fn answer(&mut self) -> Control {
+        let (bytes, mut at, mut last) = (std::mem::take(&mut self.sent), 0, None);
+        while let Some(header) = bytes[at..].first_chunk() {
+            let header = FrameHeader::parse(header);
+            let end = at + header.frame_bytes();
+            let body = at + FRAME_HEADER_BYTES..end - CHECKSUM_BYTES;
+            if let Ok(id) = FrameId::try_from(header.id) {
+                last = Some((id, body));
+            }
+            at = end;
+        }
+        let (id, body) = last.expect("a frame of the log's protocol");
+        decode(id, &bytes[body]).expect("a control message")
     }
 }
 

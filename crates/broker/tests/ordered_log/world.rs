@@ -85,6 +85,11 @@ fn overwrite(device: &Device, range: Range<u64>, word: u64) {
 impl World {
     /// Rows: the head, and two brokers with a megabyte each.
     pub fn new() -> Self {
+        Self::with_disks(0)
+    }
+
+    /// As [`World::new`], with so many disks.
+    pub fn with_disks(disks: u16) -> Self {
         let geometry = Geometry {
             brokers: 3,
             topics: 4,
@@ -94,6 +99,7 @@ impl World {
             payload_bytes: 1 << 20,
             goi_pages: 64,
             sessions: 16,
+            disks,
             ..Geometry::default()
         };
         let layout = Layout::new(&geometry);
@@ -241,6 +247,11 @@ impl World {
 
     /// A topic that is in the cluster's table, as the head makes it.
     pub fn create_topic(&self, name: &str, order: u32) -> Topic {
+        self.create_topic_on_disks(name, order, 0)
+    }
+
+    /// As [`World::create_topic`], on so many disks.
+    pub fn create_topic_on_disks(&self, name: &str, order: u32, disks: u8) -> Topic {
         let (region, _) = self.region(&Power::default());
         let records = region.topic_record_writer(&region.claim_unlocked(0));
         let mut table = TopicTable::attach(&region, Some(records));
@@ -249,7 +260,7 @@ impl World {
             order,
             retention_bytes: 0,
             max_message_bytes: 0,
-            replication_factor: 1,
+            replication_factor: 1 + disks,
         };
         let created = table.create(&spec, 1 << 16, WallNs(1));
         created.expect("there is room")

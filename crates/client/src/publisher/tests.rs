@@ -319,6 +319,30 @@ fn a_publisher_that_needs_a_new_topic_waits_for_the_head_and_says_so() {
 }
 
 #[test]
+fn a_topic_that_is_created_for_acks_2_is_on_a_disk() {
+    for (acks, factor) in [(Acks::Readable, 1), (Acks::Durable, 2)] {
+        let mut script = Script::new(PublisherConfig { acks, ..config() });
+        script.tell_cluster(1);
+        script.connect(A);
+        script.feed(A, &welcome(1));
+        let Some(Control::OpenPublisher(open)) = script.sockets.channel(A).sent.pop() else {
+            panic!("it announces itself");
+        };
+        assert_eq!(open.acks, acks.level());
+        script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
+        script.lose(A);
+        script.connect(ChannelId::CONTROL);
+        script.feed(ChannelId::CONTROL, &welcome(0));
+        script.tell(ChannelId::CONTROL, &cluster(1));
+        let asked = script.sockets.channel(ChannelId::CONTROL).sent.pop();
+        let Some(Control::CreateTopic(spec)) = asked else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(spec.replication_factor, factor);
+    }
+}
+
+#[test]
 fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
     let mut script = Script::new(PublisherConfig {
         auto_create: false,

@@ -48,7 +48,8 @@ fn config() -> SubscriberConfig {
         idle_timeout: Duration::ZERO,
         open_timeout: Duration::from_secs(5),
         shared_batch_bytes: None,
-        isolation: Isolation::Durable,
+        // Not the default: whoever asks a broker must pass it on.
+        isolation: Isolation::Latest,
         checksums: Checksums::All,
         buffers_per_broker: 2,
         seed: 1,

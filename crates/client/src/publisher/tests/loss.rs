@@ -108,11 +108,14 @@ fn what_is_refused_until_its_time_is_up_is_surely_not_stored() {
     assert_eq!(script.outcomes(), [(1, Outcome::Failed(Failure::TimedOut))]);
 }
 
-/// Without acknowledgements it may have been stored just before.
+/// Without acknowledgements it may have been stored just before; with acks 2 it may wait for the disks.
 #[test]
-fn without_acks_an_error_frame_settles_nothing() {
-    let acks = Acks::None;
-    for (code, ending) in [(ErrorCode::TooLarge, true), (ErrorCode::Timeout, false)] {
+fn what_is_stored_before_it_is_acknowledged_is_not_settled_by_an_error_frame() {
+    let endings = [(ErrorCode::TooLarge, true), (ErrorCode::Timeout, false)];
+    for (acks, (code, ending)) in [Acks::None, Acks::Durable]
+        .into_iter()
+        .flat_map(|acks| endings.map(|it| (acks, it)))
+    {
         let mut script = Script::open(PublisherConfig { acks, ..config() });
         script.lose(B);
         script.submit(0);

@@ -55,7 +55,10 @@ pub(super) fn pass(script: &mut Script, time: u64) {
 /// What a channel asked for last, and forgets then.
 fn asked(script: &mut Script, channel: ChannelId) -> Option<(StartAt, Share)> {
     match script.sockets.channel(channel).sent.pop()? {
-        Control::Subscribe(it) => Some((it.start, it.share)),
+        Control::Subscribe(it) => {
+            assert_eq!(it.isolation, Isolation::Latest, "that of the subscriber");
+            Some((it.start, it.share))
+        }
         other => panic!("{other:?}"),
     }
 }
