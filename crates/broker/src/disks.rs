@@ -44,6 +44,15 @@ impl Disks {
         Ok(disks)
     }
 
+    /// The disk with this number.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn get(&self, number: u16) -> &Disk {
+        &self.0[usize::from(number)]
+    }
+
     /// Each of them, in the order of their numbers, which begin at 0.
     pub fn iter(&self) -> impl Iterator<Item = &Disk> {
         self.0.iter()

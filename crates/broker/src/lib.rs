@@ -22,6 +22,7 @@ mod disks;
 pub mod drain;
 pub mod heartbeat;
 mod inbox;
+pub mod journal;
 pub mod log;
 pub mod node;
 pub mod peers;

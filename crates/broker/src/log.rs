@@ -18,6 +18,7 @@ mod admission;
 mod batch_record;
 mod clear_block;
 mod damage;
+mod durable;
 mod expected;
 mod extents;
 mod intact;
@@ -34,6 +35,7 @@ mod sizes;
 mod sorted;
 mod stale;
 mod topic_recovery;
+mod undurable;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +57,9 @@ use crate::topics::Topic;
 use admission::Admission;
 pub use admission::Sender;
 pub(crate) use admission::{STAGING_BYTES_MIN, STAGING_CREDIT_BYTES};
+pub(crate) use batch_record::ordered_header;
 use clear_block::NoBlock;
+use durable::Frontiers;
 use extents::Extents;
 pub use intact::is_intact;
 use local_topic::{LocalTopic, StoredBatch};
@@ -63,6 +67,7 @@ use order::OrderState;
 pub use order::{Answer, Answered, Rejoin, Submitter};
 use ordered_topic::OrderedTopic;
 use ranks::Ranks;
+pub use read::Wanted;
 pub use recover::Recovered;
 use remote_windows::RemoteWindows;
 use sizes::Sizes;
@@ -199,6 +204,7 @@ pub struct Log<M: Memory> {
     ordered: BTreeMap<u32, OrderedTopic<M>>,
     order: OrderState<M>,
     remote_windows: RemoteWindows<M>,
+    frontiers: Frontiers<M>,
     /// The topic whose window was read back last: see [`Log::restore_windows`].
     window_read_back: Option<u32>,
     admission: Admission,
@@ -270,7 +276,10 @@ impl<M: Memory> Log<M> {
     /// the sequencer answered, or a reader let go of memory that was evicted.
     pub fn freed(&self) -> Freed {
         Freed {
-            changes: self.admission.given_back() + self.evictions + self.order.events_seen(),
+            changes: self.admission.given_back()
+                + self.evictions
+                + self.order.events_seen()
+                + self.frontiers.raised(),
             unjudged: self.order.unjudged(),
             free_bytes: self.payload_file.free_bytes(),
         }
@@ -410,6 +419,9 @@ impl<M: Memory> Log<M> {
         self.extents_of(topic)?;
         if self.is_damaged(topic) {
             return Err(AdmitError::Damaged);
+        }
+        if self.awaits_disks(topic) {
+            return Err(AdmitError::Congested);
         }
         if self.ordered.contains_key(&topic) {
             self.ensure_lane_slot()?;

@@ -1,6 +1,7 @@
 //! A running broker: a region joined or created, a listener, network threads, and for the head and
 //! the standbys a thread that sequences or stands by to.
 
+mod disk_writer;
 mod heartbeat_thread;
 mod join;
 mod local_sockets;
@@ -9,6 +10,7 @@ mod network_threads;
 mod progress;
 mod receive_path;
 mod region;
+mod restore;
 mod role;
 mod sequencer_thread;
 mod setup;

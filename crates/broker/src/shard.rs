@@ -289,9 +289,9 @@ impl<M: Memory> Shard<M> {
         let ticked = std::mem::take(&mut self.ticked);
         self.retry_paused(ticked, at, out);
         self.recall(ticked, at, out);
+        self.wake_waiting(out);
         self.flush_acks(at, out);
         self.close_overtaken(at, out);
-        self.wake_subscribers(out);
         self.state.searching.begin_round();
         loop {
             // First those that search: they have waited since an earlier round.

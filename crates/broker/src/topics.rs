@@ -82,7 +82,7 @@ impl Topic {
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED_BYTES + self.name.len());
         bytes.extend_from_slice(&self.retention_bytes.to_le_bytes());
         bytes.extend_from_slice(&self.created.0.to_le_bytes());
@@ -94,7 +94,7 @@ impl Topic {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (fixed, name) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("8 bytes"));
         let short = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
@@ -403,6 +403,12 @@ fn next_id(version: u32, record: u16) -> Option<u32> {
     let creation = version.div_ceil(2).checked_add(1)?;
     let id = creation.checked_mul(1 << TOPIC_RECORD_BITS)?;
     Some(id | u32::from(record))
+}
+
+/// A version of topic records from which on no new topic gets this id or a lower one.
+pub(crate) fn version_above(id: u32) -> u32 {
+    let creation = id >> TOPIC_RECORD_BITS;
+    creation.saturating_mul(2)
 }
 
 #[cfg(test)]

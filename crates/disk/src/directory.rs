@@ -121,6 +121,10 @@ impl Storage for Directory {
         Ok(rustix::fs::fsync(&self.handle)?)
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.handle)?)
+    }
+
     fn free_bytes(&self) -> io::Result<u64> {
         let said = rustix::fs::fstatvfs(&self.handle)?;
         Ok(said.f_bavail.saturating_mul(said.f_frsize))

@@ -156,6 +156,11 @@ impl Journal {
         self.chains.get(&chain).copied().unwrap_or(0)
     }
 
+    /// A chain is over: nothing is said of it any more.
+    pub fn forget(&mut self, topic: u32) {
+        self.chains.retain(|chain, _| chain.topic != topic);
+    }
+
     /// Segments below this one may be removed once a commit that says so counts: see [`Journal::say_first_kept`].
     pub fn keep_from(&mut self, segment: u64) {
         self.first_kept = self.first_kept.max(segment);

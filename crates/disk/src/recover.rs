@@ -139,15 +139,24 @@ pub enum RecoverError {
     },
 }
 
-/// Reads the journal of the disk `disk`. `see` is shown the headers of all batches since all facts were said, by the
-/// broker's row, in the order in which they were written. Of older segments only the indexes are read, if they have any.
+/// What [`recover`] comes upon, in the order in which it was written.
+#[derive(Clone, Copy, Debug)]
+pub enum Sight<'a> {
+    /// A batch of a broker's row, or of [`Run::ORDERED`](crate::format::Run::ORDERED).
+    Batch(u16, &'a BatchHeader),
+    /// A fact: what it is about, its key, and its bytes; none if it does not hold any more.
+    Fact(u16, u64, &'a [u8]),
+}
+
+/// Reads the journal of the disk `disk`. `see` is shown all batches and facts since all facts were said, and perhaps some
+/// before. Of older segments only the indexes are read, if they have any.
 ///
 /// # Errors
 /// [`RecoverError`]
 pub fn recover<S: Storage>(
     storage: &S,
     disk: &[u8; 16],
-    see: &mut dyn FnMut(u16, &BatchHeader),
+    see: &mut dyn FnMut(Sight<'_>),
 ) -> Result<Recovered, RecoverError> {
     let headers = headers(storage, disk)?;
     let mut recovered = Recovered::default();
@@ -339,7 +348,7 @@ fn read_segment<F: StoredFile>(
     segment: &SegmentHeader,
     counts: Option<Before>,
     replay: &mut Replay,
-    see: &mut dyn FnMut(u16, &BatchHeader),
+    see: &mut dyn FnMut(Sight<'_>),
 ) -> Result<End, Wrong> {
     // What the next segment names was synced; who reads it checks its payload. The end of the last was perhaps torn.
     let depth = match counts {
@@ -426,13 +435,16 @@ impl Replay {
         &mut self,
         found: &Found,
         bytes: &[u8],
-        see: &mut dyn FnMut(u16, &BatchHeader),
+        see: &mut dyn FnMut(Sight<'_>),
     ) -> Result<(), Wrong> {
         for run in &found.runs {
             let run_bytes = &bytes[run.at as usize..(run.at + run.bytes) as usize];
             match run.kind {
                 RunKind::Batches => self.batches(run, run_bytes, see)?,
-                RunKind::Fact => self.each(|state| state.fact(run, run_bytes)),
+                RunKind::Fact => {
+                    self.each(|state| state.fact(run, run_bytes));
+                    see(Sight::Fact(run.row, run.first, run_bytes));
+                }
                 RunKind::Next => self.each(|state| state.next(run)),
             }
         }
@@ -486,13 +498,13 @@ impl Replay {
         &mut self,
         run: &Run,
         bytes: &[u8],
-        see: &mut dyn FnMut(u16, &BatchHeader),
+        see: &mut dyn FnMut(Sight<'_>),
     ) -> Result<(), Wrong> {
         let chain = chain_of(run);
         self.goes_on(chain, run.first)?;
         self.each(|state| state.batches(chain, run.end()));
         for (header, _) in BatchRun::new(run, bytes) {
-            see(run.row, &header);
+            see(Sight::Batch(run.row, &header));
         }
         Ok(())
     }

@@ -40,6 +40,12 @@ pub trait Storage: Send + Sync {
     /// What the system says.
     fn sync_names(&self) -> io::Result<()>;
 
+    /// On return, all that anybody wrote to its files stays when the power goes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_all(&self) -> io::Result<()>;
+
     /// Bytes that more files may take.
     ///
     /// # Errors

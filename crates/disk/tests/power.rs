@@ -326,7 +326,7 @@ fn what_counted_survives_a_power_cut_at_any_moment() {
                 }
             }
             disk = disk.cut_power(&mut |below| random.u64(..below));
-            let recovered = recover(&disk, &DISK, &mut |_, _| {}).expect("nothing is damaged");
+            let recovered = recover(&disk, &DISK, &mut |_| {}).expect("nothing is damaged");
             check(&disk, &recovered, &mut done);
             epoch = epoch.max(recovered.epoch);
             position = recovered.position;
@@ -361,7 +361,7 @@ fn written(commits: usize) -> (Simulated, Done, SegmentHeader, Vec<u64>) {
 #[test]
 fn a_commit_that_counted_and_is_damaged_is_told_from_a_torn_one() {
     let (disk, _, header, places) = written(6);
-    let recovered = |disk: &Simulated| recover(disk, &DISK, &mut |_, _| {});
+    let recovered = |disk: &Simulated| recover(disk, &DISK, &mut |_| {});
     let commits = |of: &Recovered| of.segments[0].counted.commits;
     let whole = recovered(&disk).expect("whole");
     assert_eq!((whole.segments[0].header, commits(&whole)), (header, 8));
@@ -390,7 +390,7 @@ fn a_commit_that_counted_and_is_damaged_is_told_from_a_torn_one() {
 #[test]
 fn a_confirmed_commit_that_is_damaged_is_no_torn_one() {
     let (disk, mut done, ..) = written(1);
-    let before = recover(&disk, &DISK, &mut |_, _| {}).expect("whole");
+    let before = recover(&disk, &DISK, &mut |_| {}).expect("whole");
     let mut writer = Writer::new(&disk, 2, before.position);
     let mut random = fastrand::Rng::with_seed(2);
     writer.begin_segment(&mut done, &mut random);
@@ -403,7 +403,7 @@ fn a_confirmed_commit_that_is_damaged_is_no_torn_one() {
     writer.end(0, &mut done);
     assert!(!writer.journal.wants_confirmation());
     disk.flip(&segment_name(1), 8 * (4096 + 2 * 4096 + 80));
-    let found = recover(&disk, &DISK, &mut |_, _| {});
+    let found = recover(&disk, &DISK, &mut |_| {});
     assert!(
         matches!(found, Err(RecoverError::Damaged { commit: 2, .. })),
         "{found:?}"
@@ -414,14 +414,14 @@ fn a_confirmed_commit_that_is_damaged_is_no_torn_one() {
 fn segments_of_another_disk_are_refused_and_missing_ones_named() {
     let (disk, mut done, ..) = written(2);
     let other = [0; 16];
-    let found = recover(&disk, &other, &mut |_, _| {});
+    let found = recover(&disk, &other, &mut |_| {});
     assert!(matches!(found, Err(RecoverError::Foreign { .. })));
-    let first = recover(&disk, &DISK, &mut |_, _| {}).expect("whole");
+    let first = recover(&disk, &DISK, &mut |_| {}).expect("whole");
     let mut writer = Writer::new(&disk, 2, first.position);
     let mut random = fastrand::Rng::with_seed(2);
     writer.begin_segment(&mut done, &mut random);
     disk.remove(&segment_name(0)).expect("there");
-    let found = recover(&disk, &DISK, &mut |_, _| {});
+    let found = recover(&disk, &DISK, &mut |_| {});
     assert!(matches!(found, Err(RecoverError::NoSegment { .. })));
     // Once the journal says that it is no longer kept, nobody misses it.
     writer.journal.keep_from(1);
@@ -429,7 +429,7 @@ fn segments_of_another_disk_are_refused_and_missing_ones_named() {
     writer.journal.say_first_kept(&mut builder).expect("room");
     writer.write(builder);
     writer.end(0, &mut done);
-    let found = recover(&disk, &DISK, &mut |_, _| {}).expect("kept from there on");
+    let found = recover(&disk, &DISK, &mut |_| {}).expect("kept from there on");
     assert_eq!(found.position.first_kept, 1);
     assert_eq!(found.segments.len(), 1);
 }
@@ -454,7 +454,7 @@ fn whatever_is_damaged_is_an_error_or_the_end_and_never_other_batches() {
             let bytes = disk.open(name).and_then(|file| file.size()).expect("there");
             disk.flip(name, random.u64(..8 * bytes));
         }
-        let Ok(recovered) = recover(&disk, &DISK, &mut |_, _| {}) else {
+        let Ok(recovered) = recover(&disk, &DISK, &mut |_| {}) else {
             continue;
         };
         // Nothing promises that the last commit is told from a torn one, and a damaged batch of an older segment is found when it is
@@ -478,7 +478,7 @@ fn an_index_stands_for_its_segment() {
             writer.end(0, &mut done);
         }
     }
-    let scanned = recover(&disk, &DISK, &mut |_, _| {}).expect("whole");
+    let scanned = recover(&disk, &DISK, &mut |_| {}).expect("whole");
     assert_eq!(scanned.unindexed.len(), 3, "all that are over");
     for index in &scanned.unindexed {
         let file = index.encode();
@@ -493,7 +493,7 @@ fn an_index_stands_for_its_segment() {
     }
     // What is not read is not missed: a commit in the middle of the first segment.
     disk.flip(&segment_name(0), 8 * (SEGMENT_BYTES / 2));
-    let indexed = recover(&disk, &DISK, &mut |_, _| {}).expect("whole");
+    let indexed = recover(&disk, &DISK, &mut |_| {}).expect("whole");
     assert!(indexed.unindexed.is_empty());
     assert_eq!(indexed.position, scanned.position);
     assert_eq!(indexed.facts, scanned.facts);

@@ -96,10 +96,11 @@ impl<M: Memory> SharedNews<M> {
         Self(Arc::new(Mutex::new(writer)))
     }
 
-    pub(crate) fn announce(&self, chain: u32) {
+    /// As [`NewsWriter::announce`].
+    pub fn announce(&self, chains: &[u32]) {
         // A line that was written and not counted is written again: that costs its readers nothing else.
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.announce(&[chain]);
+        writer.announce(chains);
     }
 }
 

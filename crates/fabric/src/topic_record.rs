@@ -119,6 +119,18 @@ impl<M: Memory> TopicRecordWriter<M> {
         Ok(self.records[usize::from(i)].1)
     }
 
+    /// As [`TopicRecordWriter::store`], with a version of at least `version`.
+    pub fn store_above(
+        &mut self,
+        i: u16,
+        version: u32,
+        payload: &[u8],
+    ) -> Result<u32, TopicRecordTooLarge> {
+        let (_, last) = &mut self.records[usize::from(i)];
+        *last = version.max(*last);
+        self.store(i, payload)
+    }
+
     fn store_both(&mut self, i: usize, payload: &[u8]) {
         let (record, version) = self.records[i];
         let last = look(&*self.memory, record.copy(version % 2), record.nonce);

@@ -108,7 +108,7 @@ impl<M: Memory> WindowWriter<M> {
 
     fn announce(&self) {
         if let Some(news) = self.news.as_ref().filter(|_| !injected(Canary::WindowNews)) {
-            news.announce(self.window.chain);
+            news.announce(&[self.window.chain]);
         }
     }
 }

@@ -31,6 +31,14 @@ impl<M: Memory> ChangedChains<M> {
         }
     }
 
+    /// The chains of which more is on a disk.
+    pub fn of_frontiers() -> Self {
+        Self {
+            news: News::Frontiers,
+            reader: None,
+        }
+    }
+
     /// Appends the chains that were announced since the last call. False when any chain may have changed, as in a
     /// term that is new here: then the caller looks at all of them, after this call.
     #[must_use = "when it is false, everything is to be looked at"]

@@ -34,6 +34,7 @@ mod limits;
 pub mod participant;
 pub mod protocol;
 pub mod request;
+pub mod row_progress;
 pub mod sequencer;
 mod session;
 mod sessions;

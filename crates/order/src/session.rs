@@ -46,22 +46,19 @@ pub(crate) struct Owner {
 impl Session {
     /// The session's row, given the chain's number and order level.
     pub fn row(&self, owner: &Owner, chain: u32, order: u8) -> SessionRow {
-        let [low, high] = self.progress.detail.map(u64::to_le_bytes);
-        let mut ordered = [0; 16];
-        ordered[..8].copy_from_slice(&low);
-        ordered[8..].copy_from_slice(&high);
-        SessionRow {
+        let mut row = SessionRow {
             producer: self.producer,
-            expected: self.progress.mark,
             instance: owner.instance,
-            ordered,
             chain,
             epoch: self.epoch,
             first_epoch: self.first_epoch,
             in_use: self.in_use.into(),
             fenced: self.fenced.into(),
             order: order.into(),
-        }
+            ..SessionRow::default()
+        };
+        set_progress(&mut row, &self.progress);
+        row
     }
 
     /// The owner's row, which is stored beside the session's.
@@ -90,6 +87,14 @@ pub(crate) fn progress(row: &SessionRow) -> Progress {
         mark: row.expected,
         detail: [bits as u64, (bits >> 64) as u64],
     }
+}
+
+/// Makes a row say how far its session is.
+pub(crate) fn set_progress(row: &mut SessionRow, progress: &Progress) {
+    row.expected = progress.mark;
+    let [low, high] = progress.detail.map(u64::to_le_bytes);
+    row.ordered[..8].copy_from_slice(&low);
+    row.ordered[8..].copy_from_slice(&high);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use embar_console::interrupt::Interrupt;
 use embar_disk::format::{Run, segment_number};
-use embar_disk::recover::recover;
+use embar_disk::recover::{Sight, recover};
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Directory, Journal, Position, Progress, Refused,
     Storage, StoredFile, begin_segment,
@@ -220,7 +220,9 @@ pub fn read_back(directory: &Directory, batch_bytes: u32) -> Result<Measured> {
     let header = BatchHeader::parse(&header, MAX_BATCH_BYTES).context("a batch of our own")?;
     let mut batches = 0;
     let began = Instant::now();
-    recover(directory, &DISK, &mut |_, _| batches += 1)?;
+    recover(directory, &DISK, &mut |sight| {
+        batches += u64::from(matches!(sight, Sight::Batch(..)))
+    })?;
     Ok(Measured {
         bytes: batches * u64::from(header.frame_len()),
         took: began.elapsed(),

@@ -1,7 +1,7 @@
 //! A batch as its record describes it, whether the record is in the index (orders 0 and 1) or in the order (orders 2
 //! and 5). Whoever takes the batch's bytes from the payload file compares their header with it.
 
-use embar_fabric::records::IndexRecord;
+use embar_fabric::records::{GoiRecord, IndexRecord};
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::MAX_BATCH_BYTES;
 
@@ -37,6 +37,26 @@ impl From<&IndexRecord> for BatchRecord {
             is_stamped: true,
         }
     }
+}
+
+impl From<&GoiRecord> for BatchRecord {
+    fn from(record: &GoiRecord) -> Self {
+        Self {
+            base: record.base,
+            count: record.count,
+            producer: record.producer,
+            sequence: record.sequence,
+            payload_at: record.payload_at,
+            len: record.len,
+            extent_order: record.extent_order(),
+            is_stamped: false,
+        }
+    }
+}
+
+/// The header that `bytes` begin with, if it is that of the batch of an ordered topic to which a record of the order points.
+pub fn ordered_header(record: &GoiRecord, topic: u32, bytes: &[u8]) -> Option<BatchHeader> {
+    BatchRecord::from(record).header_in(bytes, topic)
 }
 
 impl BatchRecord {

@@ -74,6 +74,8 @@ pub(super) struct Extents<M: Memory> {
     pushed_bytes: u64,
     wants_more: bool,
     pins_changed: bool,
+    /// What ends above this position cannot go: not all disks of the topic have it.
+    durable: u64,
 }
 
 /// The extent that is to be evicted first.
@@ -127,7 +129,24 @@ impl<M: Memory> Extents<M> {
             pushed_bytes: 0,
             wants_more: false,
             pins_changed: false,
+            durable: u64::MAX,
         }
+    }
+
+    /// Of a topic that is on disks: nothing from this position on may be evicted.
+    pub fn set_durable(&mut self, next: u64) {
+        self.durable = next;
+    }
+
+    /// Whether an extent cannot go.
+    fn is_kept(&self, entry: &Entry<M>) -> bool {
+        entry.pending > 0 || entry.end > self.durable
+    }
+
+    /// Whether the extent that would be evicted first cannot go because the disks do not have all of it.
+    pub fn await_disks(&self) -> bool {
+        self.oldest()
+            .is_some_and(|(_, entry)| entry.pending == 0 && entry.end > self.durable)
     }
 
     /// What the topic is to retain; 0: as much as fits.
@@ -170,7 +189,7 @@ impl<M: Memory> Extents<M> {
             bytes: entry.extent.len(),
             end: entry.end,
             live_bytes: entry.live_bytes,
-            stays: entry.pending > 0,
+            stays: self.is_kept(entry),
             is_lent: entry.extent.is_lent(),
         })
     }
@@ -179,7 +198,7 @@ impl<M: Memory> Extents<M> {
     pub fn stays(&self, serial: u64) -> bool {
         self.entries
             .get(serial)
-            .is_some_and(|entry| entry.pending > 0)
+            .is_some_and(|entry| self.is_kept(entry))
     }
 
     /// Bytes of batches that are being received, or wait for their location in the order.
@@ -374,6 +393,17 @@ impl<M: Memory> Extents<M> {
 
     /// The extent that is to be evicted first.
     pub fn victim(&self) -> Option<Victim> {
+        let (serial, entry) = self.oldest()?;
+        (!self.is_kept(entry)).then(|| Victim {
+            end: entry.end,
+            bytes: entry.extent.len(),
+            beside_bytes: self.pinned_below(entry.end),
+            serial,
+        })
+    }
+
+    /// The extent that goes first, if it can go.
+    fn oldest(&self) -> Option<(u64, &Entry<M>)> {
         let first = if injected(Canary::ExtentAge) {
             self.settled.keys().min_by_key(|(_, serial)| *serial)
         } else {
@@ -383,13 +413,7 @@ impl<M: Memory> Extents<M> {
             Some((_, serial)) => serial,
             None => self.newest()?,
         };
-        let entry = self.entries.get(serial)?;
-        (entry.pending == 0).then(|| Victim {
-            end: entry.end,
-            bytes: entry.extent.len(),
-            beside_bytes: self.pinned_below(entry.end),
-            serial,
-        })
+        Some((serial, self.entries.get(serial)?))
     }
 
     /// Bytes that can be read in extents that cannot go, and that end at or below this offset.
@@ -478,6 +502,7 @@ impl<M: Memory> Extents<M> {
     pub fn clear(&mut self) {
         *self = Self {
             next_serial: self.next_serial,
+            durable: self.durable,
             ..Self::new(self.topic, self.is_ordered, self.retention_bytes)
         };
     }

@@ -237,9 +237,13 @@ impl<M: Memory> Log<M> {
         let window_lost = !has_window && self.order.join == JoinState::NotYet;
         let window = self.region.window_writer(&self.claim, topic.record());
         let window = window.announcing_to(self.remote_windows.announcements());
-        let ordered = OrderedTopic::new(topic, first, window, window_lost);
+        let undurable = self.frontiers.undurable();
+        let ordered = OrderedTopic::new(topic, first, window, window_lost, undurable);
         self.ordered.insert(topic.id, ordered);
         self.order.participant.open_chain(topic.id, first);
+        if let Some(term) = self.term() {
+            self.refresh_frontier(topic.id, term);
+        }
     }
 
     pub(super) fn close_ordered(&mut self, topic: u32) -> bool {

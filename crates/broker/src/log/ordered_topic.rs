@@ -7,17 +7,20 @@
 //!   took bytes from here without a pin on them finds out.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use embar_fabric::GoiRecord;
 use embar_fabric::window::WindowWriter;
 use embar_memory::canary::{Canary, injected};
 use embar_memory::{Extent, Memory, Span};
 use embar_wire::batch::BatchHeader;
+use embar_wire::isolation::Isolation;
 use embar_wire::topic::Order;
 
 use super::Location;
 use super::batch_record::BatchRecord;
 use super::extents::{Extents, Victim};
+use super::undurable::{Totals, Undurable};
 use crate::topics::Topic;
 
 /// One batch of the order.
@@ -57,6 +60,14 @@ impl<M: Memory> OrderedBatch<M> {
         self.base + u64::from(self.count)
     }
 
+    /// Its bytes in this broker's memory.
+    fn own_bytes(&self) -> u64 {
+        match self.span {
+            Some(_) => self.len.into(),
+            None => 0,
+        }
+    }
+
     /// The header that `bytes` begin with, if it is that of this batch.
     pub fn header_in(&self, bytes: &[u8], topic: u32) -> Option<BatchHeader> {
         self.record().header_in(bytes, topic)
@@ -90,6 +101,12 @@ pub(super) struct OrderedTopic<M: Memory> {
     /// Its window was lost, and is not published before recovery has found out what this broker has: some of
     /// what the order describes may have been evicted.
     pub window_lost: bool,
+    /// The disks that it is on.
+    pub disks: u8,
+    /// Up to where all of them have it, as far as is known.
+    durable: u64,
+    /// What is not.
+    undurable: Undurable,
     /// As [`OrderedTopic::lost`], while it lies above `first`.
     lost: u64,
     window: WindowWriter<M>,
@@ -99,7 +116,13 @@ pub(super) struct OrderedTopic<M: Memory> {
 
 impl<M: Memory> OrderedTopic<M> {
     /// A topic that is followed from position `first` on.
-    pub fn new(topic: &Topic, first: u64, window: WindowWriter<M>, window_lost: bool) -> Self {
+    pub fn new(
+        topic: &Topic,
+        first: u64,
+        window: WindowWriter<M>,
+        window_lost: bool,
+        undurable: &Arc<Totals>,
+    ) -> Self {
         let id = topic.id;
         let before = window.window();
         let mut topic = Self {
@@ -110,13 +133,47 @@ impl<M: Memory> OrderedTopic<M> {
             bytes: 0,
             batches: 0,
             window_lost,
+            disks: topic.disks,
+            durable: first,
+            undurable: Undurable::of(undurable),
             lost: if before.chain == id { before.lost } else { 0 },
             window,
             extents: Extents::new(id, true, topic.retention_bytes),
             entries: VecDeque::new(),
         };
+        if topic.disks != 0 {
+            topic.extents.set_durable(first);
+        }
         topic.publish_window();
         topic
+    }
+
+    /// Up to where all of its disks have it; the end of all positions if it is in memory alone.
+    pub fn durable(&self) -> u64 {
+        match self.disks {
+            0 => u64::MAX,
+            // What was evicted was on them.
+            _ => self.durable.max(self.first),
+        }
+    }
+
+    /// All of its disks have it up to this position.
+    pub fn raise_durable(&mut self, next: u64) {
+        let from = self.entries.partition_point(|it| it.end() <= self.durable);
+        let synced = self.entries.range(from..);
+        for batch in synced.take_while(|it| it.end() <= next) {
+            self.undurable.subtract(1, batch.own_bytes());
+        }
+        self.durable = next;
+        self.extents.set_durable(next);
+    }
+
+    /// Up to where a subscriber may read.
+    pub fn readable(&self, isolation: Isolation) -> u64 {
+        match isolation {
+            Isolation::Latest => self.next,
+            _ => self.durable().min(self.next),
+        }
     }
 
     /// See [`WindowWriter::restore`].
@@ -157,6 +214,9 @@ impl<M: Memory> OrderedTopic<M> {
             self.batches += 1;
             self.extents.complete(location, batch.end());
         }
+        if self.disks != 0 && batch.end() > self.durable {
+            self.undurable.add(1, batch.own_bytes());
+        }
         self.entries.push_back(batch);
     }
 
@@ -186,6 +246,9 @@ impl<M: Memory> OrderedTopic<M> {
             self.publish_window();
         }
         while let Some(batch) = self.entries.pop_front_if(|it| it.base < first) {
+            if self.disks != 0 && batch.end() > self.durable {
+                self.undurable.subtract(1, batch.own_bytes());
+            }
             if batch.span.is_some() {
                 self.bytes -= u64::from(batch.len);
                 self.batches -= 1;
@@ -244,6 +307,9 @@ impl<M: Memory> OrderedTopic<M> {
                 self.bytes += u64::from(batch.len);
                 self.batches += 1;
             }
+            if self.disks != 0 && batch.end() > self.durable {
+                self.undurable.add(0, batch.own_bytes());
+            }
         }
     }
 
@@ -289,7 +355,7 @@ mod tests {
             created: WallNs(0),
             disks: 0,
         };
-        OrderedTopic::new(&topic, first, window, false)
+        OrderedTopic::new(&topic, first, window, false, &Arc::default())
     }
 
     fn record(base: u64, count: u32) -> GoiRecord {

@@ -1,15 +1,44 @@
 //! Reads batches for subscribers. The header of each batch of an ordered topic is made anew, with its position. The
 //! payload of such a batch is sent from the memory in which it lies, this broker's or another's.
 
+use std::ops::Range;
+
 use embar_fabric::RegionError;
 use embar_fabric::geometry::topic_record_of;
 use embar_memory::Memory;
 use embar_transport::{Payload, Pieces};
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::share::Share;
 
 use super::ordered_topic::{OrderedBatch, OrderedTopic};
 use super::{Log, Read};
+
+/// What a subscriber wants to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The topic's id.
+    pub topic: u32,
+    /// An offset in the first batch.
+    pub from: u64,
+    /// Which batches of an ordered topic.
+    pub share: Share,
+    /// Up to where, if the topic is on disks.
+    pub isolation: Isolation,
+}
+
+impl Wanted {
+    /// All of a topic from an offset on that is readable, whether it is on disks or not.
+    #[must_use]
+    pub fn latest(topic: u32, from: u64) -> Self {
+        Self {
+            topic,
+            from,
+            share: Share::All,
+            isolation: Isolation::Latest,
+        }
+    }
+}
 
 /// Why a batch cannot be had.
 enum Missing {
@@ -25,13 +54,14 @@ impl<M: Memory> Log<M> {
     /// Takes one from `passes` for each batch that the share does not have, and passes over no more than these.
     pub fn read(
         &self,
-        (topic, from, share): (u32, u64, Share),
+        wanted: &Wanted,
         max_bytes: usize,
         passes: &mut usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
+        let Wanted { topic, from, .. } = *wanted;
         let Some(local) = self.local.get(&topic) else {
-            return self.read_ordered((topic, from, share), max_bytes, passes, pieces);
+            return self.read_ordered(wanted, max_bytes, passes, pieces);
         };
         if self.is_damaged(topic) || from < local.first && from < local.lost() {
             return Read::Damaged;
@@ -49,11 +79,14 @@ impl<M: Memory> Log<M> {
     /// As [`Log::read`], for ordered topics.
     fn read_ordered(
         &self,
-        (topic, from, share): (u32, u64, Share),
+        wanted: &Wanted,
         max_bytes: usize,
         passes: &mut usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
+        let Wanted {
+            topic, from, share, ..
+        } = *wanted;
         let Some(ordered) = self.ordered.get(&topic) else {
             return Read::UnknownTopic;
         };
@@ -72,10 +105,17 @@ impl<M: Memory> Log<M> {
                 Read::End
             };
         }
+        let end = ordered.readable(wanted.isolation);
+        if from >= end {
+            return Read::End;
+        }
         let mut next = from;
         for batch in ordered.batches_from(from) {
+            if batch.end() > end {
+                break;
+            }
             if share.has(self.claim.row().into(), batch.row.into(), batch.len) {
-                return self.collect(ordered, (next, share), max_bytes, passes, pieces());
+                return self.collect(ordered, (next..end, share), max_bytes, passes, pieces());
             }
             if *passes == 0 {
                 break;
@@ -86,18 +126,22 @@ impl<M: Memory> Log<M> {
         Read::Skipped { next }
     }
 
-    /// Puts whole batches of a share into `pieces`, from the one that contains `first`, which is in the share.
+    /// Puts whole batches of a share into `pieces`, from the one on that contains the first position, which is in the share.
     fn collect(
         &self,
         topic: &OrderedTopic<M>,
-        (first, share): (u64, Share),
+        (range, share): (Range<u64>, Share),
         max_bytes: usize,
         passes: &mut usize,
         mut pieces: Box<Pieces<M>>,
     ) -> Read<M> {
         let mut foreign: Vec<(u16, u64)> = Vec::new();
+        let first = range.start;
         let mut next = first;
         for batch in topic.batches_from(first) {
+            if batch.end() > range.end {
+                break;
+            }
             if !share.has(self.claim.row().into(), batch.row.into(), batch.len) {
                 if *passes == 0 {
                     break;

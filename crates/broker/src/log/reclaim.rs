@@ -8,6 +8,7 @@
 //!   readers still send from, which are at most an eighth of the log; then those readers are cut first. And
 //!   blocks that are lent to readers of this machine, at most another eighth: they are not waited for.
 //!   While another program has locked more of the payload file than that, nothing goes.
+//! - Of a topic that is on disks nothing goes that one of them does not have.
 //! - What goes beside a victim, because it is older and lies in an extent that cannot go, is at most a quarter
 //!   of the log: batches that wait may keep an eighth (`session_quota`), and the extents that they share with
 //!   others when they come. Where pending batches keep more in every topic, the least goes.
@@ -112,6 +113,9 @@ impl<M: Memory> Log<M> {
             let Ok(extents) = self.extents_of(topic) else {
                 continue;
             };
+            if extents.await_disks() {
+                continue;
+            }
             let Some(victim) = extents.victim() else {
                 // In each of its extents something is pending.
                 extents.want_below(u64::MAX);

@@ -16,6 +16,7 @@ use embar_memory::Memory;
 
 use super::admission::Admission;
 use super::batch_record::BatchRecord;
+use super::durable::Frontiers;
 use super::local_topic::{LocalTopic, StoredBatch};
 use super::order::OrderState;
 use super::ordered_topic::OrderedBatch;
@@ -104,6 +105,7 @@ impl<M: Memory> Log<M> {
             ordered: BTreeMap::new(),
             order: OrderState::new(region, claim),
             remote_windows: RemoteWindows::new(region, claim),
+            frontiers: Frontiers::new(),
             window_read_back: None,
             admission: Admission::new(marks, total_bytes, places),
             sizes: Sizes::default(),

@@ -32,6 +32,16 @@ pub enum Role {
     },
 }
 
+impl Role {
+    /// How processes see each other's stores.
+    pub(super) fn coherence(&self) -> Coherence {
+        match self {
+            Self::Head { region, .. } => region.coherence,
+            Self::Follower { coherence, .. } | Self::Standby { coherence, .. } => *coherence,
+        }
+    }
+}
+
 /// How a broker that joins finds its place.
 #[derive(Clone, Debug)]
 pub enum Entry {

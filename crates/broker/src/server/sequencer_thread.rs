@@ -15,6 +15,7 @@ use embar_fabric::region::Region;
 use embar_memory::Mapped;
 use embar_transport::{Completion, Epoll, Reactor, Waker};
 
+use super::disk_writer::DiskWriter;
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
 use super::turns::Turns;
@@ -60,12 +61,19 @@ pub(super) fn start(
     config: &BrokerConfig,
     stop: &Arc<StopSignal>,
     clock: Clock,
+    writers: Vec<DiskWriter>,
 ) -> Result<SequencerThread, StartError> {
     let parker = Parker::new(region, claim.row(), region.sequencer_thread())?;
     let mut reactor = Epoll::new()?;
     reactor.set_wakeup(parker.wakeup)?;
     let waker = Reactor::<Mapped>::waker(&reactor);
-    let turns = Arc::new(Turns::new(region, claim, config, clock, waker.clone()));
+    let turns = Arc::new(Turns::new(
+        region,
+        claim,
+        config,
+        clock,
+        (waker.clone(), writers),
+    ));
     let mut thread = Thread {
         turns: Arc::clone(&turns),
         stop: Arc::clone(stop),

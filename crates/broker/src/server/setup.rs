@@ -17,6 +17,7 @@ use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SE
 use super::local_sockets::LocalSockets;
 use super::progress::Progress;
 use super::region::{Place, join_region, open_as_head};
+use super::restore;
 use super::role::Role;
 use super::sequencer_thread::{self, SequencerThread};
 use super::start_error::StartError;
@@ -72,13 +73,18 @@ pub(super) fn join(
     stop: &Arc<StopSignal>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, StartError> {
+    let coherence = role.coherence();
     let place = match role {
         Role::Head { dir, region } => open_as_head(&dir, region, config.disks(), progress)?,
         Role::Follower { entry, coherence } => join_region(entry, true, coherence, &config)?,
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     // Before the slow part, and before anybody hears of this process: what is wrong with a directory is said at once.
-    let disks = match open_disks(&config, &place) {
+    let opened = open_disks(&config, &place).and_then(|disks| {
+        restore::restore(&place.region, &place.claim, &disks, progress)?;
+        Ok(Arc::new(disks))
+    });
+    let disks = match opened {
         Ok(disks) => disks,
         Err(error) => {
             place.give_up();
@@ -98,9 +104,11 @@ pub(super) fn join(
     }
     // Before the log: a head that is alone is its own log's sequencer.
     let sequencer = match region.geometry().area_of(claim.row()) {
-        Some(_) => Some(sequencer_thread::start(
-            &region, &claim, &config, stop, clock,
-        )?),
+        Some(_) => {
+            let writers = restore::start_writers(&region, &claim, &disks, coherence, clock)?;
+            let started = sequencer_thread::start(&region, &claim, &config, stop, clock, writers);
+            Some(started?)
+        }
         None => None,
     };
     let topic_writer = (claim.row() == HEAD).then(|| region.topic_record_writer(&claim));
@@ -126,7 +134,7 @@ pub(super) fn join(
         recovered,
         heartbeat,
         sequencer,
-        disks: Arc::new(disks),
+        disks,
     })
 }
 

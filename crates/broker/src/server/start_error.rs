@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use embar_disk::DiskError;
+use embar_disk::recover::RecoverError;
 use embar_fabric::error::RegionError;
 use embar_fabric::geometry::{Geometry, ROWS_MAX};
 use embar_transport::socket::SocketError;
 
 use crate::config::ConfigError;
+use crate::journal::SeedError;
 use crate::places::RowError;
 
 /// Why a broker did not start.
@@ -42,6 +44,17 @@ pub enum StartError {
     /// A directory cannot be a disk of the log.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// What a disk has cannot be read.
+    #[error("{}: {error}", .dir.display())]
+    Journal {
+        /// The disk's directory.
+        dir: PathBuf,
+        /// What is wrong.
+        error: RecoverError,
+    },
+    /// The region has no place for what the disks have.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
     /// The region has places for another number of disks.
     #[error(
         "the region was made for {made_for} disk(s), and {given} were given: give each process of the cluster the directories that its head has (--data)"

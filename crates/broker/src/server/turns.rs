@@ -8,9 +8,10 @@ use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_frame::Now;
 use embar_memory::Mapped;
-use embar_order::{Sequencer, TakeoverError};
+use embar_order::{Sequencer, TakeoverError, Term};
 use embar_transport::Waker;
 
+use super::disk_writer::DiskWriter;
 use super::wakeups::BrokersNotifier;
 use crate::candidacy::{Candidacy, Due, Outcome};
 use crate::clock::Clock;
@@ -36,6 +37,9 @@ struct State {
     region: Region<Mapped>,
     clock: Clock,
     brokers: BrokersNotifier,
+    /// One for each disk.
+    writers: Vec<DiskWriter>,
+    area: u16,
     /// Until when the candidate's thread sleeps at most.
     sleeps_until: Now,
 }
@@ -47,13 +51,16 @@ impl Turns {
         claim: &Arc<Claim>,
         config: &BrokerConfig,
         clock: Clock,
-        waker: Waker,
+        (waker, writers): (Waker, Vec<DiskWriter>),
     ) -> Self {
         let now = clock.read().now;
+        let area = region.geometry().area_of(claim.row());
         Self {
             state: Mutex::new(State {
                 candidacy: Candidacy::new(region, claim, config, now),
                 brokers: BrokersNotifier::new(region),
+                writers,
+                area: area.expect("only candidates have turns"),
                 region: region.clone(),
                 clock,
                 sleeps_until: now,
@@ -126,19 +133,36 @@ impl State {
             Outcome::TookOver { living } => {
                 self.refresh_brokers(*living);
                 self.log_takeover(self.now().since(now));
+                self.write_disks();
             }
-            Outcome::Stepped { living, .. } => {
+            Outcome::Stepped { living, step } => {
+                if step.ordered > 0 {
+                    self.writers.iter().for_each(DiskWriter::wake);
+                }
                 if let Some(living) = living {
                     self.refresh_brokers(*living);
                 }
             }
-            Outcome::Deposed { epoch } => tracing::warn!(epoch, "another one sequences now"),
+            Outcome::Deposed { epoch } => {
+                tracing::warn!(epoch, "another one sequences now");
+                self.writers.iter().for_each(|writer| writer.set_term(None));
+            }
         }
         let rows = turn.to_wake();
         if rows != 0 {
             self.brokers.notify(rows);
         }
         turn.due
+    }
+
+    /// The disks are this candidate's for its term.
+    fn write_disks(&self) {
+        let sequencer = self.candidacy.sequencer();
+        let term = sequencer.map(|sequencer| Term {
+            epoch: sequencer.epoch(),
+            area: self.area,
+        });
+        self.writers.iter().for_each(|writer| writer.set_term(term));
     }
 
     fn refresh_brokers(&mut self, living: u128) {

@@ -10,7 +10,7 @@ use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Peer};
-use crate::log::Read;
+use crate::log::{Read, Wanted};
 use crate::profile::Counter;
 
 /// Most bytes for one send: enough to make system calls rare, and few enough that a reader pins no more than a
@@ -32,13 +32,18 @@ impl<M: Memory> ShardState<M> {
             return;
         }
         let core = &mut connection.core;
-        let wanted = (cursor.topic, cursor.next, cursor.share);
+        let wanted = Wanted {
+            topic: cursor.topic,
+            from: cursor.next,
+            share: cursor.share,
+            isolation: cursor.isolation,
+        };
         let mut left = self.searching.allowance();
         let allowed = left;
         let read = self
             .node
             .log()
-            .read(wanted, RUN_BYTES, &mut left, || core.pieces());
+            .read(&wanted, RUN_BYTES, &mut left, || core.pieces());
         if left < allowed {
             self.searching.passed_over(allowed - left);
             let counter = Counter::PassedOver as usize;
@@ -125,8 +130,8 @@ impl<M: Memory> ShardState<M> {
 }
 
 impl<M: Memory> Shard<M> {
-    /// Lists the subscribers that wait for what this or another thread appended.
-    pub(super) fn wake_subscribers(&mut self, out: &mut Vec<Action<M>>) {
+    /// Lists the subscribers that wait for what this or another thread appended, and the publishers that wait for disks.
+    pub(super) fn wake_waiting(&mut self, out: &mut Vec<Action<M>>) {
         let state = &mut self.state;
         let mut touched = std::mem::take(&mut state.touched);
         if !touched.is_empty() {
@@ -138,9 +143,11 @@ impl<M: Memory> Shard<M> {
         }
         if !state.node.take_notified(state.lane, &mut touched) {
             touched.extend(state.waiting.topics());
+            touched.extend(state.awaiting_disks.keys());
         }
         for topic in touched.drain(..) {
             self.wake_topic(topic);
+            self.wake_publishers(topic);
         }
         self.state.touched = touched;
     }
@@ -156,6 +163,28 @@ impl<M: Memory> Shard<M> {
                 ready.push(token);
             }
         });
+    }
+
+    /// Publishers of a topic that may be durable up to further than before: those that have nothing more to wait for are
+    /// forgotten.
+    fn wake_publishers(&mut self, topic: u32) {
+        let state = &mut self.state;
+        let Some(mut tokens) = state.awaiting_disks.remove(&topic) else {
+            return;
+        };
+        let durable = state.node.log().durable(topic);
+        tokens.retain(|token| {
+            let Some(connection) = self.connections.get_mut(token) else {
+                return false;
+            };
+            if connection.acks.durable(durable) {
+                state.owe_acks(connection);
+            }
+            connection.acks.awaits_disks()
+        });
+        if !tokens.is_empty() {
+            state.awaiting_disks.insert(topic, tokens);
+        }
     }
 
     /// Closes the connections of subscribers whose unfinished send lies in memory that is to be used again: an

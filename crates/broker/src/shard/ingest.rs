@@ -344,10 +344,8 @@ impl<M: Memory> ShardState<M> {
     /// Acknowledges a batch that can be read.
     fn acknowledge(&mut self, connection: &mut Connection<M>, base: u64) {
         if matches!(connection.peer, Peer::Publisher { acks, .. } if acks != Acks::None) {
-            if !std::mem::replace(&mut connection.is_ack_due, true) {
-                self.ack_due.push(connection.token);
-            }
-            connection.acks.push(base);
+            self.owe_acks(connection);
+            connection.acks.push(base, 0);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use embar_memory::Memory;
 use embar_order::{Operation, Request};
 use embar_transport::Token;
+use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::acks::Acks;
 use embar_wire::control::{
     Control, ErrorCode, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, Secret,
@@ -71,6 +72,7 @@ impl<M: Memory> Shard<M> {
         let state = &self.state;
         state.node.takes_data()
             && (state.waiting.for_order()
+                || !state.awaiting_disks.is_empty()
                 || !state.searching.is_empty()
                 || state.node.log().waits_for_order(state.lane))
     }
@@ -122,11 +124,30 @@ impl<M: Memory> ShardState<M> {
             let code = status.unwrap_or(ErrorCode::Internal);
             return self.session_refused(connection, code, at);
         };
-        if !std::mem::replace(&mut connection.is_ack_due, true) {
-            self.ack_due.push(connection.token);
-        }
-        connection.acks.answer(number, status, offset);
+        let durable_at = match answered.answer {
+            Answer::Stored(base) => self.durable_at(connection, base),
+            _ => 0,
+        };
+        self.owe_acks(connection);
+        connection.acks.answer(number, status, offset, durable_at);
+        self.await_disks(connection);
         self.ready.push(connection.token);
+    }
+
+    /// Up to where its topic has to be durable for a batch at this position to be so. A frontier lies between two batches.
+    pub(super) fn durable_at(&self, connection: &Connection<M>, base: u64) -> u64 {
+        match connection.peer {
+            Peer::Publisher {
+                topic,
+                acks: Acks::Durable,
+                ..
+            } if base == POSITION_UNKNOWN => {
+                // This broker has read at least as much of the order as the sequencer had placed when it answered.
+                let stats = self.node.log().topic_stats(topic);
+                stats.map_or(0, |stats| stats.next)
+            }
+            _ => base.saturating_add(1),
+        }
     }
 
     /// The code for the peer: `UnknownTopic` if the sequencer has lost a session because its topic was deleted. The
@@ -170,6 +191,10 @@ impl<M: Memory> ShardState<M> {
                 };
                 // From now on the sequencer keeps the session while this connection lives.
                 self.node.log().hold_session(opened.session);
+                if acks == Acks::Durable {
+                    connection.acks.await_disks();
+                    connection.acks.durable(self.node.log().durable(topic.id));
+                }
                 connection.peer = Peer::Publisher {
                     topic: topic.id,
                     acks,

@@ -3,6 +3,7 @@
 //! The methods of `ShardState`, in most files of this module, are the steps of one connection, and take that
 //! connection. [`super::Shard`] looks the connection up once for each event, and removes it when it is over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use embar_memory::Memory;
@@ -14,6 +15,7 @@ use super::paused_publishers::PausedPublishers;
 use super::searching_subscribers::SearchingSubscribers;
 use super::staging_memory::StagingMemory;
 use super::waiting_subscribers::WaitingSubscribers;
+use crate::connection::{Connection, Peer};
 use crate::node::Node;
 use crate::receive_path::ReceivePath;
 
@@ -33,6 +35,8 @@ pub(super) struct ShardState<M: Memory> {
     pub paused: PausedPublishers,
     /// Subscribers that have everything, by topic.
     pub waiting: WaitingSubscribers,
+    /// Publishers whose acknowledgements wait for disks, by topic.
+    pub awaiting_disks: BTreeMap<u32, BTreeSet<Token>>,
     /// Subscribers that look for batches of their share, and have not come to one or to the end.
     pub searching: SearchingSubscribers,
     /// Topics appended to in this round.
@@ -58,6 +62,7 @@ impl<M: Memory> ShardState<M> {
             ack_due: Vec::new(),
             paused: PausedPublishers::default(),
             waiting: WaitingSubscribers::default(),
+            awaiting_disks: BTreeMap::new(),
             searching: SearchingSubscribers::default(),
             touched: Vec::new(),
             ready: Vec::new(),
@@ -68,6 +73,23 @@ impl<M: Memory> ShardState<M> {
                 _ => StagingMemory::keeping(0),
             },
             waits_in_kernel: matches!(receive, ReceivePath::Blocking | ReceivePath::Uring),
+        }
+    }
+
+    /// This round sends the acknowledgements of a connection.
+    pub fn owe_acks(&mut self, connection: &mut Connection<M>) {
+        if !std::mem::replace(&mut connection.is_ack_due, true) {
+            self.ack_due.push(connection.token);
+        }
+    }
+
+    /// A connection was answered: what waits for disks is looked at when its topic is further on them.
+    pub fn await_disks(&mut self, connection: &Connection<M>) {
+        if let Peer::Publisher { topic, .. } = connection.peer
+            && connection.acks.awaits_disks()
+        {
+            let tokens = self.awaiting_disks.entry(topic).or_default();
+            tokens.insert(connection.token);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Damaged memory where brokers come back or change sequencers, and what is given up by others.
 
-use embar_broker::log::{Answer, Read};
+use embar_broker::log::{Answer, Read, Wanted};
 use embar_transport::Pieces;
 use embar_wire::control::ErrorCode;
-use embar_wire::share::Share;
 
 use crate::world::{KEPT, LOOSE, STRICT, World};
 
@@ -27,7 +26,7 @@ fn a_broker_that_returns_to_a_damaged_older_order_keeps_its_memory() {
 
     let mut back = world.broker(1, &mut sequencer);
     assert_eq!(back.read(STRICT), [(0, 0), (1, 1), (2, 2)]);
-    let read = back.log.read((STRICT, 3, Share::All), 1, &mut 0, || {
+    let read = back.log.read(&Wanted::latest(STRICT, 3), 1, &mut 0, || {
         Box::new(Pieces::new())
     });
     assert!(matches!(read, Read::Damaged));
@@ -125,7 +124,7 @@ fn memory_of_a_topic_that_was_deleted_is_not_taken_for_kept() {
     sequencer.step(0, &|_| true);
     owner.answers();
     reader.answers();
-    let read = reader.log.read((STRICT, 0, Share::All), 1, &mut 0, || {
+    let read = reader.log.read(&Wanted::latest(STRICT, 0), 1, &mut 0, || {
         Box::new(Pieces::new())
     });
     let Read::Pieces { foreign, .. } = read else {

@@ -17,13 +17,12 @@ mod thread;
 mod windows;
 mod world;
 
-use embar_broker::log::{AdmitError, Answer, Read};
+use embar_broker::log::{AdmitError, Answer, Read, Wanted};
 use embar_memory::{Outage, Simulated};
 use embar_order::Sequencer;
 use embar_transport::Pieces;
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::control::ErrorCode;
-use embar_wire::share::Share;
 use world::{KEPT, LOOSE, STRICT, World};
 
 /// Positions and numbers, as [`world::Broker::read`] gives them, of one session that was alone.
@@ -316,9 +315,11 @@ fn an_order_that_is_damaged_ends_and_holds_up_no_other() {
         Err(AdmitError::Damaged)
     ));
     let read = |broker: &world::Broker, from| {
-        let read = broker.log.read((STRICT, from, Share::All), 1, &mut 0, || {
-            Box::new(Pieces::new())
-        });
+        let read = broker
+            .log
+            .read(&Wanted::latest(STRICT, from), 1, &mut 0, || {
+                Box::new(Pieces::new())
+            });
         matches!(read, Read::Damaged)
     };
     assert!(

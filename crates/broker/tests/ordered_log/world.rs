@@ -8,7 +8,7 @@ use embar_broker::broker_row::BrokerRowPublisher;
 use embar_broker::log::is_intact;
 use embar_broker::log::{
     AdmitError, Admitted, Answer, Answered, BatchSpace, Log, Read, Rejoin, Sender, Submitter,
-    Watermarks,
+    Wanted, Watermarks,
 };
 use embar_broker::node::Node;
 use embar_broker::peers::PeerId;
@@ -25,7 +25,6 @@ use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::CreateTopic;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
-use embar_wire::share::Share;
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
@@ -512,7 +511,7 @@ impl Broker {
         let (mut next, mut all) = (kept.first, Vec::new());
         while next < kept.next {
             // One at a time.
-            let read = self.log.read((topic, next, Share::All), 1, &mut 0, || {
+            let read = self.log.read(&Wanted::latest(topic, next), 1, &mut 0, || {
                 Box::new(Pieces::new())
             });
             let (bytes, behind) = match read {

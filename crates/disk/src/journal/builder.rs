@@ -30,13 +30,23 @@ pub struct CommitBuilder {
     /// Of the headers of the last run.
     crc: Crc,
     completes_facts: bool,
+    limit: usize,
 }
 
 impl CommitBuilder {
     /// A commit in this memory, of which it takes no more than a largest commit has.
     #[must_use]
     pub fn new(buffer: AlignedBuffer) -> Self {
+        let all = buffer.len();
+        Self::within(buffer, all)
+    }
+
+    /// As [`CommitBuilder::new`], but of `limit` bytes at most.
+    #[must_use]
+    pub fn within(buffer: AlignedBuffer, limit: usize) -> Self {
+        let most = buffer.len().min(CommitHeader::BYTES_MAX as usize);
         Self {
+            limit: limit.min(most),
             buffer,
             used: COMMIT_HEADER_BYTES,
             table: Vec::new(),
@@ -75,7 +85,7 @@ impl CommitBuilder {
     fn fits(&self, bytes: usize) -> bool {
         let runs = (self.table.len() + 1) * RUN_BYTES;
         let end = self.used + bytes.next_multiple_of(LINE_BYTES) + runs;
-        end.next_multiple_of(ALIGN_BYTES) <= self.buffer.len().min(CommitHeader::BYTES_MAX as usize)
+        end.next_multiple_of(ALIGN_BYTES) <= self.limit
     }
 
     /// Adds a batch, whose header has its position. `fill` is given the memory for its payload.
@@ -179,10 +189,10 @@ impl CommitBuilder {
         self.completes_facts = true;
     }
 
-    /// Of each chain that has batches here, the first position and how far it comes by them; by run.
+    /// Of each chain that has batches here, or is said to be somewhere, the first position and how far it comes; by run.
     pub(super) fn progress(&self) -> Vec<(u64, Progress)> {
         let runs = self.table.iter();
-        let runs = runs.filter(|run| run.kind == RunKind::Batches);
+        let runs = runs.filter(|run| run.kind != RunKind::Fact);
         let progress = runs.map(|run| {
             let chain = Chain {
                 topic: run.chain,

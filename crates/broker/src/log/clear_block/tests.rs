@@ -8,11 +8,10 @@ use embar_memory::{Coherence, LentOpening, PayloadFile, Simulated, Span};
 use embar_meter::Profile;
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::share::Share;
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
-use super::super::{AdmitError, BatchSpace, Log, Read, Watermarks};
+use super::super::{AdmitError, BatchSpace, Log, Read, Wanted, Watermarks};
 use crate::test_region;
 use crate::topics::Topic;
 
@@ -76,10 +75,10 @@ impl World {
         space.reservation.write(0, &frame);
         let meter = Profile::new(&crate::profile::SCHEMA).recorder();
         let base = self.log.append(space, header, WallNs(0), &meter);
-        let at = (unit as u32, base.expect("the topic is there"), Share::All);
+        let at = Wanted::latest(unit as u32, base.expect("the topic is there"));
         match self
             .log
-            .read(at, 1, &mut 0, || unreachable!("of one broker"))
+            .read(&at, 1, &mut 0, || unreachable!("of one broker"))
         {
             Read::Batches { span, .. } => span,
             _ => panic!("it is stored"),

@@ -49,6 +49,7 @@ impl<M: Memory> Log<M> {
         }
         self.order.events = events;
         self.pin_held();
+        news |= self.refresh_frontiers();
         news |= self.look_for_damage();
         for i in grown..self.order.grown.len() {
             self.retain_ordered(self.order.grown[i]);

@@ -1,0 +1,146 @@
+//! What a disk has for the log: read back when a candidate takes the disk over, and when all memory was lost.
+
+use embar_disk::format::Run;
+use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
+use embar_disk::{Journal, Storage};
+use embar_fabric::SharedNews;
+use embar_memory::Memory;
+
+use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session};
+use super::sessions::{KnownSession, Sessions};
+use super::writer::Start;
+use crate::topics::Topic;
+
+/// How often a disk is read whose end moves: a writer that does not know yet that it is deposed may have commits on their way.
+const LOOKS: u32 = 4;
+
+/// What a disk has.
+#[derive(Debug)]
+pub struct Found {
+    /// Its journal.
+    pub recovered: Recovered,
+    /// Its topics.
+    pub topics: Vec<Topic>,
+    /// The sessions of publishers, as they are at the end of the journal.
+    pub sessions: Sessions,
+    /// The highest id that a topic of it ever had; 0 if none.
+    pub highest_id: u32,
+    disk: [u8; 16],
+}
+
+impl Found {
+    /// What a disk has on which nothing was written yet.
+    #[must_use]
+    pub fn nothing(disk: [u8; 16]) -> Self {
+        Self {
+            recovered: Recovered::default(),
+            topics: Vec::new(),
+            sessions: Sessions::default(),
+            highest_id: 0,
+            disk,
+        }
+    }
+
+    /// Reads the journal of `disk`. On return all that it has stays when the power goes.
+    ///
+    /// # Errors
+    /// [`RecoverError`]
+    pub fn read<S: Storage>(storage: &S, disk: &[u8; 16]) -> Result<Self, RecoverError> {
+        let synced = storage.sync_all();
+        synced.map_err(|error| RecoverError::Io {
+            name: "the directory".into(),
+            error,
+        })?;
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            match Self::look(storage, disk) {
+                Err(RecoverError::Damaged { .. }) if looks < LOOKS => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn look<S: Storage>(storage: &S, disk: &[u8; 16]) -> Result<Self, RecoverError> {
+        let mut sessions = Sessions::default();
+        let recovered = recover(storage, disk, &mut |sight| match sight {
+            Sight::Batch(_, header) => {
+                let (topic, producer) = (header.topic(), header.producer());
+                sessions.place(topic, producer, header.epoch(), header.sequence());
+            }
+            Sight::Fact(ABOUT_SESSION, key, bytes) => {
+                let Ok(place) = u32::try_from(key) else {
+                    return;
+                };
+                match decode_session(bytes) {
+                    Some((row, owner)) => {
+                        sessions.put(place, KnownSession { row, owner });
+                    }
+                    None => drop(sessions.remove(place)),
+                }
+            }
+            Sight::Fact(..) => {}
+        })?;
+        let facts = &recovered.facts;
+        let about = |about: u16| facts.range((about, 0)..=(about, u64::MAX));
+        let topics: Vec<Topic> = about(ABOUT_TOPIC)
+            .filter_map(|(_, bytes)| Topic::decode(bytes))
+            .collect();
+        let ids = facts.get(&(ABOUT_TOPIC_IDS, 0));
+        let ids = ids.and_then(|bytes| Some(u32::from_le_bytes(bytes[..].try_into().ok()?)));
+        // Of a segment that does not say all facts again, the ones before hold; of one that does, only its own.
+        sessions.retain(|place, known| {
+            let chain = known.row.chain;
+            facts.contains_key(&(ABOUT_SESSION, place.into()))
+                && topics.iter().any(|topic| topic.id == chain)
+        });
+        Ok(Self {
+            highest_id: ids
+                .into_iter()
+                .chain(topics.iter().map(|it| it.id))
+                .max()
+                .unwrap_or(0),
+            recovered,
+            topics,
+            sessions,
+            disk: *disk,
+        })
+    }
+
+    /// Position after the last message of a topic that the disk has, of orders 2 and 5.
+    #[must_use]
+    pub fn next_of(&self, topic: u32) -> u64 {
+        let chain = embar_disk::Chain {
+            topic,
+            row: Run::ORDERED,
+        };
+        let chains = &self.recovered.position.chains;
+        chains.get(&chain).copied().unwrap_or(0)
+    }
+
+    /// What a writer of the term `epoch` of a region goes on from. Its segments have `segment_bytes`.
+    pub fn start<M: Memory>(
+        self,
+        (epoch, region): (u32, u32),
+        segment_bytes: u64,
+        news: SharedNews<M>,
+    ) -> Start<M> {
+        let Self {
+            mut recovered,
+            topics,
+            sessions,
+            highest_id,
+            disk,
+        } = self;
+        let chains = &mut recovered.position.chains;
+        chains.retain(|chain, _| topics.iter().any(|topic| topic.id == chain.topic));
+        let (half, _) = disk.split_first_chunk().expect("16 bytes");
+        Start {
+            journal: Journal::new(disk, (epoch, region), segment_bytes, recovered.position),
+            sessions,
+            highest_id,
+            disk: u64::from_le_bytes(*half),
+            news,
+        }
+    }
+}

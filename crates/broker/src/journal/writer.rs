@@ -1,0 +1,501 @@
+//! What to write to one disk in one term. The term's sequencer is in this process, so what it has ordered is read as brokers
+//! read it; the payload is copied from where brokers received it into the memory from which the disk is written.
+//!
+//! Invariants
+//! - Nothing is gathered of an order that a higher epoch may have cut: after the records were read, the term lasted.
+//! - A frontier is stored after the row that says how much of the journal counts, and that after the sync.
+//! - Before the first batch of a session's epoch the journal says what the session is, and how far.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use embar_disk::format::Run;
+use embar_disk::{AlignedBuffer, Commit, CommitBuilder, Journal, Progress, Refused, Storage};
+use embar_fabric::owner::Claim;
+use embar_fabric::region::Region;
+use embar_fabric::{DiskRow, DiskState, Frontier, FrontierTable, GoiRecord, RowWriter, SharedNews};
+use embar_memory::Memory;
+use embar_order::{ChangedChains, Term};
+use embar_wire::limits::BATCH_HEADER_BYTES;
+
+use super::chain::{Ahead, Chain};
+use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, encode_session};
+use super::sessions::{KnownSession, Sessions};
+use crate::log::ordered_header;
+use crate::topics::TopicTable;
+
+/// Most bytes that one commit gathers, unless a single batch is larger.
+pub const COMMIT_BYTES: usize = 4 << 20;
+/// Commits that are on their way at once.
+pub const IN_FLIGHT_MAX: usize = 2;
+/// Bytes that one chain puts into a commit before others have their turn.
+const TURN_BYTES: u64 = 1 << 20;
+/// Room for facts beside a largest batch, and for the largest fact.
+const FACT_BYTES: usize = 4 << 10;
+
+/// What came of [`Writer::gather`].
+#[derive(Debug)]
+pub enum Gathered {
+    /// Write this.
+    Commit(Commit),
+    /// There is nothing to write.
+    Nothing(AlignedBuffer),
+    /// As many commits are on their way as may be, or a segment is full and not all of it is synced: come again after the next sync.
+    Busy(AlignedBuffer),
+    /// A segment is to be begun.
+    Segment(AlignedBuffer),
+    /// The term is over. Nothing is to be written any more.
+    Deposed,
+}
+
+/// What is to be said.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    TopicIds,
+    Topic(u32),
+    NoTopic(u32),
+    Session(u32),
+    NoSession(u32),
+}
+
+/// The writer of one disk in one term.
+pub struct Writer<M: Memory> {
+    region: Region<M>,
+    term: Term,
+    number: u16,
+    journal: Journal,
+    topics: TopicTable<M>,
+    highest_id: u32,
+    sessions: Sessions,
+    news: ChangedChains<M>,
+    chains: BTreeMap<u32, Chain<M>>,
+    /// Chains that may have something to write, in their turn.
+    turns: VecDeque<u32>,
+    due: VecDeque<Due>,
+    /// All facts were said in the present segment.
+    is_complete: bool,
+    row: RowWriter<M, DiskRow>,
+    said: DiskRow,
+    frontiers: FrontierTable<M>,
+    frontier_news: SharedNews<M>,
+    /// Kept for their memory.
+    counted: Vec<Progress>,
+    changed: Vec<u32>,
+}
+
+/// What a writer goes on from.
+pub struct Start<M: Memory> {
+    /// The journal, as it was found.
+    pub journal: Journal,
+    /// The sessions, as they are in it.
+    pub sessions: Sessions,
+    /// The highest id that a topic of it ever had.
+    pub highest_id: u32,
+    /// The first half of the disk's identity.
+    pub disk: u64,
+    /// Where the writers of all disks announce how far chains are.
+    pub news: SharedNews<M>,
+}
+
+impl<M: Memory> Writer<M> {
+    /// Of the disk with this number, in a term of the claimed candidate. `region` is a value of its own, with which no payload
+    /// file is claimed.
+    pub fn new(
+        region: &Region<M>,
+        claim: &Claim,
+        term: Term,
+        number: u16,
+        start: Start<M>,
+    ) -> Self {
+        Self {
+            region: region.clone(),
+            term,
+            number,
+            journal: start.journal,
+            topics: TopicTable::attach(region, None),
+            highest_id: start.highest_id,
+            sessions: start.sessions,
+            news: ChangedChains::of_order(),
+            chains: BTreeMap::new(),
+            turns: VecDeque::new(),
+            due: VecDeque::new(),
+            is_complete: false,
+            row: region.disk_row_writer(claim, number),
+            said: DiskRow {
+                epoch: term.epoch,
+                state: DiskState::Opens as u32,
+                disk: start.disk,
+                ..DiskRow::default()
+            },
+            frontiers: region.frontier_table(claim, number),
+            frontier_news: start.news,
+            counted: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Makes a commit of what is to be written. `time` is in nanoseconds since the Unix epoch.
+    pub fn gather(&mut self, buffer: AlignedBuffer, time: u64) -> Gathered {
+        if self.journal.in_flight() >= IN_FLIGHT_MAX {
+            return Gathered::Busy(buffer);
+        }
+        self.refresh_topics();
+        self.refresh_chains();
+        let first = self.first_batch_bytes();
+        // Only now: what was read counts if no higher epoch was raised before this look.
+        if !self.term.lasts(&self.region) {
+            return Gathered::Deposed;
+        }
+        let is_begun = self.journal.room() > 0;
+        if is_begun && self.due.is_empty() && first.is_none() {
+            return Gathered::Nothing(buffer);
+        }
+        let needed = FACT_BYTES + first.map_or(0, CommitBuilder::bytes_for);
+        if self.journal.room() < needed {
+            return match self.journal.in_flight() {
+                0 => Gathered::Segment(buffer),
+                _ => Gathered::Busy(buffer),
+            };
+        }
+        let buffer = match buffer.len() < needed {
+            true => AlignedBuffer::new(needed),
+            false => buffer,
+        };
+        let mut builder = CommitBuilder::within(buffer, self.journal.room());
+        self.say_facts(&mut builder);
+        if self.due.is_empty() {
+            if !std::mem::replace(&mut self.is_complete, true) {
+                builder.complete_facts();
+            }
+            self.take_batches(&mut builder);
+        }
+        if builder.is_empty() {
+            return Gathered::Nothing(builder.into_buffer());
+        }
+        Gathered::Commit(self.journal.seal(builder, time))
+    }
+
+    /// A commit without anything in it, where one says that the last one counts.
+    pub fn confirm(&mut self, buffer: AlignedBuffer, time: u64) -> Gathered {
+        let builder = CommitBuilder::new(buffer);
+        if !self.journal.wants_confirmation() || !self.journal.fits(&builder) {
+            return Gathered::Nothing(builder.into_buffer());
+        }
+        Gathered::Commit(self.journal.seal(builder, time))
+    }
+
+    /// Begins the next segment, in which all that holds is said again.
+    ///
+    /// # Errors
+    /// What the system says. Then nothing is to be written any more.
+    ///
+    /// # Panics
+    /// While commits are on their way.
+    pub fn begin_segment<S: Storage>(
+        &mut self,
+        storage: &S,
+        nonce: u64,
+        time: u64,
+    ) -> io::Result<S::File> {
+        let begun = embar_disk::begin_segment(&mut self.journal, storage, nonce, time)?;
+        self.prune_sessions();
+        self.due.clear();
+        self.due.push_back(Due::TopicIds);
+        self.due.extend(self.chains.keys().copied().map(Due::Topic));
+        self.due.extend(self.sessions.places().map(Due::Session));
+        self.is_complete = false;
+        Ok(begun)
+    }
+
+    /// A commit is synced. Stores how much counts by that, and how far each chain is. True if a chain is further than before.
+    ///
+    /// # Panics
+    /// When it is not on its way.
+    pub fn synced(&mut self, ticket: u64) -> bool {
+        self.journal.synced(ticket, &mut self.counted);
+        self.say(DiskState::Writes);
+        let mut changed = std::mem::take(&mut self.changed);
+        for progress in self.counted.drain(..) {
+            let topic = progress.chain.topic;
+            // The records of deleted topics are others' by now.
+            if !self.chains.contains_key(&topic) {
+                continue;
+            }
+            let frontier = Frontier {
+                next: progress.next,
+                chain: topic,
+                epoch: self.term.epoch,
+                ..Frontier::default()
+            };
+            let record = embar_fabric::geometry::topic_record_of(topic);
+            self.frontiers.store(record, 0, &frontier);
+            changed.push(topic);
+        }
+        self.frontier_news.announce(&changed);
+        let is_further = !changed.is_empty();
+        changed.clear();
+        self.changed = changed;
+        is_further
+    }
+
+    /// The disk takes nothing any more, or nothing for now.
+    pub fn say(&mut self, state: DiskState) {
+        let (next_segment, _) = self.journal.next_segment();
+        self.said.next_segment = next_segment;
+        self.said.state = state as u32;
+        if let Some(counted) = self.journal.counted() {
+            self.said.segment = counted.number;
+            self.said.nonce = counted.nonce;
+            self.said.commits = counted.commits;
+            self.said.crc = counted.crc;
+        }
+        self.row.store(&self.said);
+    }
+
+    /// Commits that are on their way.
+    pub fn in_flight(&self) -> usize {
+        self.journal.in_flight()
+    }
+
+    /// Takes in which topics are on the disk.
+    fn refresh_topics(&mut self) {
+        self.topics.refresh();
+        for gone in self.topics.take_gone() {
+            self.forget(gone);
+        }
+        let bit = 1 << self.number;
+        let new = self.topics.iter();
+        let new = new.filter(|topic| topic.disks & bit != 0 && topic.is_ordered());
+        let new = new.filter(|topic| !self.chains.contains_key(&topic.id));
+        for topic in new.map(|topic| topic.id).collect::<Vec<_>>() {
+            let next = self.journal.next_of(chain_of(topic));
+            let mut chain = Chain::new(&self.region, topic, next);
+            chain.is_queued = true;
+            self.chains.insert(topic, chain);
+            self.turns.push_back(topic);
+            if topic > self.highest_id {
+                self.highest_id = topic;
+                self.due.push_back(Due::TopicIds);
+            }
+            self.due.push_back(Due::Topic(topic));
+        }
+    }
+
+    fn forget(&mut self, topic: u32) {
+        if self.chains.remove(&topic).is_none() {
+            return;
+        }
+        self.journal.forget(topic);
+        self.due.push_back(Due::NoTopic(topic));
+        let gone = self.sessions.retain(|_, known| known.row.chain != topic);
+        self.due.extend(gone.into_iter().map(Due::NoSession));
+    }
+
+    /// Takes in which chains have grown.
+    fn refresh_chains(&mut self) {
+        let mut changed = std::mem::take(&mut self.changed);
+        if !self.news.take(&self.region, self.term, &mut changed) {
+            changed.clear();
+            changed.extend(self.chains.keys());
+        }
+        for topic in changed.drain(..) {
+            if let Some(chain) = self.chains.get_mut(&topic)
+                && !std::mem::replace(&mut chain.is_queued, true)
+            {
+                self.turns.push_back(topic);
+            }
+        }
+        self.changed = changed;
+    }
+
+    /// Bytes of the batch that comes next, if any does.
+    fn first_batch_bytes(&mut self) -> Option<u32> {
+        let topic = self.next_turn()?;
+        self.chains[&topic].first().map(|record| record.len)
+    }
+
+    /// The chain whose turn it is, which has something to write.
+    fn next_turn(&mut self) -> Option<u32> {
+        loop {
+            let topic = *self.turns.front()?;
+            if let Some(chain) = self.chains.get_mut(&topic) {
+                let ahead = match chain.is_stuck {
+                    true => Ahead::None,
+                    false => chain.look(self.term),
+                };
+                match ahead {
+                    Ahead::Some => return Some(topic),
+                    Ahead::None if !chain.is_damaged() => {}
+                    Ahead::None | Ahead::Gone(_) => self.get_stuck(topic),
+                }
+            }
+            self.turns.pop_front();
+            if let Some(chain) = self.chains.get_mut(&topic) {
+                chain.is_queued = false;
+            }
+        }
+    }
+
+    /// What comes next in a chain cannot be had.
+    fn get_stuck(&mut self, topic: u32) {
+        let name = self.topics.by_id(topic).map(|topic| topic.name.clone());
+        if let Some(chain) = self.chains.get_mut(&topic)
+            && !std::mem::replace(&mut chain.is_stuck, true)
+        {
+            tracing::error!(
+                topic = name,
+                disk = self.number,
+                "a batch cannot be read: memory is damaged, and nothing more of this topic is written to the disk; publish to another topic"
+            );
+        }
+    }
+
+    /// Says what is due, as far as there is room.
+    fn say_facts(&mut self, builder: &mut CommitBuilder) {
+        while let Some(due) = self.due.front() {
+            let said = match *due {
+                Due::TopicIds => builder.fact(ABOUT_TOPIC_IDS, 0, &self.highest_id.to_le_bytes()),
+                Due::Topic(id) => match self.topics.by_id(id) {
+                    Some(topic) => {
+                        let chain = chain_of(id);
+                        let next = self.journal.next_of(chain);
+                        let said = builder.fact(ABOUT_TOPIC, id.into(), &topic.encode());
+                        said.and_then(|()| builder.next(&Progress { chain, next }))
+                    }
+                    None => Ok(()),
+                },
+                Due::NoTopic(id) => builder.fact(ABOUT_TOPIC, id.into(), &[]),
+                Due::Session(place) => match self.sessions.get(place) {
+                    Some(known) => say_session(builder, place, known),
+                    None => Ok(()),
+                },
+                // Another one may have the place by now, and was said.
+                Due::NoSession(place) => match self.sessions.get(place) {
+                    Some(_) => Ok(()),
+                    None => builder.fact(ABOUT_SESSION, place.into(), &[]),
+                },
+            };
+            match said {
+                Ok(()) => drop(self.due.pop_front()),
+                Err(Refused::Full | Refused::Damaged) => return,
+            }
+        }
+    }
+
+    /// Takes batches, chain by chain, as far as there is room.
+    fn take_batches(&mut self, builder: &mut CommitBuilder) {
+        while let Some(topic) = self.next_turn() {
+            // What this read since the last look.
+            if !self.term.lasts(&self.region) {
+                return;
+            }
+            let mut bytes = 0;
+            while bytes < TURN_BYTES
+                && let Some(record) = self.chains[&topic].first().copied()
+            {
+                match self.take_batch(topic, &record, builder) {
+                    Ok(()) => bytes += u64::from(record.len),
+                    Err(Refused::Full) => return,
+                    Err(Refused::Damaged) => {
+                        self.topics.refresh();
+                        match self.topics.by_id(topic) {
+                            Some(_) => self.get_stuck(topic),
+                            // Its memory went with it.
+                            None => self.forget(topic),
+                        }
+                        break;
+                    }
+                }
+                if let Some(chain) = self.chains.get_mut(&topic) {
+                    chain.pass();
+                }
+            }
+            self.turns.pop_front();
+            if let Some(chain) = self.chains.get_mut(&topic) {
+                chain.is_queued = !chain.is_stuck;
+                if chain.is_queued {
+                    self.turns.push_back(topic);
+                }
+            }
+        }
+    }
+
+    fn take_batch(
+        &mut self,
+        topic: u32,
+        record: &GoiRecord,
+        builder: &mut CommitBuilder,
+    ) -> Result<(), Refused> {
+        if !self.sessions.knows(record, topic)
+            && let Some(known) = self
+                .sessions
+                .before(record, topic, self.session(record.session))
+        {
+            say_session(builder, record.session, &known)?;
+            if let Some(other) = self.sessions.put(record.session, known) {
+                self.due.push_back(Due::NoSession(other));
+            }
+        }
+        let (row, at) = (record.row.into(), record.payload_at);
+        if self.region.reach(row).is_err() {
+            // This process is short of mappings or descriptors: it may go well another time.
+            return Err(Refused::Full);
+        }
+        let (head, len) = (BATCH_HEADER_BYTES as u32, record.len);
+        let payload_len = len.checked_sub(head).ok_or(Refused::Damaged)?;
+        let header = self.region.foreign(row, at, head).ok_or(Refused::Damaged)?;
+        let payload = self.region.foreign(row, at + u64::from(head), payload_len);
+        let payload = payload.ok_or(Refused::Damaged)?;
+        header.invalidate();
+        let mut bytes = [0; BATCH_HEADER_BYTES];
+        header.copy_to(0, &mut bytes);
+        let mut header = ordered_header(record, topic, &bytes).ok_or(Refused::Damaged)?;
+        let append_time = header.append_time();
+        header.stamp(record.base, append_time);
+        builder.batch(Run::ORDERED, &header, |room| {
+            payload.invalidate();
+            payload.copy_to(0, room);
+        })?;
+        let (epoch, number) = (record.session_epoch, record.sequence);
+        self.sessions.place(topic, record.producer, epoch, number);
+        Ok(())
+    }
+
+    /// What the sequencer says of a place.
+    fn session(&self, place: u32) -> Option<KnownSession> {
+        if place >= self.region.geometry().sessions {
+            return None;
+        }
+        let row = self.region.session_row(self.term.area, place).found()?;
+        let owner = self.region.session_owner(self.term.area, place).found()?;
+        Some(KnownSession { row, owner })
+    }
+
+    /// Forgets sessions that are over.
+    fn prune_sessions(&mut self) {
+        let mut sessions = std::mem::take(&mut self.sessions);
+        sessions.retain(|place, known| {
+            self.session(place).is_some_and(|now| {
+                let same = now.row.in_use == 1 && now.row.first_epoch == known.row.first_epoch;
+                same && (now.row.chain, now.row.producer) == (known.row.chain, known.row.producer)
+            })
+        });
+        self.sessions = sessions;
+    }
+}
+
+fn say_session(
+    builder: &mut CommitBuilder,
+    place: u32,
+    known: &KnownSession,
+) -> Result<(), Refused> {
+    let bytes = encode_session(&known.row, &known.owner);
+    builder.fact(ABOUT_SESSION, place.into(), &bytes)
+}
+
+fn chain_of(topic: u32) -> embar_disk::Chain {
+    embar_disk::Chain {
+        topic,
+        row: Run::ORDERED,
+    }
+}
