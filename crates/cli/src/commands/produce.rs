@@ -38,10 +38,10 @@ Examples:
   tail -f app.log | embar produce app --linger 100ms
   embar produce orders --acks all orders.txt      acknowledged when it is on all disks of the topic
 
-A topic that does not exist is created, with --acks 2 on one disk. Lines are published without their line feed; a line
-without the key separator has no key. A line that is too long ends the command with an error
-that names it, after everything before it was acknowledged. Ctrl-C sends what was read, waits
-for its acknowledgement and ends; Ctrl-C again ends at once.
+A topic that does not exist is created, with --acks 2 on one disk. Lines are published without
+their line feed; a line without the key separator has no key. A line that is too long ends the
+command with an error that names it, after everything before it was acknowledged. Ctrl-C sends what
+was read, waits for its acknowledgement and ends; Ctrl-C again ends at once.
 
 After a second without progress standard error says whom it waits for. When nothing was
 acknowledged for --timeout it ends, also while its input is still open, and says how many lines

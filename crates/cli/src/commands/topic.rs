@@ -52,7 +52,7 @@ fits), max_message_bytes, created_ns, replication_factor")]
         #[arg(long, value_name = "SIZE")]
         max_message_size: Option<Size>,
         /// 1: in memory alone; 2: in memory and on one disk; 3: in memory and on two, and so on, up to 9. The cluster must have
-        /// as many disks. What is on a disk outlives a loss of power
+        /// these disks. What is on a disk outlives a loss of power
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = replication_factor())]
         replication_factor: u8,
         #[command(flatten)]
