@@ -2,11 +2,13 @@
 
 mod ack_queue;
 mod check;
+mod from_disk;
 
 use std::sync::Arc;
 
 pub(crate) use ack_queue::AckQueue;
 pub(crate) use check::SharedCheck;
+pub(crate) use from_disk::{FromDisk, Pieces as DiskPieces};
 
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
 use embar_memory::Memory;
@@ -151,6 +153,8 @@ pub(crate) struct Cursor {
     pub share: Share,
     /// Up to where it reads a topic that is on disks.
     pub isolation: Isolation,
+    /// What it reads there.
+    pub disk: FromDisk,
 }
 
 /// An answer that is too long for the send ring. This broker reads nothing more from the connection before the

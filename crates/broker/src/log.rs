@@ -170,6 +170,11 @@ pub enum Read<M: Memory> {
         /// That broker.
         broker: u16,
     },
+    /// The offset was evicted, and disks of the topic have it.
+    OnDisk {
+        /// The first one that is in memory.
+        first: u64,
+    },
     /// The offset was evicted.
     Evicted {
         /// The first one that can be read.
@@ -190,6 +195,10 @@ pub struct TopicStats {
     pub bytes: u64,
     /// Those batches.
     pub batches: u64,
+    /// The first position that its disks have; that in memory if it is on none.
+    pub first_on_disks: u64,
+    /// Up to where all of its disks have it; the end of all positions if it is on none.
+    pub durable: u64,
 }
 
 /// The log of one data broker: its payload, its index, and its part in the global order.
@@ -323,6 +332,8 @@ impl<M: Memory> Log<M> {
             next: topic.next,
             bytes: topic.bytes,
             batches: topic.batches,
+            first_on_disks: topic.first_on_disks(),
+            durable: topic.durable(),
         });
         ordered.or_else(|| {
             self.local.get(&topic).map(|topic| TopicStats {
@@ -330,6 +341,8 @@ impl<M: Memory> Log<M> {
                 next: topic.next,
                 bytes: topic.bytes,
                 batches: topic.batches(),
+                first_on_disks: topic.first,
+                durable: u64::MAX,
             })
         })
     }

@@ -24,6 +24,7 @@ use embar_wire::time::WallNs;
 
 use crate::broker_row::BrokerRowPublisher;
 use crate::config::BrokerConfig;
+use crate::connection::DiskPieces;
 use crate::connections::{Connections, Counted, Full};
 use crate::inbox::Inbox;
 use crate::log::Log;
@@ -73,6 +74,8 @@ pub struct Node<M: Memory> {
     by_unix: AtomicUsize,
     by_shm: AtomicUsize,
     paused: AtomicUsize,
+    /// What all subscribers together read from disks.
+    pub(crate) disk_pieces: DiskPieces,
     /// By thread.
     inboxes: Vec<Inbox>,
     leave_state: AtomicU8,
@@ -111,6 +114,7 @@ impl<M: Memory> Node<M> {
             by_unix: AtomicUsize::new(0),
             by_shm: AtomicUsize::new(0),
             paused: AtomicUsize::new(0),
+            disk_pieces: DiskPieces::default(),
             watch: Mutex::new(LeaderWatch::new(nanos(config.sequencer_lease), 0)),
             gone_epoch: AtomicU32::new(0),
             inboxes: (0..config.network_threads)

@@ -3,6 +3,7 @@
 
 mod disk_writer;
 mod heartbeat_thread;
+mod history_thread;
 mod join;
 mod local_sockets;
 mod network_thread;
@@ -36,6 +37,7 @@ use crate::log::{LogUsage, Recovered};
 use crate::node::{LeaveRefused, Node};
 use crate::receive_path::ReceivePath;
 use heartbeat_thread::HeartbeatThread;
+use history_thread::HistoryThread;
 use network_thread::ThreadSpec;
 use network_threads::NetworkThreads;
 pub use progress::Progress;
@@ -68,6 +70,8 @@ pub struct Server {
     _sequencer: Option<SequencerThread>,
     /// Held as long as the broker lives: a directory that nobody holds may be another cluster's.
     _disks: Arc<Disks>,
+    /// Of a broker that takes data, and has disks.
+    _history: Option<HistoryThread>,
 }
 
 impl Server {
@@ -97,6 +101,10 @@ impl Server {
             sequencer,
             disks,
         } = setup::join(role, config, address, clock, &stop, progress)?;
+        let history = match node.takes_data() && node.region.geometry().disks > 0 {
+            true => Some(HistoryThread::start(&node.region, node.id, &disks)?),
+            false => None,
+        };
         // The first thread accepts for all.
         let mut listeners = vec![listener.into()];
         listeners.extend(local_listeners);
@@ -104,6 +112,7 @@ impl Server {
             number,
             node: Arc::clone(&node),
             turns: sequencer.as_ref().map(SequencerThread::turns),
+            history: history.as_ref().map(HistoryThread::requests),
             listeners: std::mem::take(&mut listeners),
             options: options.clone(),
             stop: Arc::clone(&stop),
@@ -120,6 +129,7 @@ impl Server {
             heartbeat: None,
             _sequencer: sequencer,
             _disks: disks,
+            _history: history,
         };
         server.node.set_state(BrokerState::Ready);
         // From here on an error drops the server, which stops its threads.

@@ -16,6 +16,7 @@
 //! - Nothing that a peer sends can stop the thread or touch another connection.
 
 mod control;
+mod disk_reads;
 mod ending;
 mod exchange;
 mod export;
@@ -52,6 +53,7 @@ use crate::connections::{Counted, Full};
 use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::{Counter, Stage};
+pub use disk_reads::{DiskPiece, DiskRead};
 use refusals::{STOPPING, WRONG_USER};
 pub use searching_subscribers::{PASSED_OVER_MAX, TURN};
 use state::ShardState;
@@ -91,6 +93,8 @@ pub enum Action<M: Memory> {
     WakeOthers,
     /// Wake the sequencer if it sleeps: there is something for it.
     Submitted,
+    /// Read from a disk, and say what came of it by [`Shard::disk_read`].
+    ReadDisk(Token, DiskRead),
 }
 
 /// The connections of one network thread, and what they share.
@@ -287,6 +291,9 @@ impl<M: Memory> Shard<M> {
             self.exchange(*token, at, out);
         }
         let ticked = std::mem::take(&mut self.ticked);
+        if ticked {
+            self.retry_disk_reads(at.now);
+        }
         self.retry_paused(ticked, at, out);
         self.recall(ticked, at, out);
         self.wake_waiting(out);
@@ -308,6 +315,8 @@ impl<M: Memory> Shard<M> {
             }
         }
         self.in_turn = ready;
+        let reads = self.state.disk_reads.drain(..);
+        out.extend(reads.map(|(token, read)| Action::ReadDisk(token, read)));
         if std::mem::take(&mut self.state.submitted) {
             out.push(Action::Submitted);
         }

@@ -8,7 +8,8 @@ use std::io;
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, ALIGN_BYTES, Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name,
+    ABOUT_SEGMENTS, ALIGN_BYTES, Before, IndexEntry, RunKind, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentIndex, index_name, segment_name,
 };
 use crate::storage::{Storage, StoredFile};
 
@@ -77,6 +78,8 @@ pub struct Journal {
     chains: BTreeMap<Chain, u64>,
     in_flight: VecDeque<InFlight>,
     next_ticket: u64,
+    /// Of the segment that is over, until it is taken.
+    index: Option<SegmentIndex>,
 }
 
 /// The segment that is being written.
@@ -92,6 +95,9 @@ struct Open {
     /// Commits that count, and the checksum of the last of them.
     synced: u32,
     synced_crc: u32,
+    /// Where the batches of which chain lie, and, once all facts were said, where chains go on elsewhere.
+    entries: Vec<IndexEntry>,
+    has_said_all: bool,
 }
 
 #[derive(Debug)]
@@ -132,6 +138,7 @@ impl Journal {
             chains: position.chains,
             in_flight: VecDeque::new(),
             next_ticket: 0,
+            index: None,
         }
     }
 
@@ -199,6 +206,11 @@ impl Journal {
         assert!(self.in_flight.is_empty(), "commits are on their way");
         if let Some(open) = self.open.take() {
             self.before = Some(open.counted());
+            self.index = Some(SegmentIndex {
+                segment: open.counted(),
+                end: open.at,
+                entries: open.entries,
+            });
         }
         let header = SegmentHeader {
             disk: self.disk,
@@ -218,9 +230,17 @@ impl Journal {
             last_is_empty: true,
             synced: 0,
             synced_crc: 0,
+            entries: Vec::new(),
+            has_said_all: false,
         });
         self.next_segment += 1;
         header
+    }
+
+    /// The index of the segment that was over when the present one began, once. It is to be stored beside the segment, at any
+    /// time.
+    pub fn take_index(&mut self) -> Option<SegmentIndex> {
+        self.index.take()
     }
 
     /// How much of the journal counts: what the next term goes on from.
@@ -252,6 +272,17 @@ impl Journal {
             *next = progress.next;
         }
         let is_empty = builder.is_empty();
+        for run in builder.runs() {
+            let is_listed = match run.kind {
+                RunKind::Batches => true,
+                RunKind::Next => open.has_said_all,
+                RunKind::Fact => false,
+            };
+            if is_listed {
+                open.entries.push(IndexEntry::new(run, open.at));
+            }
+        }
+        open.has_said_all |= builder.has_completed_facts();
         let (number, before, synced) = (open.commits, open.last_crc, open.synced);
         let (buffer, crc) = builder.seal(open.nonce, number, before, synced, time);
         let ticket = self.next_ticket;
@@ -321,6 +352,26 @@ pub fn begin_segment<S: Storage>(
     file.write_synced(0, &header, SEGMENT_HEADER_BYTES)?;
     storage.sync_names()?;
     Ok(file)
+}
+
+/// Stores the index of a segment that is over.
+///
+/// # Errors
+/// What the system says. Nothing depends on the index being there.
+pub fn store_index<S: Storage>(storage: &S, index: &SegmentIndex) -> io::Result<()> {
+    let name = index_name(index.segment.number);
+    let bytes = index.encode();
+    let mut buffer = AlignedBuffer::new(bytes.len());
+    buffer[..bytes.len()].copy_from_slice(&bytes);
+    match storage.remove(&name) {
+        // What an interrupted start left.
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let file = storage.create(&name, buffer.len() as u64)?;
+    file.write_synced(0, &buffer, buffer.len())?;
+    storage.sync_names()
 }
 
 impl Open {

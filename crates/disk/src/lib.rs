@@ -32,6 +32,7 @@ mod directory;
 mod disk;
 mod error;
 pub mod format;
+pub mod history;
 mod journal;
 mod open;
 pub mod recover;
@@ -45,7 +46,7 @@ pub use directory::Directory;
 pub use disk::Disk;
 pub use error::DiskError;
 pub use journal::{
-    Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment,
+    Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, store_index,
 };
 pub use open::{OpenOptions, open_disks};
 pub use region_lock::RegionName;

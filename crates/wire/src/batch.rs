@@ -10,7 +10,7 @@
 //! 16 u64 producer               24 u64 sequence
 //! 32 u64 base_offset            40 u64 append_time
 //! 48 u32 topic                  52 u32 message_count
-//! 56 u16 batch_flags            58 u16 reserved = 0   60 u32 epoch
+//! 56 u16 batch_flags            58 u16 stored_by      60 u32 epoch
 //! ```
 
 use std::mem::{offset_of, size_of};
@@ -80,7 +80,7 @@ pub struct BatchHeader {
     topic: U32,
     message_count: U32,
     batch_flags: U16,
-    reserved: U16,
+    stored_by: U16,
     epoch: U32,
 }
 
@@ -98,7 +98,7 @@ const _: () = {
     assert!(offset_of!(BatchHeader, topic) == 48);
     assert!(offset_of!(BatchHeader, message_count) == 52);
     assert!(offset_of!(BatchHeader, batch_flags) == 56);
-    assert!(offset_of!(BatchHeader, reserved) == 58);
+    assert!(offset_of!(BatchHeader, stored_by) == 58);
     assert!(offset_of!(BatchHeader, epoch) == 60);
 };
 
@@ -140,7 +140,7 @@ impl BatchHeader {
             topic: fields.topic.into(),
             message_count: message_count.into(),
             batch_flags: fields.flags.bits().into(),
-            reserved: U16::ZERO,
+            stored_by: U16::ZERO,
             epoch: fields.epoch.into(),
         };
         header.header_crc = header.compute_crc().into();
@@ -173,7 +173,7 @@ impl BatchHeader {
         if found != computed {
             return Err(BatchError::HeaderChecksum { found, computed });
         }
-        if self.frame_flags != 0 || self.reserved != 0 {
+        if self.frame_flags != 0 {
             return Err(BatchError::Reserved);
         }
         let flags = self.batch_flags.get();
@@ -247,6 +247,22 @@ impl BatchHeader {
     pub fn stamp(&mut self, base_offset: u64, append_time: WallNs) {
         self.base_offset = base_offset.into();
         self.append_time = append_time.0.into();
+        self.header_crc = self.compute_crc().into();
+    }
+
+    /// The broker that stored it, if it says: batches of ordered topics do so on disks, where nothing else does.
+    #[must_use]
+    pub fn stored_by(&self) -> Option<u16> {
+        self.stored_by.get().checked_sub(1)
+    }
+
+    /// Says which broker stored it. The header's checksum is renewed.
+    ///
+    /// # Panics
+    /// When no broker has this number.
+    pub fn set_stored_by(&mut self, broker: u16) {
+        let above = broker.checked_add(1).expect("no broker has this number");
+        self.stored_by = above.into();
         self.header_crc = self.compute_crc().into();
     }
 

@@ -1,6 +1,7 @@
 //! What a disk has for the log: read back when a candidate takes the disk over, and when all memory was lost.
 
-use embar_disk::format::Run;
+use std::collections::BTreeMap;
+
 use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
 use embar_disk::{Journal, Storage};
 use embar_fabric::SharedNews;
@@ -8,7 +9,7 @@ use embar_memory::Memory;
 
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session};
 use super::sessions::{KnownSession, Sessions};
-use super::writer::Start;
+use super::writer::{Start, chain_of};
 use crate::topics::Topic;
 
 /// How often a disk is read whose end moves: a writer that does not know yet that it is deposed may have commits on their way.
@@ -110,10 +111,7 @@ impl Found {
     /// Position after the last message of a topic that the disk has, of orders 2 and 5.
     #[must_use]
     pub fn next_of(&self, topic: u32) -> u64 {
-        let chain = embar_disk::Chain {
-            topic,
-            row: Run::ORDERED,
-        };
+        let chain = chain_of(topic);
         let chains = &self.recovered.position.chains;
         chains.get(&chain).copied().unwrap_or(0)
     }
@@ -134,9 +132,22 @@ impl Found {
         } = self;
         let chains = &mut recovered.position.chains;
         chains.retain(|chain, _| topics.iter().any(|topic| topic.id == chain.topic));
+        let mut firsts = BTreeMap::new();
+        for topic in &topics {
+            let chain = chain_of(topic.id);
+            let parts = recovered
+                .segments
+                .iter()
+                .filter_map(|it| it.chains.get(&chain));
+            let first = parts.map(|part| part.first).min();
+            let next = recovered.position.chains.get(&chain).copied();
+            firsts.insert(topic.id, first.or(next).unwrap_or(0));
+        }
         let (half, _) = disk.split_first_chunk().expect("16 bytes");
         Start {
             journal: Journal::new(disk, (epoch, region), segment_bytes, recovered.position),
+            firsts,
+            unindexed: recovered.unindexed,
             sessions,
             highest_id,
             disk: u64::from_le_bytes(*half),

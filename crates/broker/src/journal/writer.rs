@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use embar_disk::format::Run;
+use embar_disk::format::{Run, SegmentIndex};
 use embar_disk::{AlignedBuffer, Commit, CommitBuilder, Journal, Progress, Refused, Storage};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
@@ -64,8 +64,11 @@ pub struct Writer<M: Memory> {
     term: Term,
     number: u16,
     journal: Journal,
+    /// Of segments that are over, and that are not stored yet.
+    indexes: Vec<SegmentIndex>,
     topics: TopicTable<M>,
     highest_id: u32,
+    firsts: BTreeMap<u32, u64>,
     sessions: Sessions,
     news: ChangedChains<M>,
     chains: BTreeMap<u32, Chain<M>>,
@@ -87,6 +90,10 @@ pub struct Writer<M: Memory> {
 pub struct Start<M: Memory> {
     /// The journal, as it was found.
     pub journal: Journal,
+    /// By topic, the first position that it has.
+    pub firsts: BTreeMap<u32, u64>,
+    /// Indexes that its segments lack.
+    pub unindexed: Vec<SegmentIndex>,
     /// The sessions, as they are in it.
     pub sessions: Sessions,
     /// The highest id that a topic of it ever had.
@@ -112,6 +119,8 @@ impl<M: Memory> Writer<M> {
             term,
             number,
             journal: start.journal,
+            indexes: start.unindexed,
+            firsts: start.firsts,
             topics: TopicTable::attach(region, None),
             highest_id: start.highest_id,
             sessions: start.sessions,
@@ -198,6 +207,7 @@ impl<M: Memory> Writer<M> {
         time: u64,
     ) -> io::Result<S::File> {
         let begun = embar_disk::begin_segment(&mut self.journal, storage, nonce, time)?;
+        self.indexes.extend(self.journal.take_index());
         self.prune_sessions();
         self.due.clear();
         self.due.push_back(Due::TopicIds);
@@ -223,6 +233,7 @@ impl<M: Memory> Writer<M> {
             }
             let frontier = Frontier {
                 next: progress.next,
+                first: self.firsts.get(&topic).copied().unwrap_or(0),
                 chain: topic,
                 epoch: self.term.epoch,
                 ..Frontier::default()
@@ -250,6 +261,11 @@ impl<M: Memory> Writer<M> {
             self.said.crc = counted.crc;
         }
         self.row.store(&self.said);
+    }
+
+    /// The index of a segment that is over, once. It is to be stored beside the segment, at any time.
+    pub fn take_index(&mut self) -> Option<SegmentIndex> {
+        self.indexes.pop()
     }
 
     /// Commits that are on their way.
@@ -286,6 +302,7 @@ impl<M: Memory> Writer<M> {
             return;
         }
         self.journal.forget(topic);
+        self.firsts.remove(&topic);
         self.due.push_back(Due::NoTopic(topic));
         let gone = self.sessions.retain(|_, known| known.row.chain != topic);
         self.due.extend(gone.into_iter().map(Due::NoSession));
@@ -452,6 +469,7 @@ impl<M: Memory> Writer<M> {
         let mut header = ordered_header(record, topic, &bytes).ok_or(Refused::Damaged)?;
         let append_time = header.append_time();
         header.stamp(record.base, append_time);
+        header.set_stored_by(row);
         builder.batch(Run::ORDERED, &header, |room| {
             payload.invalidate();
             payload.copy_to(0, room);
@@ -493,7 +511,7 @@ fn say_session(
     builder.fact(ABOUT_SESSION, place.into(), &bytes)
 }
 
-fn chain_of(topic: u32) -> embar_disk::Chain {
+pub(super) fn chain_of(topic: u32) -> embar_disk::Chain {
     embar_disk::Chain {
         topic,
         row: Run::ORDERED,

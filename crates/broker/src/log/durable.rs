@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use embar_fabric::Frontier;
 use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::region::Region;
@@ -78,14 +79,18 @@ impl<M: Memory> Log<M> {
         let Some(topic) = self.ordered.get_mut(&id).filter(|topic| topic.disks != 0) else {
             return false;
         };
-        let Some(frontier) = frontier(&self.region, term, id, topic.disks) else {
+        let Some((first, next)) = frontier(&self.region, term, id, topic.disks) else {
             return false;
         };
         // What a deposed writer says may be in no part of the journal that counts.
-        if frontier <= topic.durable() || !term.lasts(&self.region) {
+        if !term.lasts(&self.region) {
             return false;
         }
-        topic.raise_durable(frontier);
+        topic.set_first_on_disks(first);
+        if next <= topic.durable() {
+            return false;
+        }
+        topic.raise_durable(next);
         self.frontiers.raised += 1;
         self.order.grown.push(id);
         true
@@ -103,6 +108,12 @@ impl<M: Memory> Log<M> {
             || undurable.batches() > records / UNDURABLE_PART
     }
 
+    /// The disks of a topic, a bit for each, and up to where all of them have it.
+    pub fn on_disks(&self, topic: u32) -> (u8, u64) {
+        let ordered = self.ordered.get(&topic);
+        ordered.map_or((0, 0), |topic| (topic.disks, topic.durable()))
+    }
+
     /// Up to where a topic is on all of its disks, as far as this broker knows; the end of all positions for one that is in memory
     /// alone.
     pub fn durable(&self, topic: u32) -> u64 {
@@ -111,16 +122,21 @@ impl<M: Memory> Log<M> {
     }
 }
 
-/// Up to where all of these disks have an ordered topic, as the writer of a term says.
-fn frontier<M: Memory>(region: &Region<M>, term: Term, topic: u32, disks: u8) -> Option<u64> {
+/// From where on one of these disks has an ordered topic, and up to where all have it, as the writer of a term says.
+fn frontier<M: Memory>(
+    region: &Region<M>,
+    term: Term,
+    topic: u32,
+    disks: u8,
+) -> Option<(u64, u64)> {
     let numbers = 0..region.geometry().disks;
-    let mut lowest = None;
+    let mut range: Option<(u64, u64)> = None;
     for disk in numbers.filter(|disk| disks & 1 << disk != 0) {
         let row = region.frontier(term.area, disk, topic_record_of(topic), 0);
-        let row = row
-            .found()
-            .filter(|row| (row.chain, row.epoch) == (topic, term.epoch))?;
-        lowest = Some(lowest.unwrap_or(u64::MAX).min(row.next));
+        let is_said = |row: &Frontier| (row.chain, row.epoch) == (topic, term.epoch);
+        let row = row.found().filter(is_said)?;
+        let (first, next) = range.unwrap_or((u64::MAX, u64::MAX));
+        range = Some((first.min(row.first), next.min(row.next)));
     }
-    lowest
+    range
 }

@@ -105,6 +105,8 @@ pub(super) struct OrderedTopic<M: Memory> {
     pub disks: u8,
     /// Up to where all of them have it, as far as is known.
     durable: u64,
+    /// From where on they have it, as far as is known.
+    disk_first: u64,
     /// What is not.
     undurable: Undurable,
     /// As [`OrderedTopic::lost`], while it lies above `first`.
@@ -135,6 +137,7 @@ impl<M: Memory> OrderedTopic<M> {
             window_lost,
             disks: topic.disks,
             durable: first,
+            disk_first: 0,
             undurable: Undurable::of(undurable),
             lost: if before.chain == id { before.lost } else { 0 },
             window,
@@ -155,6 +158,19 @@ impl<M: Memory> OrderedTopic<M> {
             // What was evicted was on them.
             _ => self.durable.max(self.first),
         }
+    }
+
+    /// The first position that its disks have; that in memory if it is on none.
+    pub fn first_on_disks(&self) -> u64 {
+        match self.disks {
+            0 => self.first,
+            _ => self.disk_first,
+        }
+    }
+
+    /// Its disks have it from this position on.
+    pub fn set_first_on_disks(&mut self, first: u64) {
+        self.disk_first = first;
     }
 
     /// All of its disks have it up to this position.

@@ -90,6 +90,11 @@ impl<M: Memory> Log<M> {
         let Some(ordered) = self.ordered.get(&topic) else {
             return Read::UnknownTopic;
         };
+        if from < ordered.first && ordered.disks != 0 {
+            return Read::OnDisk {
+                first: ordered.first,
+            };
+        }
         if from < ordered.first && from < ordered.lost() {
             return Read::Damaged;
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_disk::format::SegmentIndex;
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
@@ -21,8 +22,10 @@ use crate::clock::Clock;
 use crate::disks::Disks;
 use crate::journal::{COMMIT_BYTES, Found, Gathered, IN_FLIGHT_MAX, Writer};
 
-/// Bytes of a segment.
-pub(super) const SEGMENT_BYTES: u64 = 256 << 20;
+/// Bytes of a segment, at most and at least: as much as a disk has room for several times.
+const SEGMENT_BYTES_MAX: u64 = 256 << 20;
+const SEGMENT_BYTES_MIN: u64 = 32 << 20;
+const SEGMENTS_MIN: u64 = 8;
 /// How long a thread without work sleeps if nobody wakes it: topics come and go without that.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often the brokers that live are looked for.
@@ -154,6 +157,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What a thread does next.
 enum Step {
     Write(Term, Commit, Arc<File>),
+    Index(SegmentIndex),
     Stop,
 }
 
@@ -162,6 +166,7 @@ impl Shared {
         loop {
             match self.next_step() {
                 Step::Write(term, commit, file) => self.write(term, commit, &file),
+                Step::Index(index) => self.store_index(&index),
                 Step::Stop => return,
             }
         }
@@ -213,6 +218,13 @@ impl Shared {
                     continue;
                 }
                 (Some(_), _) => {}
+            }
+            if let Some(index) = state
+                .open
+                .as_mut()
+                .and_then(|open| open.writer.take_index())
+            {
+                return Step::Index(index);
             }
             let buffer = state.buffers.pop();
             let buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(COMMIT_BYTES));
@@ -300,7 +312,10 @@ impl Shared {
             );
         }
         let region = (term.epoch, self.region.nonce());
-        let start = start.start(region, SEGMENT_BYTES, self.news.clone());
+        let free = directory.free_bytes().unwrap_or(0) / SEGMENTS_MIN;
+        let bytes = free.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / SEGMENT_BYTES_MIN
+            * SEGMENT_BYTES_MIN;
+        let start = start.start(region, bytes, self.news.clone());
         let mut open = Open {
             term,
             writer: Writer::new(&self.region, &self.claim, term, number, start),
@@ -341,6 +356,20 @@ impl Shared {
                 }
                 Err(error) => self.fail(open, &format!("a write failed: {error}")),
             }
+        }
+        // The gatherer may wait for that.
+        self.changed.notify_all();
+    }
+
+    /// Without it, readers go through the segment.
+    fn store_index(&self, index: &SegmentIndex) {
+        if let Err(error) = embar_disk::store_index(self.directory(), index) {
+            let segment = index.segment.number;
+            tracing::warn!(
+                disk = self.number,
+                segment,
+                "cannot store the index of a segment: {error}"
+            );
         }
     }
 

@@ -13,6 +13,7 @@ use embar_transport::{
     Blocking, Completion, Epoll, IoCounters, Listener, Peer, Reactor, Stream, Token, Uring, Waker,
 };
 
+use super::history_thread::{Answer, Request, Requests};
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};
 use super::turns::Turns;
@@ -30,6 +31,8 @@ pub(super) struct ThreadSpec {
     pub node: Arc<Node<Mapped>>,
     /// Of the candidate in this process, if it is one.
     pub turns: Option<Arc<Turns>>,
+    /// Of a broker with disks.
+    pub history: Option<Requests>,
     /// Of the thread that accepts.
     pub listeners: Vec<Listener>,
     pub options: SocketOptions,
@@ -134,6 +137,8 @@ impl Newcomer {
             siblings,
             wakeups,
             turns: spec.turns,
+            history: spec.history,
+            answers: mpsc::channel(),
             submitted: false,
             stop: spec.stop,
             clock: spec.clock,
@@ -185,6 +190,10 @@ struct NetworkThread<R> {
     wakeups: Option<SequencerWakeups>,
     /// Of the candidate in this process, if it is one.
     turns: Option<Arc<Turns>>,
+    /// Of a broker with disks.
+    history: Option<Requests>,
+    /// From the disks.
+    answers: (Sender<Answer>, Receiver<Answer>),
     /// There is something that the sequencer has not been told of.
     submitted: bool,
     stop: Arc<StopSignal>,
@@ -213,6 +222,9 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
             }
             while let Ok(stream) = self.inbox.try_recv() {
                 self.admit(stream, at, &mut actions);
+            }
+            while let Ok(Answer { token, read, piece }) = self.answers.1.try_recv() {
+                self.shard.disk_read(token, &read, piece, at);
             }
             if at.now >= self.next_tick {
                 self.next_tick = at.now.after(TICK);
@@ -343,6 +355,17 @@ impl<R: Reactor<Mapped>> NetworkThread<R> {
                 Action::ShutdownWrite(token) => drop(self.reactor.shutdown_write(token)),
                 Action::Close(token) => self.reactor.close(token),
                 Action::Submitted => self.submitted = true,
+                Action::ReadDisk(token, read) => {
+                    // Only topics on disks are read there, and only brokers with disks have those.
+                    if let Some(history) = &self.history {
+                        history.put(Request {
+                            token,
+                            read,
+                            answers: self.answers.0.clone(),
+                            waker: self.reactor.waker(),
+                        });
+                    }
+                }
                 Action::WakeOthers => {
                     let others = self.siblings.wakers.iter().enumerate();
                     others

@@ -10,6 +10,7 @@ use embar_wire::control::{
     ListTopics, OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt,
     StatusReply, Subscribe, Subscribed, TopicCreated, TopicDescription, Topics,
 };
+use embar_wire::isolation::Isolation;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
 use embar_wire::share::Share;
 
@@ -17,7 +18,7 @@ use super::members;
 use super::refusals::{Reply, already_streaming, topic_replaced, unknown_topic};
 use super::state::ShardState;
 use crate::clock::Timestamp;
-use crate::connection::{Connection, Cursor, NotSent, Peer};
+use crate::connection::{Connection, Cursor, FromDisk, NotSent, Peer};
 use crate::node::Node;
 use crate::profile::Counter;
 use crate::topics::Topic;
@@ -169,8 +170,9 @@ impl<M: Memory> ShardState<M> {
             self.node.log().poll_order();
         }
         let extents = self.node.log().topic_stats(topic.id);
-        let extents =
+        let mut extents =
             extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
+        extents.first = extents.first.min(extents.first_on_disks);
         // Offsets behind damage had batches before. Nothing tells them from offsets of batches still to come.
         let misses_some = match subscribe.start {
             StartAt::Earliest => true,
@@ -182,6 +184,9 @@ impl<M: Memory> ShardState<M> {
         }
         let start = match subscribe.start {
             StartAt::Earliest => extents.first,
+            StartAt::Latest if subscribe.isolation == Isolation::Durable => {
+                extents.next.min(extents.durable)
+            }
             StartAt::Latest => extents.next,
             StartAt::Offset(offset) if (extents.first..=extents.next).contains(&offset) => offset,
             StartAt::Offset(offset) => {
@@ -224,6 +229,7 @@ impl<M: Memory> ShardState<M> {
             is_searching: false,
             share: subscribe.share,
             isolation: subscribe.isolation,
+            disk: FromDisk::new(subscribe.start == StartAt::Earliest),
         };
         connection.peer = Peer::Subscriber(cursor);
         Ok(Control::Subscribed(Subscribed {

@@ -31,6 +31,12 @@ impl<M: Memory> ShardState<M> {
             // It has its turn when it comes, whatever else it does.
             return;
         }
+        if self.send_piece(connection, at.now) {
+            return;
+        }
+        let Peer::Subscriber(cursor) = &mut connection.peer else {
+            return;
+        };
         let core = &mut connection.core;
         let wanted = Wanted {
             topic: cursor.topic,
@@ -90,6 +96,10 @@ impl<M: Memory> ShardState<M> {
                     let token = connection.token;
                     self.waiting.add(cursor.topic, cursor.is_ordered, token);
                 }
+            }
+            Read::OnDisk { first } => {
+                let token = connection.token;
+                self.read_disks(token, cursor, first);
             }
             Read::Evicted { first } => {
                 let wanted = cursor.next;

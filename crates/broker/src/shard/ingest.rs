@@ -52,6 +52,10 @@ impl<M: Memory> ShardState<M> {
                         "a batch without a checksum came by a socket: only shared memory carries such batches".into(),
                     ))
                 }
+                Peer::Publisher { .. } if header.stored_by().is_some() => Err(ErrorReply::new(
+                    ErrorCode::BadFrame,
+                    "a batch says which broker stores it: its publisher cannot know that".into(),
+                )),
                 Peer::Publisher { topic, session, .. } if header.topic() == topic => {
                     of_session(session, &header).map(|()| header)
                 }

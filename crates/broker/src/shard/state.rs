@@ -11,6 +11,7 @@ use embar_meter::profile::Recorder;
 use embar_transport::Token;
 use embar_wire::limits::Limits;
 
+use super::disk_reads::DiskRead;
 use super::paused_publishers::PausedPublishers;
 use super::searching_subscribers::SearchingSubscribers;
 use super::staging_memory::StagingMemory;
@@ -43,6 +44,10 @@ pub(super) struct ShardState<M: Memory> {
     pub touched: Vec<u32>,
     /// Connections to look at in this round.
     pub ready: Vec<Token>,
+    /// Reads to ask the driver for in this round.
+    pub disk_reads: Vec<(Token, DiskRead)>,
+    /// Subscribers that ask again with the next tick.
+    pub disk_retries: Vec<Token>,
     /// Something was submitted to the sequencer in this round.
     pub submitted: bool,
     pub draining: bool,
@@ -66,6 +71,8 @@ impl<M: Memory> ShardState<M> {
             searching: SearchingSubscribers::default(),
             touched: Vec::new(),
             ready: Vec::new(),
+            disk_reads: Vec::new(),
+            disk_retries: Vec::new(),
             submitted: false,
             draining: false,
             staging_memory: match receive {

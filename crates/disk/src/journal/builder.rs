@@ -189,6 +189,14 @@ impl CommitBuilder {
         self.completes_facts = true;
     }
 
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.table
+    }
+
+    pub(super) fn has_completed_facts(&self) -> bool {
+        self.completes_facts
+    }
+
     /// Of each chain that has batches here, or is said to be somewhere, the first position and how far it comes; by run.
     pub(super) fn progress(&self) -> Vec<(u64, Progress)> {
         let runs = self.table.iter();

@@ -338,6 +338,7 @@ impl World {
             Action::Recall(token) => self.network.broker_recall(token),
             Action::ShutdownWrite(token) => self.network.broker_shutdown(token, self.now),
             Action::Close(token) => self.network.broker_close(token, self.now),
+            Action::ReadDisk(..) => unreachable!("no topic is on a disk here"),
             // They were, at once.
             Action::WakeOthers => {}
             Action::Submitted => {

@@ -1,0 +1,225 @@
+//! The thread that reads disks for subscribers, so that network threads never wait for one.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use embar_disk::Chain;
+use embar_disk::format::{Before, Run};
+use embar_disk::history::{History, HistoryError, Span};
+use embar_fabric::region::Region;
+use embar_memory::Mapped;
+use embar_order::Leadership;
+use embar_transport::{Token, Waker};
+use embar_wire::batch::BatchHeader;
+
+use crate::disks::Disks;
+use crate::shard::{DiskPiece, DiskRead};
+
+/// What a network thread asks for.
+pub(super) struct Request {
+    /// Whose it is.
+    pub token: Token,
+    /// What it wants.
+    pub read: DiskRead,
+    /// Where the answer goes...
+    pub answers: Sender<Answer>,
+    /// ...and who waits for it.
+    pub waker: Waker,
+}
+
+/// What came of a request.
+pub(super) struct Answer {
+    pub token: Token,
+    pub read: DiskRead,
+    pub piece: DiskPiece,
+}
+
+/// Where network threads put their requests.
+#[derive(Clone)]
+pub(super) struct Requests(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// A subscriber has one at most.
+    requests: VecDeque<Request>,
+    is_over: bool,
+}
+
+impl Requests {
+    pub fn put(&self, request: Request) {
+        self.lock().requests.push_back(request);
+        self.0.changed.notify_one();
+    }
+
+    fn take(&self) -> Option<Request> {
+        let mut queue = self.lock();
+        loop {
+            if queue.is_over {
+                return None;
+            }
+            if let Some(request) = queue.requests.pop_front() {
+                return Some(request);
+            }
+            let waited = self.0.changed.wait(queue);
+            queue = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        let queue = self.0.queue.lock();
+        queue.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread, which ends when this is dropped.
+pub(super) struct HistoryThread {
+    requests: Requests,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HistoryThread {
+    /// Of the broker in this row.
+    pub fn start(region: &Region<Mapped>, row: u16, disks: &Arc<Disks>) -> io::Result<Self> {
+        let requests = Requests(Arc::default());
+        let histories = disks.iter().map(|disk| History::new(disk.identity().disk));
+        let mut reader = Reader {
+            region: region.clone(),
+            row,
+            histories: histories.collect(),
+            disks: Arc::clone(disks),
+        };
+        let queue = requests.clone();
+        let spawned = std::thread::Builder::new().name("embar-history".into());
+        let thread = spawned.spawn(move || {
+            while let Some(request) = queue.take() {
+                let Request {
+                    token,
+                    read,
+                    answers,
+                    waker,
+                } = request;
+                let piece = reader.read(&read);
+                // The network thread may have ended.
+                if answers.send(Answer { token, read, piece }).is_ok() {
+                    waker.wake();
+                }
+            }
+        })?;
+        Ok(Self {
+            requests,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where to ask.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
+    }
+}
+
+impl Drop for HistoryThread {
+    fn drop(&mut self) {
+        self.requests.lock().is_over = true;
+        self.requests.0.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so on stderr.
+            drop(thread.join());
+        }
+    }
+}
+
+struct Reader {
+    region: Region<Mapped>,
+    row: u16,
+    disks: Arc<Disks>,
+    /// By disk.
+    histories: Vec<History>,
+}
+
+impl Reader {
+    /// Reads from the first disk that has it.
+    fn read(&mut self, read: &DiskRead) -> DiskPiece {
+        let (mut gone, mut is_late, mut why) = (None, false, None);
+        let numbers = 0..self.histories.len() as u16;
+        for number in numbers.filter(|number| read.disks & 1 << number != 0) {
+            match self.read_disk(number, read) {
+                Ok(piece) => return piece,
+                Err(HistoryError::End) => is_late = true,
+                Err(HistoryError::Gone { first }) => {
+                    gone = Some(gone.map_or(first, |other: u64| other.min(first)));
+                }
+                Err(error) => {
+                    let dir = self.disks.get(number).directory().path();
+                    tracing::error!(disk = number, dir = %dir.display(), "cannot read history: {error}");
+                    why = Some(error.to_string());
+                }
+            }
+        }
+        match (why, gone) {
+            (Some(why), _) => DiskPiece::Failed {
+                why: format!(
+                    "position {} cannot be read from any disk of the topic: {why}; see the log of this broker",
+                    read.from
+                ),
+            },
+            (None, Some(first)) if !is_late => DiskPiece::Gone { first },
+            _ => DiskPiece::Later,
+        }
+    }
+
+    fn read_disk(&mut self, number: u16, read: &DiskRead) -> Result<DiskPiece, HistoryError> {
+        let counts = self.counts(number);
+        let directory = self.disks.get(number).directory();
+        let history = &mut self.histories[usize::from(number)];
+        if let Some(counts) = counts {
+            history.follow(directory, &counts)?;
+        }
+        let span = Span {
+            chain: Chain {
+                topic: read.topic,
+                row: Run::ORDERED,
+            },
+            from: read.from,
+            end: read.end,
+            bytes: read.bytes,
+        };
+        let row = self.row;
+        let mut wants = |header: &BatchHeader| {
+            let stored_by = header.stored_by().unwrap_or(0);
+            let (row, stored_by) = (row.into(), stored_by.into());
+            read.share.has(row, stored_by, header.frame_len())
+        };
+        let batches = history.read(directory, &span, &mut wants)?;
+        match batches.next > read.from {
+            true => Ok(DiskPiece::Batches {
+                bytes: batches.bytes,
+                next: batches.next,
+            }),
+            false => Err(HistoryError::End),
+        }
+    }
+
+    /// How much of a disk counts, as the writer of the present term says; nothing where that cannot be known at the moment.
+    fn counts(&self, number: u16) -> Option<Before> {
+        let term = Leadership::observe(&self.region).term?;
+        let row = self.region.disk_row(term.area, number).found()?;
+        let counts = Before {
+            number: row.segment,
+            nonce: row.nonce,
+            commits: row.commits,
+            crc: row.crc,
+        };
+        // What a deposed writer says may be in no part of the journal that counts.
+        let is_said = row.nonce != 0 && row.epoch == term.epoch && term.lasts(&self.region);
+        is_said.then_some(counts)
+    }
+}
