@@ -226,6 +226,14 @@ impl<M: Memory> Candidacy<M> {
         let intact = Box::new(move |row, record: &_| is_intact(&region, row, record));
         let mut sequencer =
             Sequencer::take_over(&self.region, &self.claim, &self.limits, &exists, intact)?;
+        if self.region.geometry().disks > 0 {
+            let area = self.region.geometry().area_of(self.claim.row());
+            let term = Term {
+                epoch: sequencer.epoch(),
+                area: area.expect("only candidates sequence"),
+            };
+            sequencer.set_may_give_up(chains::may_give_up(&self.region, term));
+        }
         // Chains whose topics were deleted before, too. Later, sweeps find those that go.
         drop(self.chains.refresh());
         sequencer.retain_chains(&exists);

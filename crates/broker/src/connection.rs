@@ -114,10 +114,10 @@ pub(crate) struct Session {
     pub epoch: u32,
 }
 
-/// A request to the sequencer on behalf of a connection. This broker reads nothing more from the connection
-/// before the sequencer answers.
+/// A request on behalf of a connection that the sequencer has to answer, or disks. This broker reads nothing more from the
+/// connection before that.
 #[derive(Clone, Copy)]
-pub(crate) enum SessionRequest {
+pub(crate) enum PendingRequest {
     /// To open the session. Then the connection is a publisher's.
     Open {
         topic: u32,
@@ -132,6 +132,8 @@ pub(crate) enum SessionRequest {
     Renew,
     /// To close the session.
     Close,
+    /// To have a topic on its disks.
+    Create { topic: u32 },
 }
 
 /// How far a subscriber is.
@@ -193,7 +195,7 @@ pub(crate) struct Connection<M: Memory> {
     pub acks: AckQueue,
     /// This round sends its acknowledgements.
     pub is_ack_due: bool,
-    pub pending: Option<SessionRequest>,
+    pub pending: Option<PendingRequest>,
     /// When this broker sent that request.
     pub pending_since: Now,
     /// The topic in which another instance has its producer. The peer learned that instance's epoch for this

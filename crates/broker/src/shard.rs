@@ -16,6 +16,7 @@
 //! - Nothing that a peer sends can stop the thread or touch another connection.
 
 mod control;
+mod creating;
 mod disk_reads;
 mod ending;
 mod exchange;
@@ -296,6 +297,7 @@ impl<M: Memory> Shard<M> {
         }
         self.retry_paused(ticked, at, out);
         self.recall(ticked, at, out);
+        self.answer_creations(at);
         self.wake_waiting(out);
         self.flush_acks(at, out);
         self.close_overtaken(at, out);

@@ -50,4 +50,4 @@ pub use limits::{Limits, LimitsError};
 pub use participant::{Event, Participant};
 pub use protocol::Protocol;
 pub use request::{Operation, Request};
-pub use sequencer::{Sequencer, Step, TakeoverError};
+pub use sequencer::{MayGiveUp, Sequencer, Step, TakeoverError};

@@ -23,6 +23,7 @@ mod room;
 mod takeover;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use embar_fabric::geometry::topic_record_of;
@@ -67,7 +68,6 @@ pub struct Step {
 }
 
 /// The sequencer of one term.
-#[derive(Debug)]
 pub struct Sequencer<M> {
     region: Region<M>,
     claim: Arc<Claim>,
@@ -96,6 +96,17 @@ pub struct Sequencer<M> {
     given_up: NewsWriter<M>,
     /// The windows that brokers announce to have raised.
     windows: Windows<M>,
+    may_give_up: MayGiveUp,
+}
+
+/// Whether the order of a chain may be given up below a position: not while it is nowhere else, and has to be.
+pub type MayGiveUp = Box<dyn Fn(u32, u64) -> bool + Send>;
+
+impl<M> fmt::Debug for Sequencer<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Sequencer");
+        shown.field("said", &self.said).finish_non_exhaustive()
+    }
 }
 
 impl<M: Memory> Sequencer<M> {
@@ -112,6 +123,11 @@ impl<M: Memory> Sequencer<M> {
     /// Sessions that were not taken over, as their rows are damaged. They are unknown from now on.
     pub fn lost_sessions(&self) -> u32 {
         self.lost_sessions
+    }
+
+    /// From now on the sequencer gives up only what this allows; before, anything.
+    pub fn set_may_give_up(&mut self, may_give_up: MayGiveUp) {
+        self.may_give_up = may_give_up;
     }
 
     /// The core, with its counters.

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 
 use embar_fabric::region::Region;
 use embar_memory::Memory;
+use embar_order::{MayGiveUp, Term};
 
+use crate::log::frontier;
 use crate::topics::TopicTable;
 
 /// The topic table, as the sequencer asks it.
@@ -41,4 +43,16 @@ impl<M: Memory> Chains<M> {
         topics.refresh();
         topics.take_gone()
     }
+}
+
+/// Whether the order of a chain may be given up below a position: of a topic that is on disks, if all of them have it.
+pub(super) fn may_give_up<M: Memory>(region: &Region<M>, term: Term) -> MayGiveUp {
+    let topics = RefCell::new(TopicTable::attach(region, None));
+    let region = region.clone();
+    Box::new(move |chain, end| {
+        let mut topics = topics.borrow_mut();
+        topics.refresh();
+        let disks = topics.by_id(chain).map_or(0, |topic| topic.disks);
+        disks == 0 || frontier(&region, term, chain, disks).is_some_and(|(_, next)| end <= next)
+    })
 }

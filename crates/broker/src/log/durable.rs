@@ -123,7 +123,7 @@ impl<M: Memory> Log<M> {
 }
 
 /// From where on one of these disks has an ordered topic, and up to where all have it, as the writer of a term says.
-fn frontier<M: Memory>(
+pub fn frontier<M: Memory>(
     region: &Region<M>,
     term: Term,
     topic: u32,

@@ -6,9 +6,9 @@ use embar_readings::process::ProcessReading;
 use embar_session::SendError;
 use embar_wire::acks::{Acks, UnknownAcks};
 use embar_wire::control::{
-    BrokerStatus, Control, CreateTopic, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,
-    ListTopics, OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt,
-    StatusReply, Subscribe, Subscribed, TopicCreated, TopicDescription, Topics,
+    BrokerStatus, Control, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply, ListTopics,
+    OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply,
+    Subscribe, Subscribed, TopicDescription, Topics,
 };
 use embar_wire::isolation::Isolation;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
@@ -44,6 +44,12 @@ impl<M: Memory> ShardState<M> {
             },
             Control::CloseSession => match self.close_session(connection, at) {
                 Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Control::CreateTopic(spec) => match self.create_topic(connection, &spec, at) {
+                // The disks answer.
+                Ok(None) => return,
+                Ok(Some(answer)) => Ok(answer),
                 Err(error) => Err(error),
             },
             Control::Subscribe(subscribe) => self.subscribe(connection, &subscribe),
@@ -94,7 +100,6 @@ impl<M: Memory> ShardState<M> {
             }
             Control::ListTopics(asked) => Ok(list(node, &asked)),
             Control::DescribeTopic(DescribeTopic { name }) => describe(node, &name),
-            Control::CreateTopic(spec) => create(node, &spec, at),
             Control::DeleteTopic(DeleteTopic { name }) => delete(node, &name),
             Control::Join(asked) => members::join(node, asked.takes_data),
             Control::RemoveBroker(asked) => members::remove(node, &asked),
@@ -314,7 +319,7 @@ fn stays_open(code: ErrorCode) -> bool {
 }
 
 /// The largest message whose batch is not above `max_batch_bytes`.
-fn largest_message(max_batch_bytes: u32) -> u32 {
+pub(super) fn largest_message(max_batch_bytes: u32) -> u32 {
     let lines = max_batch_bytes / LINE_BYTES as u32 * LINE_BYTES as u32;
     lines - BATCH_HEADER_BYTES as u32 - MESSAGE_HEADER_BYTES as u32
 }
@@ -370,24 +375,6 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
     Ok(Control::TopicDescription(TopicDescription {
         topic: topic.to_wire(),
         partitions,
-    }))
-}
-
-fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: Timestamp) -> Reply {
-    members::must_be_head(node)?;
-    let created = node
-        .topics()
-        .create(spec, largest_message(node.config.max_batch_bytes), at.wall);
-    let topic = created.map_err(|e| ErrorReply::new(e.code(), e.to_string()))?;
-    tracing::info!(
-        topic = topic.name,
-        id = topic.id,
-        order = topic.order.level(),
-        replication_factor = topic.replication_factor(),
-        "topic created"
-    );
-    Ok(Control::TopicCreated(TopicCreated {
-        topic: topic.to_wire(),
     }))
 }
 

@@ -7,13 +7,14 @@ use embar_memory::canary::{Canary, injected};
 use embar_session::CloseReason;
 use embar_wire::control::{ErrorCode, ErrorReply};
 
+use super::creating::DISK_PATIENCE;
 use super::order::SEQUENCER_PATIENCE;
 use super::refusals::{NO_ROOM_IN_TIME, STOPPING};
 use super::staging::{LEAST_BYTES_PER_SECOND, UNSEEN_AT_MOST};
 use super::state::ShardState;
 use super::{Action, Shard, TICK};
 use crate::clock::Timestamp;
-use crate::connection::{Connection, HeldBatch, Input, Peer, SessionRequest};
+use crate::connection::{Connection, HeldBatch, Input, Peer, PendingRequest};
 use crate::profile::Counter;
 
 impl<M: Memory> ShardState<M> {
@@ -87,8 +88,11 @@ impl<M: Memory> ShardState<M> {
             }
             Input::Payload(_) | Input::Frames => {}
         }
-        if let Some(SessionRequest::Open { .. } | SessionRequest::Renew) = connection.pending {
+        if let Some(PendingRequest::Open { .. } | PendingRequest::Renew) = connection.pending {
             return Some(connection.pending_since.after(SEQUENCER_PATIENCE));
+        }
+        if let Some(PendingRequest::Create { .. }) = connection.pending {
+            return Some(connection.pending_since.after(DISK_PATIENCE));
         }
         let reply = connection.long_reply.as_ref()?;
         (!config.idle_timeout.is_zero()).then(|| reply.since.after(config.idle_timeout))
@@ -103,6 +107,9 @@ impl<M: Memory> ShardState<M> {
             && batch.is_fast_enough(at.now)
         {
             return;
+        }
+        if let Some(PendingRequest::Create { topic }) = connection.pending {
+            return self.creation_failed(connection, topic, at);
         }
         if connection.pending.is_some() && matches!(connection.input, Input::Frames) {
             // A later answer of the sequencer finds no connection: the client asks again on another one.

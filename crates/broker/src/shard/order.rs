@@ -17,7 +17,7 @@ use super::refusals::topic_replaced;
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Connection, Peer, Session, SessionRequest};
+use crate::connection::{Connection, Peer, PendingRequest, Session};
 use crate::log::{AdmitError, Answer, Answered, Submitter};
 use crate::topics::Topic;
 
@@ -73,6 +73,7 @@ impl<M: Memory> Shard<M> {
         state.node.takes_data()
             && (state.waiting.for_order()
                 || !state.awaiting_disks.is_empty()
+                || state.paused.len() > 0 && state.node.region.geometry().disks > 0
                 || !state.searching.is_empty()
                 || state.node.log().waits_for_order(state.lane))
     }
@@ -107,7 +108,7 @@ impl<M: Memory> ShardState<M> {
                 return self.session_opened(connection, &opened, at);
             }
             Answer::InUse(session_epoch) => {
-                if let Some(SessionRequest::Open { topic, .. }) = connection.pending.take() {
+                if let Some(PendingRequest::Open { topic, .. }) = connection.pending.take() {
                     connection.in_use_in = Some(topic);
                 }
                 let held = Control::SessionHeld(SessionHeld { session_epoch });
@@ -154,7 +155,7 @@ impl<M: Memory> ShardState<M> {
     /// sequencer finds that out before this broker does.
     fn code_for_peer(&self, connection: &Connection<M>, code: ErrorCode) -> ErrorCode {
         let topic = match (&connection.pending, &connection.peer) {
-            (Some(SessionRequest::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
+            (Some(PendingRequest::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
                 Some(*topic)
             }
             _ => None,
@@ -178,7 +179,7 @@ impl<M: Memory> ShardState<M> {
     ) {
         let max_batch_bytes = self.limits.max_batch_bytes;
         let reply = match connection.pending.take() {
-            Some(SessionRequest::Open {
+            Some(PendingRequest::Open {
                 topic,
                 acks,
                 max_message_bytes,
@@ -222,7 +223,7 @@ impl<M: Memory> ShardState<M> {
                     first_epoch: opened.first_epoch,
                 })
             }
-            Some(SessionRequest::Renew | SessionRequest::Close) => {
+            Some(PendingRequest::Renew | PendingRequest::Close) => {
                 if let Peer::Publisher {
                     session: Some(session),
                     ..
@@ -233,7 +234,7 @@ impl<M: Memory> ShardState<M> {
                 }
                 Control::SessionOpened(opened.clone())
             }
-            None => return,
+            Some(PendingRequest::Create { .. }) | None => return,
         };
         self.reply(connection, &reply, at);
         connection.finish_if_done(at.now);
@@ -303,7 +304,7 @@ impl<M: Memory> ShardState<M> {
             open.secret,
             operation,
         );
-        let pending = SessionRequest::Open {
+        let pending = PendingRequest::Open {
             topic: topic.id,
             acks,
             max_message_bytes,
@@ -328,7 +329,7 @@ impl<M: Memory> ShardState<M> {
         };
         let named = (session.producer, session.instance);
         let request = request(connection, named, session.secret, operation);
-        self.submit_request(connection, topic, &request, SessionRequest::Renew, at)
+        self.submit_request(connection, topic, &request, PendingRequest::Renew, at)
     }
 
     /// Asks the sequencer to forget a publisher's session.
@@ -344,7 +345,7 @@ impl<M: Memory> ShardState<M> {
         };
         let named = (session.producer, session.instance);
         let request = request(connection, named, session.secret, operation);
-        self.submit_request(connection, topic, &request, SessionRequest::Close, at)
+        self.submit_request(connection, topic, &request, PendingRequest::Close, at)
     }
 
     fn submit_request(
@@ -352,7 +353,7 @@ impl<M: Memory> ShardState<M> {
         connection: &mut Connection<M>,
         topic: u32,
         request: &Request,
-        pending: SessionRequest,
+        pending: PendingRequest,
         at: Timestamp,
     ) -> Result<(), ErrorReply> {
         let submitter = Submitter {

@@ -44,6 +44,8 @@ pub(super) struct ShardState<M: Memory> {
     pub touched: Vec<u32>,
     /// Connections to look at in this round.
     pub ready: Vec<Token>,
+    /// Connections that wait for topics on disks.
+    pub creating: Vec<Token>,
     /// Reads to ask the driver for in this round.
     pub disk_reads: Vec<(Token, DiskRead)>,
     /// Subscribers that ask again with the next tick.
@@ -71,6 +73,7 @@ impl<M: Memory> ShardState<M> {
             searching: SearchingSubscribers::default(),
             touched: Vec::new(),
             ready: Vec::new(),
+            creating: Vec::new(),
             disk_reads: Vec::new(),
             disk_retries: Vec::new(),
             submitted: false,

@@ -398,11 +398,17 @@ impl<M: Memory> GoiWriter<M> {
     /// the oldest of these: what to give up first when no page is free. Of chains that hold as many it is
     /// the one that has opened none for longest. One that was never part of the order goes before all.
     pub fn largest(&self) -> Option<(u32, u64)> {
-        let (_, chain) = self.weights.last()?;
-        let old = self.old.get(chain).and_then(|old| old.last());
-        let of_now = self.chains.get(chain).and_then(|known| known.pages.front());
-        let end = old.map(|oldest| oldest.end).or(of_now.map(|page| page.end));
-        Some((*chain, end?))
+        self.by_weight().next()
+    }
+
+    /// As [`GoiWriter::largest`], and those that come next.
+    pub fn by_weight(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.weights.iter().rev().filter_map(|(_, chain)| {
+            let old = self.old.get(chain).and_then(|old| old.last());
+            let of_now = self.chains.get(chain).and_then(|known| known.pages.front());
+            let end = old.map(|oldest| oldest.end).or(of_now.map(|page| page.end));
+            Some((*chain, end?))
+        })
     }
 
     /// To be called after a chain's pages have changed.

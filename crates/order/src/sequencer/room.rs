@@ -51,7 +51,7 @@ impl<M: Memory> Sequencer<M> {
         let a_step = RECORDS_PER_STEP / per_page + chains.min(RECORDS_PER_STEP);
         let wanted = fixed + a_step.min(self.goi.space().1 as usize / 8).max(1);
         while (self.goi.space().0 as usize) < wanted
-            && let Some((chain, end)) = self.goi.largest()
+            && let Some((chain, end)) = self.heaviest_that_may_go()
         {
             self.goi.raise_first(chain, end);
             // Brokers that have not read that far yet have to find out, too.
@@ -64,11 +64,22 @@ impl<M: Memory> Sequencer<M> {
             }
             self.release_chain(chain, end);
         }
+        let is_short = (self.goi.space().0 as usize) <= fixed;
+        if is_short && self.goi.largest().is_some() {
+            // What is there may not go: it has to be elsewhere first.
+            return 0;
+        }
         // A record, and what it releases, is of one chain, which may have to open one more page.
         let free = (self.goi.space().0 as usize).saturating_sub(fixed);
         let of_all = free.saturating_sub(chains) * per_page;
         let of_each = free * per_page / (per_page + 1);
         of_all.max(of_each).clamp(1, RECORDS_PER_STEP)
+    }
+
+    /// The chain to give pages of up next, and up to where.
+    fn heaviest_that_may_go(&self) -> Option<(u32, u64)> {
+        let mut all = self.goi.by_weight();
+        all.find(|(chain, end)| (self.may_give_up)(*chain, *end))
     }
 
     /// Gives back pages below what brokers keep, of the chains whose windows were raised.

@@ -164,6 +164,7 @@ impl<M: Memory> Sequencer<M> {
             order_news: region.order_news_writer(claim),
             given_up: region.given_up_writer(claim),
             windows: Windows::new(region),
+            may_give_up: Box::new(|_, _| true),
         };
         (sequencer, left.cuts)
     }
