@@ -79,6 +79,9 @@ pub struct BrokerConfig {
     pub data: Vec<PathBuf>,
     /// Take directories on one device, although what fails together protects from nothing. For tests.
     pub same_device_is_fine: bool,
+    /// Most bytes of each disk that the log takes, beside the segment that it writes: the oldest segments go, whatever their topics are
+    /// to retain. Without it, as much as topics are to retain.
+    pub disk_size: Option<u64>,
     /// How long the active sequencer may stand still before a standby takes over. A standby replaces a dead one at
     /// once.
     pub sequencer_lease: Duration,
@@ -126,6 +129,7 @@ impl Default for BrokerConfig {
             profile_interval: Duration::from_secs(10),
             data: Vec::new(),
             same_device_is_fine: false,
+            disk_size: None,
             sequencer_lease: Duration::from_secs(1),
             gap_lease: Duration::from_secs(10),
             session_window: 256,

@@ -7,6 +7,7 @@
 mod chain;
 pub mod facts;
 mod found;
+mod kept;
 mod seed;
 mod sessions;
 mod writer;

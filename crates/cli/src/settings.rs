@@ -85,6 +85,10 @@ pub struct BrokerSettings {
     /// Take directories on one device, although all are lost when it fails: for tests
     #[arg(long, requires = "data")]
     pub same_device_is_fine: bool,
+    /// Most bytes of each disk that the log takes: then its oldest segments go, whatever topics are to retain. Without it
+    /// publishers wait when a disk is full
+    #[arg(long, value_name = "SIZE", requires = "data")]
+    pub disk_size: Option<Size>,
     /// How long the active sequencer may stand still before a standby takes over
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub sequencer_lease: Option<Duration>,
@@ -114,6 +118,7 @@ impl BrokerSettings {
             metering: !self.no_metering,
             data: self.data.clone(),
             same_device_is_fine: self.same_device_is_fine,
+            disk_size: self.disk_size.map(|size| size.0),
             ..BrokerConfig::default()
         };
         set(&mut config.receive, self.receive);
@@ -198,6 +203,7 @@ mod tests {
             profile_interval: Some(Duration::from_secs(60)),
             data: vec!["/mnt/a".into(), "/mnt/b".into()],
             same_device_is_fine: true,
+            disk_size: Some(Size(1 << 30)),
             sequencer_lease: Some(Duration::from_millis(300)),
             gap_lease: Some(Duration::from_secs(2)),
             session_window: Some(64),
@@ -253,6 +259,7 @@ mod tests {
                 profile_interval: Duration::from_secs(60),
                 data: vec!["/mnt/a".into(), "/mnt/b".into()],
                 same_device_is_fine: true,
+                disk_size: Some(1 << 30),
                 sequencer_lease: Duration::from_millis(300),
                 gap_lease: Duration::from_secs(2),
                 session_window: 64,

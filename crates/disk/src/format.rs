@@ -9,7 +9,7 @@ pub use commit::{
     BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
 };
 pub use identity::{IDENTITY_BYTES, Identity, IdentityError};
-pub use index::{INDEX_ENTRY_BYTES, IndexEntry, SegmentIndex, index_name};
+pub use index::{INDEX_ENTRY_BYTES, IndexEntry, Part, SegmentIndex, index_name};
 pub use segment::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number};
 
 /// Version of all that is in a directory. A change of any layout raises it.

@@ -1,4 +1,4 @@
-//! The writer's side of a disk, without I/O but for [`begin_segment`]: which bytes come next, where they belong, and from when on they count.
+//! The writer's side of a disk, without I/O but for [`prepare_segment`], [`begin_segment`] and [`store_index`]: which bytes come next, where they belong, and from when on they count.
 //!
 //! A writer begins a segment and says all facts that hold; then it makes commits of what has come. Several may be on their
 //! way to the disk at once, but they count in their order: [`Journal::synced`] tells how far each chain is on the disk.
@@ -322,6 +322,25 @@ impl Journal {
         }
     }
 
+    /// Whether a commit counts that was sealed.
+    #[must_use]
+    pub fn counts(&self, ticket: u64) -> bool {
+        let first = self.in_flight.front();
+        first.is_none_or(|first| first.ticket > ticket)
+    }
+
+    /// The first segment that is kept.
+    #[must_use]
+    pub fn first_kept(&self) -> u64 {
+        self.first_kept
+    }
+
+    /// Bytes of the present segment that are in use; 0 before the first.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.at)
+    }
+
     /// Whether all commits count, and no commit says so of the last. An empty one would: then a last commit that is lost
     /// later is told from one that a crash tore.
     #[must_use]
@@ -331,27 +350,36 @@ impl Journal {
     }
 }
 
-/// Begins the next segment of a journal on its disk, as [`Journal::begin_segment`] says: on return its name and its header are
-/// synced.
+/// Makes the file of the next segment, which may take long on a busy disk. On return its name is synced; nothing in it counts.
+///
+/// # Errors
+/// What the system says: that the disk is full, perhaps.
+pub fn prepare_segment<S: Storage>(
+    storage: &S,
+    (number, bytes): (u64, u64),
+) -> io::Result<S::File> {
+    let file = storage.create(&segment_name(number), bytes)?;
+    storage.sync_names()?;
+    Ok(file)
+}
+
+/// Begins the next segment of a journal in a file that was [prepared](prepare_segment) for it, as [`Journal::begin_segment`] says: on
+/// return its header is synced.
 ///
 /// # Errors
 /// What the system says. Then the journal is not to be used any more.
 ///
 /// # Panics
 /// As [`Journal::begin_segment`].
-pub fn begin_segment<S: Storage>(
+pub fn begin_segment(
     journal: &mut Journal,
-    storage: &S,
+    file: &impl StoredFile,
     nonce: u64,
     time: u64,
-) -> io::Result<S::File> {
-    let (number, bytes) = journal.next_segment();
-    let file = storage.create(&segment_name(number), bytes)?;
+) -> io::Result<()> {
     let mut header = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
     header.copy_from_slice(&journal.begin_segment(nonce, time).encode());
-    file.write_synced(0, &header, SEGMENT_HEADER_BYTES)?;
-    storage.sync_names()?;
-    Ok(file)
+    file.write_synced(0, &header, SEGMENT_HEADER_BYTES)
 }
 
 /// Stores the index of a segment that is over.

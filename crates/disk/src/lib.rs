@@ -46,7 +46,8 @@ pub use directory::Directory;
 pub use disk::Disk;
 pub use error::DiskError;
 pub use journal::{
-    Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, store_index,
+    Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment,
+    prepare_segment, store_index,
 };
 pub use open::{OpenOptions, open_disks};
 pub use region_lock::RegionName;

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, BatchRun, Before, IndexEntry, Run, RunKind, SEGMENT_HEADER_BYTES,
+    ABOUT_SEGMENTS, BatchRun, Before, IndexEntry, Part, Run, RunKind, SEGMENT_HEADER_BYTES,
     SegmentHeader, SegmentIndex, index_name, segment_name, segment_number,
 };
 use crate::journal::{Chain, Position};
@@ -51,39 +51,13 @@ pub struct Segment {
     pub chains: BTreeMap<Chain, Part>,
 }
 
-/// What a segment has of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Position of the first message.
-    pub first: u64,
-    /// Position after the last.
-    pub next: u64,
-    /// Bytes of the batches.
-    pub bytes: u64,
-}
-
 impl Segment {
     fn new(header: SegmentHeader, index: &SegmentIndex) -> Self {
-        let mut chains: BTreeMap<Chain, Part> = BTreeMap::new();
-        for entry in index.entries.iter().filter(|entry| entry.count > 0) {
-            let chain = Chain {
-                topic: entry.topic,
-                row: entry.row,
-            };
-            let part = chains.entry(chain).or_insert(Part {
-                first: entry.first,
-                next: entry.end(),
-                bytes: 0,
-            });
-            part.first = part.first.min(entry.first);
-            part.next = part.next.max(entry.end());
-            part.bytes += u64::from(entry.bytes);
-        }
         Self {
             header,
             counted: index.segment,
             end: index.end,
-            chains,
+            chains: index.chains(),
         }
     }
 }

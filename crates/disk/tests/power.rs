@@ -7,7 +7,7 @@ use embar_disk::recover::{RecoverError, Recovered, recover};
 use embar_disk::scan::{Depth, Scan};
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, Simulated,
-    Storage, StoredFile, begin_segment,
+    Storage, StoredFile, begin_segment, prepare_segment,
 };
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -107,7 +107,9 @@ impl Writer {
     /// Begins a segment and says the facts, synced.
     fn begin_segment(&mut self, done: &mut Done, random: &mut fastrand::Rng) {
         let nonce = random.u64(1..);
-        let file = begin_segment(&mut self.journal, &self.disk, nonce, 1).expect("no fault");
+        let next = self.journal.next_segment();
+        let file = prepare_segment(&self.disk, next).expect("no fault");
+        begin_segment(&mut self.journal, &file, nonce, 1).expect("no fault");
         self.file = Some(file);
         // In two commits, the second of which says that these are all.
         let mut builder = self.builder();

@@ -10,7 +10,7 @@ use embar_disk::format::{Run, segment_number};
 use embar_disk::recover::{Sight, recover};
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Directory, Journal, Position, Progress, Refused,
-    Storage, StoredFile, begin_segment,
+    Storage, StoredFile, begin_segment, prepare_segment,
 };
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -50,7 +50,8 @@ impl Writer<'_> {
     /// Begins the next segment, when nothing is on its way.
     fn begin_segment(&mut self) -> Result<()> {
         let (number, _) = self.journal.next_segment();
-        let file = begin_segment(&mut self.journal, self.directory, number + 1, 0)?;
+        let file = prepare_segment(self.directory, self.journal.next_segment())?;
+        begin_segment(&mut self.journal, &file, number + 1, 0)?;
         self.file = Some(std::sync::Arc::new(file));
         Ok(())
     }

@@ -8,6 +8,7 @@ use embar_fabric::SharedNews;
 use embar_memory::Memory;
 
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session};
+use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
 use super::writer::{Start, chain_of};
 use crate::topics::Topic;
@@ -116,11 +117,12 @@ impl Found {
         chains.get(&chain).copied().unwrap_or(0)
     }
 
-    /// What a writer of the term `epoch` of a region goes on from. Its segments have `segment_bytes`.
+    /// What a writer of the term `epoch` of a region goes on from. Its segments have `segment_bytes`, and all that are over at most
+    /// `limit` together.
     pub fn start<M: Memory>(
         self,
         (epoch, region): (u32, u32),
-        segment_bytes: u64,
+        (segment_bytes, limit): (u64, u64),
         news: SharedNews<M>,
     ) -> Start<M> {
         let Self {
@@ -147,6 +149,8 @@ impl Found {
         Start {
             journal: Journal::new(disk, (epoch, region), segment_bytes, recovered.position),
             firsts,
+            kept: Kept::found(&recovered.segments),
+            limit,
             unindexed: recovered.unindexed,
             sessions,
             highest_id,

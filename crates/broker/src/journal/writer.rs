@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use embar_disk::format::{Run, SegmentIndex};
-use embar_disk::{AlignedBuffer, Commit, CommitBuilder, Journal, Progress, Refused, Storage};
+use embar_disk::{AlignedBuffer, Commit, CommitBuilder, Journal, Progress, Refused, StoredFile};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{DiskRow, DiskState, Frontier, FrontierTable, GoiRecord, RowWriter, SharedNews};
@@ -20,6 +20,7 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::chain::{Ahead, Chain};
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, encode_session};
+use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
 use crate::log::ordered_header;
 use crate::topics::TopicTable;
@@ -51,6 +52,7 @@ pub enum Gathered {
 /// What is to be said.
 #[derive(Clone, Copy, Debug)]
 enum Due {
+    FirstKept,
     TopicIds,
     Topic(u32),
     NoTopic(u32),
@@ -77,6 +79,18 @@ pub struct Writer<M: Memory> {
     due: VecDeque<Due>,
     /// All facts were said in the present segment.
     is_complete: bool,
+    kept: Kept,
+    /// Most bytes of all segments that are over.
+    limit: u64,
+    /// Something happened by which segments may be needless.
+    looks_what_is_kept: bool,
+    /// The commit that says which segment is the first that is kept, until it counts.
+    first_kept_said: Option<u64>,
+    removals: Vec<u64>,
+    /// By topic, where the present segment begins...
+    segment_begins: BTreeMap<u32, u64>,
+    /// ...and up to where it is synced.
+    synced: BTreeMap<u32, u64>,
     row: RowWriter<M, DiskRow>,
     said: DiskRow,
     frontiers: FrontierTable<M>,
@@ -94,6 +108,10 @@ pub struct Start<M: Memory> {
     pub firsts: BTreeMap<u32, u64>,
     /// Indexes that its segments lack.
     pub unindexed: Vec<SegmentIndex>,
+    /// Its segments.
+    pub(super) kept: Kept,
+    /// Most bytes that all segments that are over may have together; the oldest go.
+    pub limit: u64,
     /// The sessions, as they are in it.
     pub sessions: Sessions,
     /// The highest id that a topic of it ever had.
@@ -129,6 +147,13 @@ impl<M: Memory> Writer<M> {
             turns: VecDeque::new(),
             due: VecDeque::new(),
             is_complete: false,
+            kept: start.kept,
+            limit: start.limit,
+            looks_what_is_kept: true,
+            first_kept_said: None,
+            removals: Vec::new(),
+            segment_begins: BTreeMap::new(),
+            synced: BTreeMap::new(),
             row: region.disk_row_writer(claim, number),
             said: DiskRow {
                 epoch: term.epoch,
@@ -150,6 +175,7 @@ impl<M: Memory> Writer<M> {
         }
         self.refresh_topics();
         self.refresh_chains();
+        self.look_what_is_kept();
         let first = self.first_batch_bytes();
         // Only now: what was read counts if no higher epoch was raised before this look.
         if !self.term.lasts(&self.region) {
@@ -171,7 +197,7 @@ impl<M: Memory> Writer<M> {
             false => buffer,
         };
         let mut builder = CommitBuilder::within(buffer, self.journal.room());
-        self.say_facts(&mut builder);
+        let says_kept = self.say_facts(&mut builder);
         if self.due.is_empty() {
             if !std::mem::replace(&mut self.is_complete, true) {
                 builder.complete_facts();
@@ -181,7 +207,11 @@ impl<M: Memory> Writer<M> {
         if builder.is_empty() {
             return Gathered::Nothing(builder.into_buffer());
         }
-        Gathered::Commit(self.journal.seal(builder, time))
+        let commit = self.journal.seal(builder, time);
+        if says_kept {
+            self.first_kept_said = Some(commit.ticket);
+        }
+        Gathered::Commit(commit)
     }
 
     /// A commit without anything in it, where one says that the last one counts.
@@ -193,28 +223,95 @@ impl<M: Memory> Writer<M> {
         Gathered::Commit(self.journal.seal(builder, time))
     }
 
-    /// Begins the next segment, in which all that holds is said again.
+    /// The next segment's number, and its bytes.
+    pub fn next_segment(&self) -> (u64, u64) {
+        self.journal.next_segment()
+    }
+
+    /// Whether the next segment will be wanted soon.
+    pub fn wants_segment_soon(&self) -> bool {
+        let (_, bytes) = self.journal.next_segment();
+        self.journal.used() > bytes / 2
+    }
+
+    /// Begins the next segment, in a file that was prepared for it. All that holds is said in it again.
     ///
     /// # Errors
     /// What the system says. Then nothing is to be written any more.
     ///
     /// # Panics
     /// While commits are on their way.
-    pub fn begin_segment<S: Storage>(
+    pub fn begin_segment(
         &mut self,
-        storage: &S,
+        file: &impl StoredFile,
         nonce: u64,
         time: u64,
-    ) -> io::Result<S::File> {
-        let begun = embar_disk::begin_segment(&mut self.journal, storage, nonce, time)?;
-        self.indexes.extend(self.journal.take_index());
+    ) -> io::Result<()> {
+        embar_disk::begin_segment(&mut self.journal, file, nonce, time)?;
+        if let Some(index) = self.journal.take_index() {
+            self.kept.push_index(&index);
+            self.indexes.push(index);
+        }
+        self.looks_what_is_kept = true;
         self.prune_sessions();
         self.due.clear();
+        self.due.push_back(Due::FirstKept);
         self.due.push_back(Due::TopicIds);
         self.due.extend(self.chains.keys().copied().map(Due::Topic));
         self.due.extend(self.sessions.places().map(Due::Session));
         self.is_complete = false;
-        Ok(begun)
+        let chains = self.chains.keys();
+        let begins = chains.map(|topic| (*topic, self.journal.next_of(chain_of(*topic))));
+        self.segment_begins = begins.collect();
+        Ok(())
+    }
+
+    /// Finds out which segments nobody needs any more; once a commit that says so counts, [`Writer::take_removals`] has them.
+    fn look_what_is_kept(&mut self) {
+        if !self.is_complete || !std::mem::take(&mut self.looks_what_is_kept) {
+            return;
+        }
+        let topics = &self.topics;
+        let retention = |chain: &embar_disk::Chain| {
+            topics.by_id(chain.topic).map(|topic| topic.retention_bytes)
+        };
+        let first = self.kept.first_needed(self.limit, retention);
+        if let Some(first) = first.filter(|first| *first > self.journal.first_kept()) {
+            self.journal.keep_from(first);
+            self.due.push_back(Due::FirstKept);
+        }
+    }
+
+    /// Numbers of segments that nobody needs any more, once: their files may go.
+    pub fn take_removals(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.removals)
+    }
+
+    /// A commit counts that says which segment is the first that is kept.
+    fn forget_segments(&mut self) {
+        // A successor has to find a commit that says so, before it finds that they are gone.
+        if !self.term.lasts(&self.region) {
+            return;
+        }
+        let first_kept = self.journal.first_kept();
+        self.said.first_kept = first_kept;
+        let removed = self.kept.remove_below(first_kept);
+        if removed.is_empty() {
+            return;
+        }
+        self.removals.extend(removed);
+        for topic in self.chains.keys() {
+            let first = self.kept.first_of(chain_of(*topic));
+            let first = first
+                .or(self.segment_begins.get(topic).copied())
+                .unwrap_or(0);
+            if self.firsts.insert(*topic, first) != Some(first)
+                && let Some(next) = self.synced.get(topic)
+            {
+                let chain = chain_of(*topic);
+                self.counted.push(Progress { chain, next: *next });
+            }
+        }
     }
 
     /// A commit is synced. Stores how much counts by that, and how far each chain is. True if a chain is further than before.
@@ -223,6 +320,12 @@ impl<M: Memory> Writer<M> {
     /// When it is not on its way.
     pub fn synced(&mut self, ticket: u64) -> bool {
         self.journal.synced(ticket, &mut self.counted);
+        if let Some(said) = self.first_kept_said
+            && self.journal.counts(said)
+        {
+            self.first_kept_said = None;
+            self.forget_segments();
+        }
         self.say(DiskState::Writes);
         let mut changed = std::mem::take(&mut self.changed);
         for progress in self.counted.drain(..) {
@@ -238,6 +341,7 @@ impl<M: Memory> Writer<M> {
                 epoch: self.term.epoch,
                 ..Frontier::default()
             };
+            self.synced.insert(topic, progress.next);
             let record = embar_fabric::geometry::topic_record_of(topic);
             self.frontiers.store(record, 0, &frontier);
             changed.push(topic);
@@ -303,6 +407,8 @@ impl<M: Memory> Writer<M> {
         }
         self.journal.forget(topic);
         self.firsts.remove(&topic);
+        self.synced.remove(&topic);
+        self.looks_what_is_kept = true;
         self.due.push_back(Due::NoTopic(topic));
         let gone = self.sessions.retain(|_, known| known.row.chain != topic);
         self.due.extend(gone.into_iter().map(Due::NoSession));
@@ -367,10 +473,12 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Says what is due, as far as there is room.
-    fn say_facts(&mut self, builder: &mut CommitBuilder) {
+    /// Says what is due, as far as there is room. True if that is which segment is the first that is kept.
+    fn say_facts(&mut self, builder: &mut CommitBuilder) -> bool {
+        let mut says_kept = false;
         while let Some(due) = self.due.front() {
             let said = match *due {
+                Due::FirstKept => self.journal.say_first_kept(builder),
                 Due::TopicIds => builder.fact(ABOUT_TOPIC_IDS, 0, &self.highest_id.to_le_bytes()),
                 Due::Topic(id) => match self.topics.by_id(id) {
                     Some(topic) => {
@@ -393,10 +501,14 @@ impl<M: Memory> Writer<M> {
                 },
             };
             match said {
-                Ok(()) => drop(self.due.pop_front()),
-                Err(Refused::Full | Refused::Damaged) => return,
+                Ok(()) => {
+                    says_kept |= matches!(due, Due::FirstKept);
+                    self.due.pop_front();
+                }
+                Err(Refused::Full | Refused::Damaged) => break,
             }
         }
+        says_kept
     }
 
     /// Takes batches, chain by chain, as far as there is room.

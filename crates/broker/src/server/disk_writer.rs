@@ -1,14 +1,15 @@
 //! The threads that write one disk while this process sequences: each gathers a commit and writes it, and while it waits for
 //! the disk another gathers the next.
 
+use std::cmp;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use embar_disk::format::SegmentIndex;
+use embar_disk::format::{SegmentIndex, index_name, segment_name};
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
@@ -28,6 +29,8 @@ const SEGMENT_BYTES_MIN: u64 = 32 << 20;
 const SEGMENTS_MIN: u64 = 8;
 /// How long a thread without work sleeps if nobody wakes it: topics come and go without that.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often a full disk is looked at.
+const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the brokers that live are looked for.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
 
@@ -43,6 +46,8 @@ struct Shared {
     disks: Arc<Disks>,
     /// Which of them.
     number: u16,
+    /// Most bytes of it that the journal takes; the oldest segments go.
+    limit: u64,
     region: Region<Mapped>,
     claim: Arc<Claim>,
     news: SharedNews<Mapped>,
@@ -61,10 +66,12 @@ struct State {
     open: Option<Open>,
     /// A thread looks for work, or opens the disk.
     is_gathering: bool,
+    /// Threads that write a commit.
+    writes: usize,
     is_stopped: bool,
     buffers: Vec<AlignedBuffer>,
     brokers: BrokersNotifier,
-    refreshed: Option<std::time::Instant>,
+    refreshed: Option<Instant>,
 }
 
 /// The disk, as it is written in one term.
@@ -72,13 +79,31 @@ struct Open {
     term: Term,
     writer: Writer<Mapped>,
     file: Option<Arc<File>>,
-    has_failed: bool,
+    /// The file of the next segment, by its number.
+    prepared: Option<(u64, File)>,
+    /// The number of the segment whose file was last asked for.
+    preparing: u64,
+    /// Files that were no part of the journal when it was opened.
+    dead: Vec<u64>,
+    health: Health,
+    /// A write found no room: what counts is to be found out again.
+    is_torn: bool,
+}
+
+/// Whether a disk takes what comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Good,
+    /// There is no room for a segment, at the last look.
+    Full(Instant),
+    /// Nothing more is written in this term: what a failed write left nobody knows.
+    Failed,
 }
 
 impl DiskWriter {
     /// Starts the threads, which wait for a term. `region` is a value of its own, with which no payload file is claimed.
     pub fn start(
-        (disks, number): (&Arc<Disks>, u16),
+        (disks, number, limit): (&Arc<Disks>, u16, u64),
         region: &Region<Mapped>,
         claim: &Arc<Claim>,
         news: &SharedNews<Mapped>,
@@ -90,6 +115,7 @@ impl DiskWriter {
                 wanted: None,
                 open: None,
                 is_gathering: false,
+                writes: 0,
                 is_stopped: false,
                 buffers: buffers.collect(),
                 brokers: BrokersNotifier::new(region),
@@ -104,6 +130,7 @@ impl DiskWriter {
             sleeper: Mutex::new(None),
             disks: Arc::clone(disks),
             number,
+            limit,
         });
         let mut writer = Self {
             shared,
@@ -157,7 +184,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What a thread does next.
 enum Step {
     Write(Term, Commit, Arc<File>),
+    /// Make the file of the next segment, which has this number and so many bytes.
+    Prepare(Term, (u64, u64)),
     Index(SegmentIndex),
+    Remove(Vec<u64>),
     Stop,
 }
 
@@ -166,7 +196,9 @@ impl Shared {
         loop {
             match self.next_step() {
                 Step::Write(term, commit, file) => self.write(term, commit, &file),
+                Step::Prepare(term, next) => self.prepare(term, next),
                 Step::Index(index) => self.store_index(&index),
+                Step::Remove(segments) => self.remove(&segments),
                 Step::Stop => return,
             }
         }
@@ -205,6 +237,11 @@ impl Shared {
                     continue;
                 }
                 (Some(term), open) if open.as_ref().is_none_or(|open| is_other(open, term)) => {
+                    if state.writes > 0 {
+                        // They may be where the journal ends.
+                        state = self.wait(state);
+                        continue;
+                    }
                     let term = *term;
                     state.open = None;
                     drop(state);
@@ -213,18 +250,26 @@ impl Shared {
                     state.open = Some(opened);
                     continue;
                 }
-                (Some(_), Some(open)) if open.has_failed => {
+                (Some(_), Some(open)) if open.health == Health::Failed => {
                     state = self.wait(state);
+                    continue;
+                }
+                (Some(_), Some(open))
+                    if let Health::Full(since) = open.health
+                        && let Some(rest) = FULL_LOOK_EVERY.checked_sub(since.elapsed()) =>
+                {
+                    state = self.wait_for(state, rest);
+                    continue;
+                }
+                (Some(_), Some(open)) if open.is_torn => {
+                    state.open = None;
                     continue;
                 }
                 (Some(_), _) => {}
             }
-            if let Some(index) = state
-                .open
-                .as_mut()
-                .and_then(|open| open.writer.take_index())
-            {
-                return Step::Index(index);
+            let open = state.open.as_mut().expect("it was opened");
+            if let Some(step) = open.next_chore() {
+                return step;
             }
             let buffer = state.buffers.pop();
             let buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(COMMIT_BYTES));
@@ -242,7 +287,9 @@ impl Shared {
                 Gathered::Commit(commit) => {
                     self.is_asleep.store(false, Ordering::Relaxed);
                     let file = open.file.as_ref().expect("a segment was begun");
-                    return Step::Write(open.term, commit, Arc::clone(file));
+                    let step = Step::Write(open.term, commit, Arc::clone(file));
+                    state.writes += 1;
+                    return step;
                 }
                 Gathered::Busy(buffer) => {
                     state.buffers.push(buffer);
@@ -267,8 +314,9 @@ impl Shared {
                     state = lock(&self.state);
                 }
                 Gathered::Deposed => {
-                    state.open = None;
-                    state.wanted = None;
+                    // Perhaps it sequences again already.
+                    let over = state.open.take().map(|open| open.term);
+                    state.wanted.take_if(|wanted| Some(*wanted) == over);
                 }
             }
         }
@@ -283,23 +331,33 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wait_for<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, most);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// Finds out what counts on the disk, and goes on from there.
     fn open(&self, term: Term) -> Open {
         let (directory, number) = (self.directory(), self.number);
         let id = self.disks.get(number).identity().disk;
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let found = Found::read(directory, &id);
         let (start, error) = match found {
-            Ok(found) if found.recovered.epoch >= term.epoch => {
+            Ok(found) if !self.may_go_on(&found, term) => {
                 let why = format!(
                     "it was written in term {} of another region, and this is term {}",
                     found.recovered.epoch, term.epoch
                 );
                 (Found::nothing(id), Some(why))
             }
+            // After this look no successor has made a file that was found.
+            Ok(_) if !term.lasts(&self.region) => {
+                (Found::nothing(id), Some("another one writes it now".into()))
+            }
             Ok(found) => (found, None),
             Err(error) => (Found::nothing(id), Some(error.to_string())),
         };
+        let dead = start.recovered.dead.clone();
         if error.is_none() {
             let took = began.elapsed();
             let topics = start.topics.len();
@@ -315,12 +373,16 @@ impl Shared {
         let free = directory.free_bytes().unwrap_or(0) / SEGMENTS_MIN;
         let bytes = free.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / SEGMENT_BYTES_MIN
             * SEGMENT_BYTES_MIN;
-        let start = start.start(region, bytes, self.news.clone());
+        let start = start.start(region, (bytes, self.limit), self.news.clone());
         let mut open = Open {
             term,
             writer: Writer::new(&self.region, &self.claim, term, number, start),
             file: None,
-            has_failed: false,
+            prepared: None,
+            preparing: 0,
+            dead,
+            health: Health::Good,
+            is_torn: false,
         };
         if let Some(why) = error {
             self.fail(&mut open, &why);
@@ -328,14 +390,49 @@ impl Shared {
         open
     }
 
+    /// Whether what was found is of older terms of this region, or of this one, in which no other process writes.
+    fn may_go_on(&self, found: &Found, term: Term) -> bool {
+        let last = found.recovered.segments.last();
+        let is_own = last.is_some_and(|last| last.header.region == self.region.nonce());
+        match found.recovered.epoch.cmp(&term.epoch) {
+            cmp::Ordering::Less => true,
+            cmp::Ordering::Equal => is_own,
+            cmp::Ordering::Greater => false,
+        }
+    }
+
     fn begin_segment(&self, state: &mut State) {
         let time = self.clock.read().wall.0;
         // Tells this segment from whatever was in its blocks before.
         let nonce = RandomState::new().hash_one(time) | 1;
         let open = state.open.as_mut().expect("it was opened");
-        match open.writer.begin_segment(self.directory(), nonce, time) {
-            Ok(file) => open.file = Some(Arc::new(file)),
-            Err(error) => self.fail(open, &format!("no segment can be begun: {error}")),
+        let next = open.writer.next_segment();
+        let prepared = open.prepared.take().filter(|(number, _)| *number == next.0);
+        let file = match prepared {
+            Some((_, file)) => Ok(file),
+            None => embar_disk::prepare_segment(self.directory(), next),
+        };
+        match file {
+            Ok(file) => match open.writer.begin_segment(&file, nonce, time) {
+                Ok(()) => {
+                    open.file = Some(Arc::new(file));
+                    self.has_room(open);
+                }
+                Err(error) => self.fail(open, &format!("no segment can be begun: {error}")),
+            },
+            Err(error) if is_full(&error) => self.fill(open),
+            Err(error) => self.fail(open, &format!("no segment can be made: {error}")),
+        }
+    }
+
+    /// Makes the file of the next segment while the present one still has room.
+    fn prepare(&self, term: Term, next: (u64, u64)) {
+        let made = embar_disk::prepare_segment(self.directory(), next);
+        let mut state = lock(&self.state);
+        let open = state.open.as_mut().filter(|open| open.term == term);
+        // Whatever was in the way is said when the segment is to be begun.
+        if let (Some(open), Ok(file)) = (open, made) {
+            open.prepared = Some((next.0, file));
         }
     }
 
@@ -343,16 +440,22 @@ impl Shared {
         let written = file.write_synced(commit.at, &commit.buffer, commit.len);
         let mut state = lock(&self.state);
         let state = &mut *state;
+        state.writes -= 1;
         if commit.buffer.len() == COMMIT_BYTES {
             state.buffers.push(commit.buffer);
         }
         let open = state.open.as_mut();
-        if let Some(open) = open.filter(|open| open.term == term && !open.has_failed) {
+        if let Some(open) = open.filter(|open| open.term == term && open.health != Health::Failed) {
             match written {
                 Ok(()) => {
                     if open.writer.synced(commit.ticket) {
                         self.wake_brokers(state);
                     }
+                }
+                // A file system that reserves nothing. The journal goes on from what counts, in another file.
+                Err(error) if is_full(&error) => {
+                    self.fill(open);
+                    open.is_torn = true;
                 }
                 Err(error) => self.fail(open, &format!("a write failed: {error}")),
             }
@@ -373,14 +476,52 @@ impl Shared {
         }
     }
 
+    /// Removes segments and their indexes.
+    fn remove(&self, segments: &[u64]) {
+        for segment in segments {
+            for name in [segment_name(*segment), index_name(*segment)] {
+                match self.directory().remove(&name) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        tracing::warn!(
+                            disk = self.number,
+                            name,
+                            "cannot remove a file that nobody needs: {error}"
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The disk has no room: what waits for it waits, and it is looked at again.
+    fn fill(&self, open: &mut Open) {
+        if !matches!(open.health, Health::Full(_)) {
+            open.writer.say(DiskState::Full);
+            tracing::error!(
+                disk = self.number,
+                directory = %self.directory().path().display(),
+                "the disk is full: publishers of its topics wait, and all others go on; remove what else is there, delete topics or let them retain less, and it goes on by itself"
+            );
+        }
+        open.health = Health::Full(Instant::now());
+    }
+
+    fn has_room(&self, open: &mut Open) {
+        if matches!(open.health, Health::Full(_)) {
+            tracing::info!(disk = self.number, "the disk has room again");
+        }
+        open.health = Health::Good;
+    }
+
     /// The disk takes nothing any more in this term: what a failed write left nobody knows.
     fn fail(&self, open: &mut Open, why: &str) {
-        open.has_failed = true;
+        open.health = Health::Failed;
         open.writer.say(DiskState::Failed);
         tracing::error!(
             disk = self.number,
             directory = %self.directory().path().display(),
-            "the disk has failed: {why}; batches of its topics are not acknowledged at acks 2 any more"
+            "the disk has failed: {why}; batches of its topics are not acknowledged at acks 2 any more; replace it, and start the cluster again"
         );
     }
 
@@ -389,9 +530,42 @@ impl Shared {
             .refreshed
             .is_none_or(|at| at.elapsed() >= REFRESH_EVERY);
         if is_due {
-            state.refreshed = Some(std::time::Instant::now());
+            state.refreshed = Some(Instant::now());
             state.brokers.refresh(&|row| is_alive(&self.region, row));
         }
         state.brokers.notify(u128::MAX);
     }
+}
+
+impl Open {
+    /// What is to be done beside gathering.
+    fn next_chore(&mut self) -> Option<Step> {
+        // A successor takes numbers above all that were there, so nothing goes before this term has a segment of its own.
+        if self.file.is_some() && !self.dead.is_empty() {
+            return Some(Step::Remove(std::mem::take(&mut self.dead)));
+        }
+        let removals = self.writer.take_removals();
+        if !removals.is_empty() {
+            return Some(Step::Remove(removals));
+        }
+        if let Some(index) = self.writer.take_index() {
+            return Some(Step::Index(index));
+        }
+        let next = self.writer.next_segment();
+        if self.health == Health::Good
+            && self.preparing != next.0
+            && self.writer.wants_segment_soon()
+        {
+            self.preparing = next.0;
+            return Some(Step::Prepare(self.term, next));
+        }
+        None
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }

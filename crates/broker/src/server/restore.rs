@@ -75,7 +75,7 @@ pub(super) fn start_writers(
     region: &Region<Mapped>,
     claim: &Arc<Claim>,
     disks: &Arc<Disks>,
-    coherence: Coherence,
+    (coherence, limit): (Coherence, u64),
     clock: Clock,
 ) -> Result<Vec<DiskWriter>, StartError> {
     let Some(dir) = region.dir().filter(|_| disks.iter().next().is_some()) else {
@@ -85,7 +85,7 @@ pub(super) fn start_writers(
     let region = Region::open(dir, coherence)?;
     let news = region.frontier_news_writer(claim);
     let numbers = disks.iter().map(embar_disk::Disk::number);
-    let writers =
-        numbers.map(|number| DiskWriter::start((disks, number), &region, claim, &news, clock));
+    let writers = numbers
+        .map(|number| DiskWriter::start((disks, number, limit), &region, claim, &news, clock));
     Ok(writers.collect::<Result<_, _>>()?)
 }

@@ -105,7 +105,9 @@ pub(super) fn join(
     // Before the log: a head that is alone is its own log's sequencer.
     let sequencer = match region.geometry().area_of(claim.row()) {
         Some(_) => {
-            let writers = restore::start_writers(&region, &claim, &disks, coherence, clock)?;
+            let limit = config.disk_size.unwrap_or(u64::MAX);
+            let writers =
+                restore::start_writers(&region, &claim, &disks, (coherence, limit), clock)?;
             let started = sequencer_thread::start(&region, &claim, &config, stop, clock, writers);
             Some(started?)
         }

@@ -1,12 +1,14 @@
 //! The index of a segment that is over: where the batches of which chain lie. It is a file of its own, made from the segment, and
 //! can be made again.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Before, Run, VERSION, crc_without};
+use crate::journal::Chain;
 
 const MAGIC: [u8; 8] = *b"EMBARIDX";
 /// Ends the names of indexes.
@@ -30,6 +32,17 @@ pub struct IndexEntry {
     pub bytes: u32,
     /// Where they begin in the segment.
     pub at: u64,
+}
+
+/// What a segment has of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Position of the first message.
+    pub first: u64,
+    /// Position after the last.
+    pub next: u64,
+    /// Bytes of the batches.
+    pub bytes: u64,
 }
 
 /// The index of a segment.
@@ -98,6 +111,27 @@ impl IndexEntry {
 }
 
 impl SegmentIndex {
+    /// What the segment has of each chain.
+    #[must_use]
+    pub fn chains(&self) -> BTreeMap<Chain, Part> {
+        let mut chains: BTreeMap<Chain, Part> = BTreeMap::new();
+        for entry in self.entries.iter().filter(|entry| entry.count > 0) {
+            let chain = Chain {
+                topic: entry.topic,
+                row: entry.row,
+            };
+            let part = chains.entry(chain).or_insert(Part {
+                first: entry.first,
+                next: entry.end(),
+                bytes: 0,
+            });
+            part.first = part.first.min(entry.first);
+            part.next = part.next.max(entry.end());
+            part.bytes += u64::from(entry.bytes);
+        }
+        chains
+    }
+
     /// The whole file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
