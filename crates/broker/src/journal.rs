@@ -8,11 +8,13 @@ mod chain;
 pub mod facts;
 mod found;
 mod kept;
+mod level;
 mod seed;
 mod sessions;
 mod writer;
 
 pub use found::Found;
+pub use level::{Disk, level};
 pub use seed::{SeedError, Seeded, is_new, seed};
 pub use sessions::{KnownSession, Sessions};
 pub use writer::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Start, Writer};

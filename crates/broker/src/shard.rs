@@ -294,6 +294,7 @@ impl<M: Memory> Shard<M> {
         let ticked = std::mem::take(&mut self.ticked);
         if ticked {
             self.retry_disk_reads(at.now);
+            self.refuse_in_disk_trouble(at);
         }
         self.retry_paused(ticked, at, out);
         self.recall(ticked, at, out);

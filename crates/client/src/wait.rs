@@ -50,6 +50,8 @@ pub enum WaitReason {
     NotReading,
     /// It has no room for batches.
     LogFull,
+    /// A disk of the topic has failed, or is full.
+    DiskUnavailable,
     /// Nobody gives batches their place in the order.
     NoSequencer,
     /// It refuses for another reason, and may do it later.
@@ -65,6 +67,7 @@ impl WaitReason {
     pub(crate) fn of(code: ErrorCode) -> Self {
         match code {
             ErrorCode::Backpressure | ErrorCode::HeldFull => Self::LogFull,
+            ErrorCode::DiskUnavailable => Self::DiskUnavailable,
             ErrorCode::NoSequencer => Self::NoSequencer,
             ErrorCode::Draining => Self::NotReady,
             other => Self::Refused(other),
@@ -82,6 +85,7 @@ impl fmt::Display for WaitReason {
             Self::Acknowledgement => f.write_str("it has not acknowledged"),
             Self::NotReading => f.write_str("it does not take what is sent"),
             Self::LogFull => f.write_str("its log is full"),
+            Self::DiskUnavailable => f.write_str("a disk of the topic has failed or is full"),
             Self::NoSequencer => f.write_str("nobody sequences"),
             Self::Refused(code) => write!(f, "it refuses, {code:?}"),
             Self::Messages => f.write_str("it has no more messages"),

@@ -163,6 +163,13 @@ impl Journal {
         self.chains.get(&chain).copied().unwrap_or(0)
     }
 
+    /// A chain goes on at a position above its end: what lies between is nowhere any more. To be
+    /// [said](CommitBuilder::next) before its next batch.
+    pub fn skip_to(&mut self, chain: Chain, next: u64) {
+        let at = self.chains.entry(chain).or_insert(next);
+        *at = next.max(*at);
+    }
+
     /// A chain is over: nothing is said of it any more.
     pub fn forget(&mut self, topic: u32) {
         self.chains.retain(|chain, _| chain.topic != topic);

@@ -109,6 +109,11 @@ impl Found {
         })
     }
 
+    /// The disk's identity.
+    pub(super) fn disk(&self) -> [u8; 16] {
+        self.disk
+    }
+
     /// Position after the last message of a topic that the disk has, of orders 2 and 5.
     #[must_use]
     pub fn next_of(&self, topic: u32) -> u64 {

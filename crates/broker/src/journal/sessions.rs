@@ -45,6 +45,13 @@ impl Sessions {
         self.by_place.get(&place)
     }
 
+    /// The session of a publisher in a chain, and its place.
+    #[must_use]
+    pub fn of(&self, chain: u32, producer: u64) -> Option<(u32, &KnownSession)> {
+        let place = self.by_name.get(&(chain, producer))?;
+        Some((*place, self.by_place.get(place)?))
+    }
+
     /// Whether the session of a record is known in the record's epoch.
     #[must_use]
     pub fn knows(&self, record: &GoiRecord, chain: u32) -> bool {

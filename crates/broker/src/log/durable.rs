@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use embar_fabric::Frontier;
 use embar_fabric::geometry::topic_record_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::region::Region;
+use embar_fabric::{DiskState, Frontier};
 use embar_memory::Memory;
 use embar_order::{ChangedChains, Term};
 
@@ -106,6 +106,21 @@ impl<M: Memory> Log<M> {
         let records = u64::from(self.region.geometry().goi_pages) * u64::from(PAGE_RECORDS);
         undurable.bytes() > self.payload_file.total_bytes() / UNDURABLE_PART
             || undurable.batches() > records / UNDURABLE_PART
+    }
+
+    /// What is wrong with a disk of a topic, if anything is.
+    pub fn disk_trouble(&self, topic: u32) -> Option<DiskState> {
+        let disks = self.ordered.get(&topic)?.disks;
+        let term = self.term().filter(|_| disks != 0)?;
+        let numbers = 0..self.region.geometry().disks;
+        let rows = numbers.filter(|number| disks & 1 << number != 0);
+        let rows = rows.filter_map(|number| self.region.disk_row(term.area, number).found());
+        let states = rows
+            .filter(|row| row.epoch == term.epoch)
+            .filter_map(|row| DiskState::from_number(row.state));
+        states
+            .filter(|state| matches!(state, DiskState::Failed | DiskState::Full))
+            .min_by_key(|state| *state != DiskState::Failed)
     }
 
     /// The disks of a topic, a bit for each, and up to where all of them have it.

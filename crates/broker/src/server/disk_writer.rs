@@ -24,7 +24,7 @@ use crate::disks::Disks;
 use crate::journal::{COMMIT_BYTES, Found, Gathered, IN_FLIGHT_MAX, Writer};
 
 /// Bytes of a segment, at most and at least: as much as a disk has room for several times.
-const SEGMENT_BYTES_MAX: u64 = 256 << 20;
+pub(super) const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 const SEGMENT_BYTES_MIN: u64 = 32 << 20;
 const SEGMENTS_MIN: u64 = 8;
 /// How long a thread without work sleeps if nobody wakes it: topics come and go without that.

@@ -1,14 +1,16 @@
 //! What a process does with the disks of the log before it serves: the head puts what they have into a region in which nobody
 //! has sequenced yet, and the others wait for that.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use embar_disk::recover::RecoverError;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_memory::{Coherence, Mapped};
 
-use super::disk_writer::DiskWriter;
+use super::disk_writer::{self, DiskWriter};
 use super::progress::Progress;
 use super::start_error::StartError;
 use crate::clock::Clock;
@@ -18,6 +20,8 @@ use crate::places::HEAD;
 
 /// How long a process waits for the head to have restored the log.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a long copy reports that it goes on.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How often it looks meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -36,14 +40,8 @@ pub(super) fn restore(
     }
     progress(Progress::Recovering);
     let began = Instant::now();
-    let mut found = Vec::new();
-    for disk in disks.iter() {
-        let read = Found::read(disk.directory(), &disk.identity().disk);
-        found.push(read.map_err(|error| StartError::Journal {
-            dir: disk.directory().path().to_owned(),
-            error,
-        })?);
-    }
+    let found = level(region, disks, read_all(disks)?, progress)?;
+    progress(Progress::Recovering);
     let restored = journal::seed(region, claim, &found)?;
     if restored.topics > 0 {
         let (topics, sessions, took) = (restored.topics, restored.sessions, began.elapsed());
@@ -55,6 +53,61 @@ pub(super) fn restore(
         );
     }
     Ok(())
+}
+
+/// What all disks have.
+fn read_all(disks: &Disks) -> Result<Vec<Found>, StartError> {
+    let read = |disk: &embar_disk::Disk| {
+        let found = Found::read(disk.directory(), &disk.identity().disk);
+        found.map_err(|error| unreadable(disk, error))
+    };
+    disks.iter().map(read).collect()
+}
+
+fn unreadable(disk: &embar_disk::Disk, error: RecoverError) -> StartError {
+    StartError::Journal {
+        dir: disk.directory().path().to_owned(),
+        error,
+    }
+}
+
+/// Brings all disks to one length; what they have then.
+fn level(
+    region: &Region<Mapped>,
+    disks: &Disks,
+    found: Vec<Found>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Found>, StartError> {
+    let all = disks.iter().zip(found);
+    let all = all.map(|(disk, found)| journal::Disk {
+        number: disk.number(),
+        storage: disk.directory(),
+        found,
+    });
+    let all: Vec<_> = all.collect();
+    let (began, mut reported, mut bytes) = (Instant::now(), Instant::now(), 0);
+    let mut copied = |more| {
+        bytes += more;
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
+            progress(Progress::Recovering);
+        }
+    };
+    let mut nonce = || RandomState::new().hash_one(region.nonce()) | 1;
+    let segment = (disk_writer::SEGMENT_BYTES_MAX, region.nonce());
+    let has_changed = journal::level(&all, segment, &mut nonce, &mut copied);
+    // Which disk it was, the error's file and the log of the system say.
+    let has_changed = has_changed.map_err(|error| unreadable(disks.get(0), error))?;
+    if !has_changed {
+        return Ok(all.into_iter().map(|disk| disk.found).collect());
+    }
+    let took = began.elapsed();
+    tracing::info!(
+        mib = bytes >> 20,
+        ?took,
+        "a disk got what it lacked from another"
+    );
+    read_all(disks)
 }
 
 /// A candidate that sequenced before would hide what the disks have.

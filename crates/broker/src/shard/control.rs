@@ -15,7 +15,7 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESS
 use embar_wire::share::Share;
 
 use super::members;
-use super::refusals::{Reply, already_streaming, topic_replaced, unknown_topic};
+use super::refusals::{Reply, already_streaming, disk_unavailable, topic_replaced, unknown_topic};
 use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Cursor, FromDisk, NotSent, Peer};
@@ -137,6 +137,11 @@ impl<M: Memory> ShardState<M> {
         }
         if !matches!(connection.peer, Peer::Client) {
             return Err(already_streaming());
+        }
+        if acks == Acks::Durable
+            && let Some(trouble) = self.node.log().disk_trouble(topic.id)
+        {
+            return Err(disk_unavailable(trouble));
         }
         let max_batch_bytes = self.limits.max_batch_bytes;
         let max_message_bytes = topic

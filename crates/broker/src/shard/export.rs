@@ -5,7 +5,7 @@ use embar_session::CloseReason;
 use embar_transport::{Body, Token};
 use embar_wire::control::{ErrorCode, ErrorReply};
 
-use super::refusals::OVERTAKEN;
+use super::refusals::{OVERTAKEN, disk_unavailable};
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
@@ -194,6 +194,25 @@ impl<M: Memory> Shard<M> {
         });
         if !tokens.is_empty() {
             state.awaiting_disks.insert(topic, tokens);
+        }
+    }
+
+    /// Publishers that wait for disks which take nothing are told so: they come again later.
+    pub(super) fn refuse_in_disk_trouble(&mut self, at: Timestamp) {
+        let state = &mut self.state;
+        let topics: Vec<u32> = state.awaiting_disks.keys().copied().collect();
+        for topic in topics {
+            let Some(trouble) = state.node.log().disk_trouble(topic) else {
+                continue;
+            };
+            for token in state.awaiting_disks.remove(&topic).unwrap_or_default() {
+                if let Some(connection) = self.connections.get_mut(&token)
+                    && connection.acks.awaits_disks()
+                {
+                    state.refuse(connection, disk_unavailable(trouble), at);
+                    state.ready.push(token);
+                }
+            }
         }
     }
 

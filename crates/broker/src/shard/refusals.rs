@@ -1,5 +1,6 @@
 //! Why a broker refuses requests, batches and connections, in words for the peer.
 
+use embar_fabric::DiskState;
 use embar_memory::Memory;
 use embar_wire::control::{Control, ErrorCode, ErrorReply};
 
@@ -42,6 +43,19 @@ pub(super) fn topic_replaced(name: &str) -> ErrorReply {
     );
     error.topic = Some(name.into());
     error
+}
+
+/// Nothing of a topic gets onto one of its disks at the moment.
+pub(super) fn disk_unavailable(trouble: DiskState) -> ErrorReply {
+    let what = match trouble {
+        DiskState::Full => {
+            "a disk of the topic is full: make room on it, and it goes on by itself; acks 1 need no disk"
+        }
+        _ => {
+            "a disk of the topic has failed: replace it, as the log of the head says; acks 1 need no disk"
+        }
+    };
+    ErrorReply::new(ErrorCode::DiskUnavailable, what.into())
 }
 
 /// Why a batch gets no space in the log: never, or not in time.

@@ -189,6 +189,16 @@ impl CommitBuilder {
         self.completes_facts = true;
     }
 
+    /// The position after the last batch of a chain in it.
+    #[must_use]
+    pub fn next_of(&self, chain: Chain) -> Option<u64> {
+        let mut runs = self.table.iter().rev();
+        let last = runs.find(|run| {
+            run.kind == RunKind::Batches && (run.chain, run.row) == (chain.topic, chain.row)
+        });
+        last.map(Run::end)
+    }
+
     pub(super) fn runs(&self) -> &[Run] {
         &self.table
     }

@@ -153,6 +153,8 @@ choice! {
         Damaged = 28,
         /// The connection came by a Unix socket from a process of another user, who is not root either.
         WrongUser = 29,
+        /// A disk of the topic has failed, or is full: what needs it waits until it is replaced, or there is room.
+        DiskUnavailable = 30,
     }
 }
 
@@ -181,6 +183,7 @@ impl ErrorCode {
                 | Self::BeyondWindow
                 | Self::ChecksumMismatch
                 | Self::ClusterFull
+                | Self::DiskUnavailable
                 | Self::Draining
                 | Self::HeldFull
                 | Self::NoSequencer

@@ -181,6 +181,7 @@ pub(super) fn is_transient(code: ErrorCode) -> bool {
         code,
         ErrorCode::ChecksumMismatch
             | ErrorCode::Backpressure
+            | ErrorCode::DiskUnavailable
             | ErrorCode::Draining
             | ErrorCode::Timeout
             | ErrorCode::BeyondWindow

@@ -1,0 +1,377 @@
+//! Brings the disks of a lost region to one length before anybody writes them again: what one has of a topic and another lacks
+//! is copied, commit by commit, in the order in which it was written.
+//!
+//! A batch that only one of two disks has was never acknowledged at level 2. It may have been read all the same, and its publisher
+//! may have been told that it is readable, so it stays.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use embar_disk::format::{BatchRun, Run, RunKind, segment_name};
+use embar_disk::recover::{RecoverError, Segment};
+use embar_disk::scan::{Depth, Scan};
+use embar_disk::{
+    AlignedBuffer, CommitBuilder, Journal, Progress, Refused, Storage, StoredFile, begin_segment,
+    prepare_segment,
+};
+use embar_wire::batch::BatchHeader;
+use embar_wire::limits::BATCH_HEADER_BYTES;
+
+use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, encode_session};
+use super::found::Found;
+use super::sessions::{KnownSession, Sessions};
+use super::writer::{COMMIT_BYTES, chain_of};
+use crate::topics::Topic;
+
+/// A disk, and what was found on it.
+pub struct Disk<'a, S> {
+    /// Its number.
+    pub number: u16,
+    /// Its files.
+    pub storage: &'a S,
+    /// What it has.
+    pub found: Found,
+}
+
+/// By topic, what a disk has to get.
+type Missing = BTreeMap<u32, Topic>;
+
+/// Brings all disks to the length of the longest, topic by topic. Segments that it makes have `segment_bytes`, and a nonce from `nonce`;
+/// `region` is the region's. `copied` is told the bytes of each commit. True if anything was missing: then the disks are to be read
+/// again.
+///
+/// # Errors
+/// What cannot be read or written, and where.
+pub fn level<S: Storage>(
+    disks: &[Disk<'_, S>],
+    (segment_bytes, region): (u64, u32),
+    nonce: &mut dyn FnMut() -> u64,
+    copied: &mut dyn FnMut(u64),
+) -> Result<bool, RecoverError> {
+    let epochs = disks.iter().map(|disk| disk.found.recovered.epoch);
+    let epoch = epochs.max().unwrap_or(0) + 1;
+    let mut has_changed = false;
+    for target in disks {
+        let mut sources: Vec<(&Disk<'_, S>, Missing)> = Vec::new();
+        for source in disks.iter().filter(|it| it.number != target.number) {
+            let missing = missing(target, source, disks);
+            if !missing.is_empty() {
+                sources.push((source, missing));
+            }
+        }
+        if sources.is_empty() {
+            continue;
+        }
+        has_changed = true;
+        let mut copy = Copy::begin(target, (epoch, region), segment_bytes, &sources, nonce)?;
+        for (source, missing) in &sources {
+            copy.all(source, missing, nonce, copied)?;
+        }
+        copy.flush(nonce, copied)?;
+    }
+    Ok(has_changed)
+}
+
+/// The topics of a disk of which this source has more than any other, and the disk less.
+fn missing<S>(target: &Disk<'_, S>, source: &Disk<'_, S>, disks: &[Disk<'_, S>]) -> Missing {
+    let mut missing = Missing::new();
+    for topic in &source.found.topics {
+        let next = source.found.next_of(topic.id);
+        let is_longest = disks.iter().all(|other| {
+            let its = other.found.next_of(topic.id);
+            its < next || its == next && other.number >= source.number
+        });
+        let is_known = target.found.topics.iter().any(|it| it.id == topic.id);
+        let is_short = target.found.next_of(topic.id) < next || !is_known;
+        if topic.disks & 1 << target.number != 0 && is_longest && is_short {
+            missing.insert(topic.id, topic.clone());
+        }
+    }
+    missing
+}
+
+/// What is being copied to one disk.
+struct Copy<'a, S: Storage> {
+    storage: &'a S,
+    number: u16,
+    journal: Journal,
+    file: S::File,
+    builder: CommitBuilder,
+    /// As they are in the journal.
+    sessions: Sessions,
+    topics: BTreeMap<u32, Topic>,
+    highest_id: u32,
+}
+
+impl<'a, S: Storage> Copy<'a, S> {
+    fn begin(
+        target: &Disk<'a, S>,
+        term: (u32, u32),
+        segment_bytes: u64,
+        sources: &[(&Disk<'_, S>, Missing)],
+        nonce: &mut dyn FnMut() -> u64,
+    ) -> Result<Self, RecoverError> {
+        let found = &target.found;
+        let mut topics: BTreeMap<u32, Topic> =
+            found.topics.iter().map(|it| (it.id, it.clone())).collect();
+        for (_, missing) in sources {
+            topics.extend(missing.iter().map(|(id, topic)| (*id, topic.clone())));
+        }
+        let mut position = found.recovered.position.clone();
+        position
+            .chains
+            .retain(|chain, _| topics.contains_key(&chain.topic));
+        let mut journal = Journal::new(found.disk(), term, segment_bytes, position);
+        let file = make(target.storage, &mut journal, nonce)?;
+        let highest = sources.iter().map(|(source, _)| source.found.highest_id);
+        let mut copy = Self {
+            storage: target.storage,
+            number: target.number,
+            journal,
+            file,
+            builder: CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES)),
+            sessions: found.sessions.clone(),
+            topics,
+            highest_id: highest.max().unwrap_or(0).max(found.highest_id),
+        };
+        copy.say_all(nonce)?;
+        Ok(copy)
+    }
+
+    /// Says all facts that hold, at the beginning of a segment.
+    fn say_all(&mut self, nonce: &mut dyn FnMut() -> u64) -> Result<(), RecoverError> {
+        let ids = self.highest_id.to_le_bytes();
+        let mut facts = vec![(ABOUT_TOPIC_IDS, 0, ids.to_vec())];
+        for (id, topic) in &self.topics {
+            facts.push((ABOUT_TOPIC, u64::from(*id), topic.encode()));
+        }
+        for place in self.sessions.places() {
+            let known = self.sessions.get(place).expect("it has a place");
+            let bytes = encode_session(&known.row, &known.owner).to_vec();
+            facts.push((ABOUT_SESSION, u64::from(place), bytes));
+        }
+        for (about, key, bytes) in facts {
+            self.put(nonce, |builder| builder.fact(about, key, &bytes))?;
+        }
+        for id in self.topics.keys().copied().collect::<Vec<_>>() {
+            let chain = chain_of(id);
+            let next = self.journal.next_of(chain);
+            self.put(nonce, |builder| builder.next(&Progress { chain, next }))?;
+        }
+        let first_kept = self.journal.first_kept();
+        let about = embar_disk::format::ABOUT_SEGMENTS;
+        self.put(nonce, |builder| {
+            builder.fact(about, 0, &first_kept.to_le_bytes())
+        })?;
+        self.builder.complete_facts();
+        Ok(())
+    }
+
+    /// Copies what is missing, from the segment on in which the first of it lies.
+    fn all(
+        &mut self,
+        source: &Disk<'_, S>,
+        missing: &Missing,
+        nonce: &mut dyn FnMut() -> u64,
+        copied: &mut dyn FnMut(u64),
+    ) -> Result<(), RecoverError> {
+        let lacks = |segment: &Segment| {
+            missing.keys().any(|id| {
+                let part = segment.chains.get(&chain_of(*id));
+                part.is_some_and(|part| part.next > self.journal.next_of(chain_of(*id)))
+            })
+        };
+        let segments = &source.found.recovered.segments;
+        let Some(first) = segments.iter().position(lacks) else {
+            return Ok(());
+        };
+        // Each segment begins with all that holds.
+        let mut sessions = Sessions::default();
+        for segment in &segments[first..] {
+            let name = segment_name(segment.header.number);
+            let file = source.storage.open(&name).map_err(io_error(&name))?;
+            let mut scan = Scan::new(&file, segment.header, Depth::Payloads);
+            while scan.number() < segment.counted.commits {
+                let mut runs = Vec::new();
+                let found = scan.next(&mut |found, bytes| {
+                    for run in &found.runs {
+                        let bytes = &bytes[run.at as usize..(run.at + run.bytes) as usize];
+                        runs.push((*run, bytes.to_vec()));
+                    }
+                });
+                if found.map_err(io_error(&name))?.is_none() {
+                    let commit = scan.number();
+                    return Err(RecoverError::Damaged { name, commit });
+                }
+                for (run, bytes) in &runs {
+                    self.run(run, bytes, missing, &mut sessions, nonce)?;
+                }
+                copied(scan.at());
+            }
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        run: &Run,
+        bytes: &[u8],
+        missing: &Missing,
+        sessions: &mut Sessions,
+        nonce: &mut dyn FnMut() -> u64,
+    ) -> Result<(), RecoverError> {
+        match run.kind {
+            RunKind::Fact if run.row == ABOUT_SESSION => {
+                if let (Ok(place), Some((row, owner))) =
+                    (u32::try_from(run.first), decode_session(bytes))
+                {
+                    sessions.put(place, KnownSession { row, owner });
+                }
+            }
+            RunKind::Batches if missing.contains_key(&run.chain) => {
+                for (header, batch) in BatchRun::new(run, bytes) {
+                    self.batch(run.row, &header, batch, sessions, nonce)?;
+                    let (topic, producer) = (header.topic(), header.producer());
+                    sessions.place(topic, producer, header.epoch(), header.sequence());
+                }
+            }
+            RunKind::Batches | RunKind::Fact | RunKind::Next => {}
+        }
+        Ok(())
+    }
+
+    fn batch(
+        &mut self,
+        row: u16,
+        header: &BatchHeader,
+        batch: &[u8],
+        sessions: &Sessions,
+        nonce: &mut dyn FnMut() -> u64,
+    ) -> Result<(), RecoverError> {
+        let (topic, producer) = (header.topic(), header.producer());
+        // What is in the commit that is being filled counts as there.
+        let next = self.builder_next(topic);
+        if header.base_offset() < next {
+            return Ok(());
+        }
+        if header.base_offset() > next {
+            // The source has given up what lies between, as it had enough of the topic.
+            let (chain, next) = (chain_of(topic), header.base_offset());
+            self.flush(nonce, &mut |_| {})?;
+            self.journal.skip_to(chain, next);
+            self.put(nonce, |builder| builder.next(&Progress { chain, next }))?;
+        }
+        if let Some((place, known)) = sessions.of(topic, producer)
+            && known.row.epoch == header.epoch()
+            && self
+                .sessions
+                .of(topic, producer)
+                .is_none_or(|(_, own)| own.row.epoch < header.epoch())
+        {
+            let bytes = encode_session(&known.row, &known.owner);
+            self.put(nonce, |builder| {
+                builder.fact(ABOUT_SESSION, place.into(), &bytes)
+            })?;
+            self.sessions.put(place, *known);
+        }
+        self.put(nonce, |builder| {
+            builder.batch(row, header, |room| {
+                room.copy_from_slice(&batch[BATCH_HEADER_BYTES..])
+            })
+        })?;
+        self.sessions
+            .place(topic, producer, header.epoch(), header.sequence());
+        Ok(())
+    }
+
+    /// The next position of a topic, behind what the commit that is being filled has of it.
+    fn builder_next(&self, topic: u32) -> u64 {
+        let chain = chain_of(topic);
+        self.builder
+            .next_of(chain)
+            .unwrap_or(self.journal.next_of(chain))
+    }
+
+    /// Puts something into the commit that is being filled, or into the one after it.
+    fn put(
+        &mut self,
+        nonce: &mut dyn FnMut() -> u64,
+        mut put: impl FnMut(&mut CommitBuilder) -> Result<(), Refused>,
+    ) -> Result<(), RecoverError> {
+        for looks in 0.. {
+            match put(&mut self.builder) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Full) if looks == 0 => self.flush(nonce, &mut |_| {})?,
+                // It is larger than what was set aside.
+                Err(Refused::Full) if looks == 1 => {
+                    let most = embar_disk::format::CommitHeader::BYTES_MAX as usize;
+                    self.builder = CommitBuilder::new(AlignedBuffer::new(most));
+                }
+                Err(Refused::Full | Refused::Damaged) => break,
+            }
+        }
+        let name = format!("disk {}", self.number);
+        let error = io::Error::other("a batch has not the checksum that its header has");
+        Err(RecoverError::Io { name, error })
+    }
+
+    /// Writes the commit that is being filled.
+    fn flush(
+        &mut self,
+        nonce: &mut dyn FnMut() -> u64,
+        copied: &mut dyn FnMut(u64),
+    ) -> Result<(), RecoverError> {
+        if self.builder.is_empty() {
+            return Ok(());
+        }
+        if !self.journal.fits(&self.builder) {
+            self.file = make(self.storage, &mut self.journal, nonce)?;
+            let next = CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES));
+            let waiting = std::mem::replace(&mut self.builder, next);
+            // All that holds comes first; it never takes a segment.
+            self.say_all(nonce)?;
+            let facts = std::mem::replace(&mut self.builder, waiting);
+            self.write(facts, copied)?;
+        }
+        let next = CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES));
+        let full = std::mem::replace(&mut self.builder, next);
+        self.write(full, copied)
+    }
+
+    fn write(
+        &mut self,
+        builder: CommitBuilder,
+        copied: &mut dyn FnMut(u64),
+    ) -> Result<(), RecoverError> {
+        let commit = self.journal.seal(builder, 0);
+        let name = segment_name(commit.segment);
+        let written = self
+            .file
+            .write_synced(commit.at, &commit.buffer, commit.len);
+        written.map_err(io_error(&name))?;
+        copied(commit.len as u64);
+        self.journal.synced(commit.ticket, &mut Vec::new());
+        Ok(())
+    }
+}
+
+/// Begins a segment.
+fn make<S: Storage>(
+    storage: &S,
+    journal: &mut Journal,
+    nonce: &mut dyn FnMut() -> u64,
+) -> Result<S::File, RecoverError> {
+    let next = journal.next_segment();
+    let name = segment_name(next.0);
+    let file = prepare_segment(storage, next).map_err(io_error(&name))?;
+    begin_segment(journal, &file, nonce(), 0).map_err(io_error(&name))?;
+    Ok(file)
+}
+
+fn io_error(name: &str) -> impl Fn(io::Error) -> RecoverError + use<> {
+    let name = name.to_owned();
+    move |error| RecoverError::Io {
+        name: name.clone(),
+        error,
+    }
+}
