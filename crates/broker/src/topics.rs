@@ -6,8 +6,10 @@
 //! - Every broker reads the table from the region, so a topic exists for all
 //!   of them as soon as the head has stored its topic record.
 
+mod encoded;
 mod error;
 
+pub use encoded::TOPIC_LAYOUT;
 pub use error::TopicError;
 
 use std::collections::{BTreeSet, HashMap};
@@ -81,39 +83,7 @@ impl Topic {
             replication_factor: self.replication_factor(),
         }
     }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(FIXED_BYTES + self.name.len());
-        bytes.extend_from_slice(&self.retention_bytes.to_le_bytes());
-        bytes.extend_from_slice(&self.created.0.to_le_bytes());
-        bytes.extend_from_slice(&self.id.to_le_bytes());
-        bytes.extend_from_slice(&self.max_message_bytes.to_le_bytes());
-        bytes.push(self.order.level());
-        bytes.push(self.disks);
-        bytes.extend_from_slice(self.name.as_bytes());
-        bytes
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (fixed, name) = bytes.split_first_chunk::<FIXED_BYTES>()?;
-        let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("8 bytes"));
-        let short = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
-        let name = std::str::from_utf8(name).ok()?;
-        let order = Order::try_from(u32::from(fixed[24])).ok()?;
-        check_topic_name(name).is_ok().then(|| Self {
-            retention_bytes: long(0),
-            created: WallNs(long(8)),
-            id: short(16),
-            max_message_bytes: short(20),
-            order,
-            disks: fixed[25],
-            name: name.to_owned(),
-        })
-    }
 }
-
-/// Bytes of an encoded topic before its name.
-const FIXED_BYTES: usize = 26;
 
 /// A broker's view of the table, refreshed from the region on demand.
 pub struct TopicTable<M: Memory> {

@@ -3,13 +3,19 @@
 mod commit;
 mod identity;
 mod index;
+mod kept;
+mod layout;
 mod segment;
 
 pub use commit::{
     BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
 };
 pub use identity::{IDENTITY_BYTES, Identity, IdentityError};
+pub(crate) use index::parts_of;
 pub use index::{INDEX_ENTRY_BYTES, IndexEntry, Part, SegmentIndex, index_name};
+pub use kept::FIRST_KEPT_LAYOUT;
+pub(crate) use kept::{decode_first_kept, encode_first_kept};
+pub use layout::{Field, Layout};
 pub use segment::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number};
 
 /// Version of all that is in a directory. A change of any layout raises it.
@@ -22,9 +28,22 @@ pub const DISKS_MAX: u16 = 8;
 /// sectors are.
 pub const ALIGN_BYTES: usize = 4096;
 
-/// The fact that says which segment is the oldest that is kept: its number, in 8 bytes, under the key 0. All others are
+/// The fact that says which segment is the oldest that is kept: its number ([`FIRST_KEPT_LAYOUT`]), under the key 0. All others are
 /// about what the writer's user likes.
 pub const ABOUT_SEGMENTS: u16 = u16::MAX;
+
+/// What lies where in the files of a directory.
+pub const LAYOUTS: [Layout; 6] = {
+    let [index_header, index_entry] = index::LAYOUTS;
+    [
+        identity::LAYOUT,
+        segment::LAYOUT,
+        commit::HEADER_LAYOUT,
+        commit::RUN_LAYOUT,
+        index_header,
+        index_entry,
+    ]
+};
 
 /// A checksum of `bytes` in which the four bytes at `at` count as zero: they hold it.
 pub(crate) fn crc_without(bytes: &[u8], at: usize) -> u32 {

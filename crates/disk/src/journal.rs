@@ -8,9 +8,10 @@ use std::io;
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, ALIGN_BYTES, Before, IndexEntry, RunKind, SEGMENT_HEADER_BYTES, SegmentHeader,
-    SegmentIndex, index_name, segment_name,
+    ABOUT_SEGMENTS, ALIGN_BYTES, Before, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
+    encode_first_kept, index_name, segment_name,
 };
+use crate::indexing::Indexing;
 use crate::storage::{Storage, StoredFile};
 
 mod builder;
@@ -95,9 +96,7 @@ struct Open {
     /// Commits that count, and the checksum of the last of them.
     synced: u32,
     synced_crc: u32,
-    /// Where the batches of which chain lie, and, once all facts were said, where chains go on elsewhere.
-    entries: Vec<IndexEntry>,
-    has_said_all: bool,
+    indexing: Indexing,
 }
 
 #[derive(Debug)]
@@ -185,7 +184,7 @@ impl Journal {
     /// # Errors
     /// [`Refused::Full`]
     pub fn say_first_kept(&self, builder: &mut CommitBuilder) -> Result<(), Refused> {
-        builder.fact(ABOUT_SEGMENTS, 0, &self.first_kept.to_le_bytes())
+        builder.fact(ABOUT_SEGMENTS, 0, &encode_first_kept(self.first_kept))
     }
 
     /// Commits that are on their way.
@@ -216,7 +215,7 @@ impl Journal {
             self.index = Some(SegmentIndex {
                 segment: open.counted(),
                 end: open.at,
-                entries: open.entries,
+                entries: open.indexing.entries,
             });
         }
         let header = SegmentHeader {
@@ -237,8 +236,7 @@ impl Journal {
             last_is_empty: true,
             synced: 0,
             synced_crc: 0,
-            entries: Vec::new(),
-            has_said_all: false,
+            indexing: Indexing::default(),
         });
         self.next_segment += 1;
         header
@@ -279,17 +277,8 @@ impl Journal {
             *next = progress.next;
         }
         let is_empty = builder.is_empty();
-        for run in builder.runs() {
-            let is_listed = match run.kind {
-                RunKind::Batches => true,
-                RunKind::Next => open.has_said_all,
-                RunKind::Fact => false,
-            };
-            if is_listed {
-                open.entries.push(IndexEntry::new(run, open.at));
-            }
-        }
-        open.has_said_all |= builder.has_completed_facts();
+        open.indexing
+            .add(builder.runs(), open.at, builder.has_completed_facts());
         let (number, before, synced) = (open.commits, open.last_crc, open.synced);
         let (buffer, crc) = builder.seal(open.nonce, number, before, synced, time);
         let ticket = self.next_ticket;

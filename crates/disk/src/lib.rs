@@ -33,13 +33,16 @@ mod disk;
 mod error;
 pub mod format;
 pub mod history;
+mod indexing;
 mod journal;
 mod open;
+mod positions;
 pub mod recover;
 mod region_lock;
 pub mod scan;
 mod simulated;
 mod storage;
+pub mod verify;
 
 pub use aligned::AlignedBuffer;
 pub use directory::Directory;
@@ -50,6 +53,7 @@ pub use journal::{
     prepare_segment, store_index,
 };
 pub use open::{OpenOptions, open_disks};
+pub use positions::Positions;
 pub use region_lock::RegionName;
 pub use simulated::Simulated;
 pub use storage::{Storage, StoredFile};

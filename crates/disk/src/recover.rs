@@ -7,17 +7,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use embar_wire::batch::BatchHeader;
 use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, BatchRun, Before, IndexEntry, Part, Run, RunKind, SEGMENT_HEADER_BYTES,
-    SegmentHeader, SegmentIndex, index_name, segment_name, segment_number,
+    ABOUT_SEGMENTS, Before, Part, RunKind, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
+    decode_first_kept, index_name, segment_name, segment_number,
 };
+use crate::indexing::Indexing;
 use crate::journal::{Chain, Position};
-use crate::scan::{Depth, Found, Scan};
+use crate::scan::{Depth, Scan};
 use crate::storage::{Storage, StoredFile};
+
+mod replay;
+
+pub use replay::Sight;
+pub(crate) use replay::{Gap, Replay, chain_of};
 
 /// What a disk has.
 #[derive(Clone, Debug, Default)]
@@ -113,15 +118,6 @@ pub enum RecoverError {
     },
 }
 
-/// What [`recover`] comes upon, in the order in which it was written.
-#[derive(Clone, Copy, Debug)]
-pub enum Sight<'a> {
-    /// A batch of a broker's row, or of [`Run::ORDERED`](crate::format::Run::ORDERED).
-    Batch(u16, &'a BatchHeader),
-    /// A fact: what it is about, its key, and its bytes; none if it does not hold any more.
-    Fact(u16, u64, &'a [u8]),
-}
-
 /// Reads the journal of the disk `disk`. `see` is shown all batches and facts since all facts were said, and perhaps some
 /// before. Of older segments only the indexes are read, if they have any.
 ///
@@ -154,7 +150,7 @@ pub fn recover<S: Storage>(
             Some(index) if number < base => {
                 replay
                     .pass(&index)
-                    .map_err(|wrong| wrong.of(&segment_name(header.number)))?;
+                    .map_err(|gap| Wrong::from(gap).of(&segment_name(header.number)))?;
                 index
             }
             indexed => {
@@ -174,8 +170,8 @@ pub fn recover<S: Storage>(
     }
     // What was removed on purpose lies before the first that is kept.
     let kept = replay.state.facts.remove(&(ABOUT_SEGMENTS, 0));
-    let kept = kept.and_then(|bytes| bytes.try_into().ok());
-    let kept = kept.map_or(0, u64::from_le_bytes);
+    let kept = kept.and_then(|bytes| decode_first_kept(&bytes));
+    let kept = kept.unwrap_or(0);
     if let Some(missing) = missing
         && missing >= kept
     {
@@ -289,11 +285,13 @@ struct End {
 enum Wrong {
     Io(io::Error),
     Damaged(u32),
-    Gap {
-        chain: Chain,
-        expected: u64,
-        found: u64,
-    },
+    Gap(Gap),
+}
+
+impl From<Gap> for Wrong {
+    fn from(gap: Gap) -> Self {
+        Self::Gap(gap)
+    }
 }
 
 impl Wrong {
@@ -302,15 +300,11 @@ impl Wrong {
         match self {
             Self::Io(error) => RecoverError::Io { name, error },
             Self::Damaged(commit) => RecoverError::Damaged { name, commit },
-            Self::Gap {
-                chain,
-                expected,
-                found,
-            } => RecoverError::Gap {
+            Self::Gap(gap) => RecoverError::Gap {
                 name,
-                topic: chain.topic,
-                expected,
-                found,
+                topic: gap.chain.topic,
+                expected: gap.expected,
+                found: gap.found,
             },
         }
     }
@@ -331,7 +325,7 @@ fn read_segment<F: StoredFile>(
     };
     let mut scan = Scan::new(file, *segment, depth);
     let mut crc = 0;
-    let (mut entries, mut says_all) = (Vec::new(), false);
+    let mut indexing = Indexing::default();
     replay.begin_segment();
     while counts.is_none_or(|counts| scan.number() < counts.commits) {
         let mut gap = None;
@@ -342,17 +336,9 @@ fn read_segment<F: StoredFile>(
             break;
         };
         if let Some(gap) = gap {
-            return Err(gap);
+            return Err(gap.into());
         }
-        let runs = found.runs.iter();
-        // Where a chain goes on elsewhere is said after all facts were.
-        let runs = runs.filter(|run| match run.kind {
-            RunKind::Batches => true,
-            RunKind::Next => says_all,
-            RunKind::Fact => false,
-        });
-        entries.extend(runs.map(|run| IndexEntry::new(run, found.at)));
-        says_all |= found.header.completes_facts;
+        indexing.add(&found.runs, found.at, found.header.completes_facts);
         crc = found.crc;
     }
     let (number, at) = (scan.number(), scan.at());
@@ -380,132 +366,7 @@ fn read_segment<F: StoredFile>(
             crc,
         },
         end: at,
-        entries,
+        entries: indexing.entries,
     };
     Ok(End { index, torn_bytes })
-}
-
-/// What holds at a point of the journal.
-#[derive(Clone, Debug, Default)]
-struct State {
-    chains: BTreeMap<Chain, u64>,
-    facts: BTreeMap<(u16, u64), Vec<u8>>,
-}
-
-/// Follows the facts and the chains of a journal.
-#[derive(Debug, Default)]
-struct Replay {
-    state: State,
-    /// What the present segment says, until it has said all: then nothing else holds.
-    said: Option<State>,
-}
-
-impl Replay {
-    fn begin_segment(&mut self) {
-        self.said = Some(State::default());
-    }
-
-    fn take(
-        &mut self,
-        found: &Found,
-        bytes: &[u8],
-        see: &mut dyn FnMut(Sight<'_>),
-    ) -> Result<(), Wrong> {
-        for run in &found.runs {
-            let run_bytes = &bytes[run.at as usize..(run.at + run.bytes) as usize];
-            match run.kind {
-                RunKind::Batches => self.batches(run, run_bytes, see)?,
-                RunKind::Fact => {
-                    self.each(|state| state.fact(run, run_bytes));
-                    see(Sight::Fact(run.row, run.first, run_bytes));
-                }
-                RunKind::Next => self.each(|state| state.next(run)),
-            }
-        }
-        if found.header.completes_facts
-            && let Some(said) = self.said.take()
-        {
-            self.state = said;
-        }
-        Ok(())
-    }
-
-    /// Takes in a segment before the one that says all facts, of which only the index is known.
-    fn pass(&mut self, index: &SegmentIndex) -> Result<(), Wrong> {
-        for entry in &index.entries {
-            let chain = Chain {
-                topic: entry.topic,
-                row: entry.row,
-            };
-            if entry.count == 0 {
-                self.state.chains.insert(chain, entry.first);
-                continue;
-            }
-            self.goes_on(chain, entry.first)?;
-            self.state.batches(chain, entry.end());
-        }
-        Ok(())
-    }
-
-    /// A chain that nothing was said of begins where it is first seen: what came before was removed with its segments. Who takes
-    /// over may write again what the one before had written.
-    fn goes_on(&self, chain: Chain, found: u64) -> Result<(), Wrong> {
-        let expected = self.state.chains.get(&chain).copied().unwrap_or(found);
-        match found > expected {
-            true => Err(Wrong::Gap {
-                chain,
-                expected,
-                found,
-            }),
-            false => Ok(()),
-        }
-    }
-
-    fn each(&mut self, apply: impl Fn(&mut State)) {
-        apply(&mut self.state);
-        if let Some(said) = &mut self.said {
-            apply(said);
-        }
-    }
-
-    fn batches(
-        &mut self,
-        run: &Run,
-        bytes: &[u8],
-        see: &mut dyn FnMut(Sight<'_>),
-    ) -> Result<(), Wrong> {
-        let chain = chain_of(run);
-        self.goes_on(chain, run.first)?;
-        self.each(|state| state.batches(chain, run.end()));
-        for (header, _) in BatchRun::new(run, bytes) {
-            see(Sight::Batch(run.row, &header));
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    fn fact(&mut self, run: &Run, bytes: &[u8]) {
-        let key = (run.row, run.first);
-        match bytes {
-            [] => drop(self.facts.remove(&key)),
-            bytes => drop(self.facts.insert(key, bytes.to_vec())),
-        }
-    }
-
-    fn batches(&mut self, chain: Chain, end: u64) {
-        let next = self.chains.entry(chain).or_insert(end);
-        *next = end.max(*next);
-    }
-
-    fn next(&mut self, run: &Run) {
-        self.chains.insert(chain_of(run), run.first);
-    }
-}
-
-fn chain_of(run: &Run) -> Chain {
-    Chain {
-        topic: run.chain,
-        row: run.row,
-    }
 }

@@ -33,10 +33,40 @@ pub enum Depth {
     Payloads,
 }
 
+/// A place in a segment, between two commits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    at: u64,
+    number: u32,
+    before: u32,
+}
+
+impl Mark {
+    /// Bytes before it.
+    pub fn bytes(&self) -> u64 {
+        self.at
+    }
+
+    /// Number of the commit behind it.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where a commit begins, whatever is before it.
+    pub fn at(found: &Found) -> Self {
+        Self {
+            at: found.at,
+            number: found.header.number,
+            before: found.header.before,
+        }
+    }
+}
+
 /// Goes through a segment, commit by commit.
 pub struct Scan<'a, F> {
     file: &'a F,
-    segment: SegmentHeader,
+    /// The segment's nonce.
+    nonce: u64,
     depth: Depth,
     /// Where the next commit begins...
     at: u64,
@@ -73,9 +103,14 @@ impl<'a, F: StoredFile> Scan<'a, F> {
     /// From the first commit on.
     #[must_use]
     pub fn new(file: &'a F, segment: SegmentHeader, depth: Depth) -> Self {
+        Self::of_nonce(file, segment.nonce, depth)
+    }
+
+    /// From the first commit on, of a segment that has this nonce.
+    pub(crate) fn of_nonce(file: &'a F, nonce: u64, depth: Depth) -> Self {
         Self {
             file,
-            segment,
+            nonce,
             depth,
             at: SEGMENT_HEADER_BYTES as u64,
             number: 0,
@@ -98,6 +133,21 @@ impl<'a, F: StoredFile> Scan<'a, F> {
     #[must_use]
     pub fn at(&self) -> u64 {
         self.at
+    }
+
+    /// Where it is.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            at: self.at,
+            number: self.number,
+            before: self.before,
+        }
+    }
+
+    /// Goes on from a place, and reads again what it has read.
+    pub(crate) fn go_to(&mut self, mark: Mark) {
+        (self.at, self.number, self.before) = (mark.at, mark.number, mark.before);
+        self.window.len = 0;
     }
 
     /// The next commit, if it is whole. `see` is shown its bytes if they were read.
@@ -143,7 +193,7 @@ impl<'a, F: StoredFile> Scan<'a, F> {
     ) -> io::Result<Option<Found>> {
         let first = self.window.load(self.file, at, ALIGN_BYTES)?;
         let header = CommitHeader::peek(first)
-            .filter(|header| header.segment == self.segment.nonce && is_wanted(header));
+            .filter(|header| header.segment == self.nonce && is_wanted(header));
         let Some(header) = header else {
             return Ok(None);
         };

@@ -1,12 +1,11 @@
 //! The facts of a journal, byte by byte. All numbers are little-endian.
-//!
-//! | about | key | bytes |
-//! | --- | --- | --- |
-//! | [`ABOUT_TOPIC`] | the topic's id | the topic, as its record has it |
-//! | [`ABOUT_SESSION`] | the session's place | [`SESSION_BYTES`] |
-//! | [`ABOUT_TOPIC_IDS`] | 0 | the highest id that a topic of the journal ever had, 4 bytes |
 
+use embar_disk::format::{ABOUT_SEGMENTS, FIRST_KEPT_LAYOUT, Layout};
 use embar_fabric::{Secret, SessionOwner, SessionRow};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::topics::{TOPIC_LAYOUT, Topic};
 
 /// A topic that is on the disk.
 pub const ABOUT_TOPIC: u16 = 1;
@@ -15,57 +14,145 @@ pub const ABOUT_SESSION: u16 = 2;
 /// Which ids no other topic may get.
 pub const ABOUT_TOPIC_IDS: u16 = 3;
 
-/// Bytes of a session: producer, expected and instance (8 bytes each), what else is ordered (16), secret (16), chain, epoch,
-/// first epoch and peer (4 each), order level (2), fenced (1), zero (1).
-pub const SESSION_BYTES: usize = 76;
+/// What facts there are.
+#[derive(Clone, Copy, Debug)]
+pub struct FactKind {
+    /// What they are about, as their runs say.
+    pub about: u16,
+    /// What their key is.
+    pub key: &'static str,
+    /// What lies where in their bytes.
+    pub layout: Layout,
+}
+
+/// All of them.
+pub const FACTS: [FactKind; 4] = [
+    FactKind {
+        about: ABOUT_TOPIC,
+        key: "the topic's id",
+        layout: TOPIC_LAYOUT,
+    },
+    FactKind {
+        about: ABOUT_SESSION,
+        key: "the session's place",
+        layout: RawSession::LAYOUT,
+    },
+    FactKind {
+        about: ABOUT_TOPIC_IDS,
+        key: "0",
+        layout: RawTopicIds::LAYOUT,
+    },
+    FactKind {
+        about: ABOUT_SEGMENTS,
+        key: "0",
+        layout: FIRST_KEPT_LAYOUT,
+    },
+];
+
+embar_disk::layout! {
+    /// A publisher's session, as it is before the next batch of its chain in the journal.
+    RawSession, "session", 76 {
+        /// The publisher's identity.
+        0 producer: U64,
+        /// Order 5: the batch expected next. Order 2: the lowest number that is not in the journal.
+        8 expected: U64,
+        /// The client's instance.
+        16 instance: U64,
+        /// Order 2: bit n stands for batch `expected` + 1 + n, which is in the journal. Order 5: in the first 8 bytes the
+        /// number with which the epoch began.
+        24 ordered: [u8; 16],
+        /// Who knows it may open, renew and close the session.
+        40 secret: [u8; 16],
+        /// The topic's id.
+        56 chain: U32,
+        /// The session's epoch.
+        60 epoch: U32,
+        /// The epoch with which it began at its place: lower ones were of others.
+        64 first_epoch: U32,
+        /// Where it was opened from.
+        68 peer: U32,
+        /// The order level of the topic.
+        72 order: U16,
+        /// 1: its epoch is fenced.
+        74 fenced: u8,
+        /// Zero.
+        75 reserved: u8,
+    }
+}
+
+embar_disk::layout! {
+    /// Which ids no other topic may get.
+    RawTopicIds, "topic ids", 4 {
+        /// The highest id that a topic of the journal ever had.
+        0 highest: U32,
+    }
+}
+
+/// Bytes of a session.
+pub const SESSION_BYTES: usize = size_of::<RawSession>();
+
+/// The topic that these bytes are.
+#[must_use]
+pub fn decode_topic(bytes: &[u8]) -> Option<Topic> {
+    Topic::decode(bytes)
+}
 
 /// A session's bytes.
 #[must_use]
 pub fn encode_session(row: &SessionRow, owner: &SessionOwner) -> [u8; SESSION_BYTES] {
-    let mut bytes = [0; SESSION_BYTES];
-    let mut at = 0;
-    let mut put = |part: &[u8]| {
-        bytes[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    };
-    for long in [row.producer, row.expected, row.instance] {
-        put(&long.to_le_bytes());
-    }
-    put(&row.ordered);
-    put(&owner.secret.0);
-    for number in [row.chain, row.epoch, row.first_epoch, owner.peer] {
-        put(&number.to_le_bytes());
-    }
-    put(&row.order.to_le_bytes());
-    put(&[row.fenced, 0]);
-    bytes
+    zerocopy::transmute!(RawSession {
+        producer: row.producer.into(),
+        expected: row.expected.into(),
+        instance: row.instance.into(),
+        ordered: row.ordered,
+        secret: owner.secret.0,
+        chain: row.chain.into(),
+        epoch: row.epoch.into(),
+        first_epoch: row.first_epoch.into(),
+        peer: owner.peer.into(),
+        order: row.order.into(),
+        fenced: row.fenced,
+        reserved: 0,
+    })
 }
 
 /// The session that these bytes are.
 #[must_use]
 pub fn decode_session(bytes: &[u8]) -> Option<(SessionRow, SessionOwner)> {
-    let bytes: &[u8; SESSION_BYTES] = bytes.try_into().ok()?;
-    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let raw = RawSession::read_from_bytes(bytes).ok()?;
     let row = SessionRow {
-        producer: long(0),
-        expected: long(8),
-        instance: long(16),
-        ordered: bytes[24..40].try_into().expect("16 bytes"),
-        chain: number(56),
-        epoch: number(60),
-        first_epoch: number(64),
+        producer: raw.producer.get(),
+        expected: raw.expected.get(),
+        instance: raw.instance.get(),
+        ordered: raw.ordered,
+        chain: raw.chain.get(),
+        epoch: raw.epoch.get(),
+        first_epoch: raw.first_epoch.get(),
         in_use: 1,
-        fenced: bytes[74],
-        order: u16::from_le_bytes([bytes[72], bytes[73]]),
+        fenced: raw.fenced,
+        order: raw.order.get(),
     };
     let owner = SessionOwner {
-        secret: Secret(bytes[40..56].try_into().expect("16 bytes")),
+        secret: Secret(raw.secret),
         first_epoch: row.first_epoch,
-        peer: number(68),
+        peer: raw.peer.get(),
         ..SessionOwner::default()
     };
     Some((row, owner))
+}
+
+/// The bytes that say which ids no other topic may get.
+#[must_use]
+pub fn encode_topic_ids(highest: u32) -> Vec<u8> {
+    let highest = highest.into();
+    RawTopicIds { highest }.as_bytes().to_vec()
+}
+
+/// The highest id that a topic of the journal ever had.
+#[must_use]
+pub fn decode_topic_ids(bytes: &[u8]) -> Option<u32> {
+    let raw = RawTopicIds::read_from_bytes(bytes).ok()?;
+    Some(raw.highest.get())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use embar_disk::{Journal, Storage};
 use embar_fabric::SharedNews;
 use embar_memory::Memory;
 
-use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session};
+use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, decode_topic_ids};
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
 use super::writer::{Start, chain_of};
@@ -89,7 +89,7 @@ impl Found {
             .filter_map(|(_, bytes)| Topic::decode(bytes))
             .collect();
         let ids = facts.get(&(ABOUT_TOPIC_IDS, 0));
-        let ids = ids.and_then(|bytes| Some(u32::from_le_bytes(bytes[..].try_into().ok()?)));
+        let ids = ids.and_then(|bytes| decode_topic_ids(bytes));
         // Of a segment that does not say all facts again, the ones before hold; of one that does, only its own.
         sessions.retain(|place, known| {
             let chain = known.row.chain;

@@ -19,7 +19,7 @@ use embar_order::{ChangedChains, Term};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::chain::{Ahead, Chain};
-use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, encode_session};
+use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, encode_session, encode_topic_ids};
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
 use crate::log::ordered_header;
@@ -479,7 +479,9 @@ impl<M: Memory> Writer<M> {
         while let Some(due) = self.due.front() {
             let said = match *due {
                 Due::FirstKept => self.journal.say_first_kept(builder),
-                Due::TopicIds => builder.fact(ABOUT_TOPIC_IDS, 0, &self.highest_id.to_le_bytes()),
+                Due::TopicIds => {
+                    builder.fact(ABOUT_TOPIC_IDS, 0, &encode_topic_ids(self.highest_id))
+                }
                 Due::Topic(id) => match self.topics.by_id(id) {
                     Some(topic) => {
                         let chain = chain_of(id);

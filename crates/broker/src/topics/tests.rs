@@ -153,7 +153,7 @@ fn a_topic_of_an_unknown_order_counts_as_damaged() {
     let mut head = world.head();
     let lost = create(&mut head, "t1");
     let mut bytes = lost.encode();
-    bytes[FIXED_BYTES - 2] = 3;
+    bytes[TOPIC_LAYOUT.bytes - 2] = 3;
     let writer = head.writer.as_mut().expect("it is the head's");
     writer.store(lost.record(), &bytes).expect("it fits");
     let follower = world.follower();

@@ -7,9 +7,10 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::ALIGN_BYTES;
+use super::layout::Layout;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"ECOM");
 /// With this commit, all facts that hold have been said in its segment.
@@ -43,26 +44,44 @@ pub struct CommitHeader {
     pub time: u64,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawHeader {
-    magic: U32,
-    crc: U32,
-    segment: U64,
-    number: U32,
-    bytes: U32,
-    table_at: U32,
-    runs: U32,
-    before: U32,
-    synced: U32,
-    flags: U32,
-    reserved: U32,
-    time: U64,
-    reserved_too: U64,
+crate::layout! {
+    /// The first bytes of a commit, which begins at a multiple of 4096 in its segment. Runs follow, each from a multiple of
+    /// 64 on, then the table, and zeros up to a multiple of 4096.
+    RawHeader, "commit header", 64 {
+        /// `ECOM`.
+        0 magic: U32,
+        /// Checksum of this header, in which it counts as zero, and the table.
+        4 crc: U32,
+        /// The nonce of its segment.
+        8 segment: U64,
+        /// The commit's number in the segment, from 0.
+        16 number: U32,
+        /// Bytes of all of it: a multiple of 4096.
+        20 bytes: U32,
+        /// Where its table begins in it.
+        24 table_at: U32,
+        /// Entries of the table.
+        28 runs: U32,
+        /// Checksum of the commit before it in the segment; 0 for the first.
+        32 before: U32,
+        /// How many commits of the segment were known to be synced when this one was made.
+        36 synced: U32,
+        /// Bit 0: with this commit all facts that hold have been said in its segment. Others are zero.
+        40 flags: U32,
+        /// Zero.
+        44 reserved: U32,
+        /// When it was made, in nanoseconds since the Unix epoch.
+        48 time: U64,
+        /// Zero.
+        56 reserved_too: U64,
+    }
 }
 
+/// What lies where in a commit's header.
+pub(super) const HEADER_LAYOUT: Layout = RawHeader::LAYOUT;
+
 const CRC_AT: usize = offset_of!(RawHeader, crc);
-const _: () = assert!(size_of::<RawHeader>() == COMMIT_HEADER_BYTES && CRC_AT == 4);
+const _: () = assert!(size_of::<RawHeader>() == COMMIT_HEADER_BYTES);
 
 /// What a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +115,32 @@ pub struct Run {
     pub crc: u32,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawRun {
-    kind: u8,
-    reserved: u8,
-    row: U16,
-    chain: U32,
-    first: U64,
-    count: U32,
-    at: U32,
-    bytes: U32,
-    crc: U32,
+crate::layout! {
+    /// An entry of a commit's table, one for each run.
+    RawRun, "run", 32 {
+        /// 1: batches of one chain that follow each other. 2: a fact. 3: the next position of a chain, and no bytes.
+        0 kind: u8,
+        /// Zero.
+        1 reserved: u8,
+        /// Of a chain: the row of its broker at orders 0 and 1, 65535 at orders 2 and 5. Of a fact: what it is about.
+        2 row: U16,
+        /// The topic's id; 0 of a fact.
+        4 chain: U32,
+        /// Position of the first message, or the next position; of a fact its key.
+        8 first: U64,
+        /// Messages; 0 if they are no batches.
+        16 count: U32,
+        /// Where its bytes begin in the commit.
+        20 at: U32,
+        /// How many there are; 0 says of a fact that it does not hold any more.
+        24 bytes: U32,
+        /// Checksum of a fact, or of the headers of batches, each of which has that of its payload.
+        28 crc: U32,
+    }
 }
+
+/// What lies where in an entry of a commit's table.
+pub(super) const RUN_LAYOUT: Layout = RawRun::LAYOUT;
 
 const _: () = assert!(size_of::<RawRun>() == RUN_BYTES);
 

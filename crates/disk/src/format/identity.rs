@@ -4,8 +4,9 @@ use std::mem::offset_of;
 
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
+use super::layout::Layout;
 use super::{ALIGN_BYTES, VERSION, crc_without};
 
 const MAGIC: [u8; 8] = *b"EMBARDSK";
@@ -26,21 +27,32 @@ pub struct Identity {
     pub created: u64,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Raw {
-    magic: [u8; 8],
-    version: U32,
-    crc: U32,
-    disk: [u8; 16],
-    log: [u8; 16],
-    created: U64,
-    number: U16,
-    reserved: [u8; 6],
+crate::layout! {
+    /// The file `identity`: which disk a directory is, and of which log. It has this twice, at 0 and at 4096, and zeros.
+    Raw, "identity", 64 {
+        /// `EMBARDSK`.
+        0 magic: [u8; 8],
+        /// Version of the format.
+        8 version: U32,
+        /// Checksum of these 64 bytes, in which it counts as zero.
+        12 crc: U32,
+        /// The disk, unlike all others: a random number.
+        16 disk: [u8; 16],
+        /// The log whose data it keeps: a random number.
+        32 log: [u8; 16],
+        /// When it was first used, in nanoseconds since the Unix epoch.
+        48 created: U64,
+        /// Its number among the disks of the log, from 0.
+        56 number: U16,
+        /// Zero.
+        58 reserved: [u8; 6],
+    }
 }
 
+/// What lies where in it.
+pub(super) const LAYOUT: Layout = Raw::LAYOUT;
+
 const CRC_AT: usize = offset_of!(Raw, crc);
-const _: () = assert!(size_of::<Raw>() == 64 && CRC_AT == 12);
 
 /// Why a file does not say which disk a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
+use super::layout::Layout;
 use super::{Before, Run, VERSION, crc_without};
 use crate::journal::Chain;
 
@@ -56,33 +57,55 @@ pub struct SegmentIndex {
     pub entries: Vec<IndexEntry>,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawHeader {
-    magic: [u8; 8],
-    version: U32,
-    /// Of header and entries.
-    crc: U32,
-    number: U64,
-    nonce: U64,
-    commits: U32,
-    last_crc: U32,
-    end: U64,
-    entries: U32,
-    reserved: [u8; 12],
+crate::layout! {
+    /// The first bytes of a file `NNNNNNNNNNNN.index`, made from the segment with this number once that is over. Entries
+    /// follow.
+    RawHeader, "index header", 64 {
+        /// `EMBARIDX`.
+        0 magic: [u8; 8],
+        /// Version of the format.
+        8 version: U32,
+        /// Checksum of this header, in which it counts as zero, and all entries.
+        12 crc: U32,
+        /// The segment's number.
+        16 number: U64,
+        /// The segment's nonce.
+        24 nonce: U64,
+        /// How many of its commits count.
+        32 commits: U32,
+        /// Checksum of the last of these; 0 if none counts.
+        36 last_crc: U32,
+        /// Where what counts ends in the segment.
+        40 end: U64,
+        /// Entries.
+        48 entries: U32,
+        /// Zero.
+        52 reserved: [u8; 12],
+    }
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawEntry {
-    first: U64,
-    at: U64,
-    topic: U32,
-    count: U32,
-    bytes: U32,
-    row: U16,
-    reserved: U16,
+crate::layout! {
+    /// Batches of one chain that lie together in the segment.
+    RawEntry, "index entry", 32 {
+        /// Position of the first message, or where the chain goes on.
+        0 first: U64,
+        /// Where the batches begin in the segment.
+        8 at: U64,
+        /// The topic's id.
+        16 topic: U32,
+        /// Messages; 0 where the chain only goes on elsewhere.
+        20 count: U32,
+        /// Bytes of the batches, with their headers.
+        24 bytes: U32,
+        /// The row of the chain's broker at orders 0 and 1, 65535 at orders 2 and 5.
+        28 row: U16,
+        /// Zero.
+        30 reserved: U16,
+    }
 }
+
+/// What lies where in an index.
+pub(super) const LAYOUTS: [Layout; 2] = [RawHeader::LAYOUT, RawEntry::LAYOUT];
 
 const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = offset_of!(RawHeader, crc);
@@ -114,22 +137,7 @@ impl SegmentIndex {
     /// What the segment has of each chain.
     #[must_use]
     pub fn chains(&self) -> BTreeMap<Chain, Part> {
-        let mut chains: BTreeMap<Chain, Part> = BTreeMap::new();
-        for entry in self.entries.iter().filter(|entry| entry.count > 0) {
-            let chain = Chain {
-                topic: entry.topic,
-                row: entry.row,
-            };
-            let part = chains.entry(chain).or_insert(Part {
-                first: entry.first,
-                next: entry.end(),
-                bytes: 0,
-            });
-            part.first = part.first.min(entry.first);
-            part.next = part.next.max(entry.end());
-            part.bytes += u64::from(entry.bytes);
-        }
-        chains
+        parts_of(&self.entries)
     }
 
     /// The whole file.
@@ -201,6 +209,26 @@ impl SegmentIndex {
             entries: entries.collect::<Option<_>>()?,
         })
     }
+}
+
+/// What these entries have of each chain.
+pub(crate) fn parts_of(entries: &[IndexEntry]) -> BTreeMap<Chain, Part> {
+    let mut chains: BTreeMap<Chain, Part> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry.count > 0) {
+        let chain = Chain {
+            topic: entry.topic,
+            row: entry.row,
+        };
+        let part = chains.entry(chain).or_insert(Part {
+            first: entry.first,
+            next: entry.end(),
+            bytes: 0,
+        });
+        part.first = part.first.min(entry.first);
+        part.next = part.next.max(entry.end());
+        part.bytes += u64::from(entry.bytes);
+    }
+    chains
 }
 
 /// The name of the index of a segment.

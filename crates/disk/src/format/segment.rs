@@ -3,8 +3,9 @@
 use std::mem::offset_of;
 
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
+use super::layout::Layout;
 use super::{ALIGN_BYTES, VERSION, crc_without};
 
 const MAGIC: [u8; 8] = *b"EMBARSEG";
@@ -44,27 +45,43 @@ pub struct SegmentHeader {
     pub created: u64,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Raw {
-    magic: [u8; 8],
-    version: U32,
-    crc: U32,
-    disk: [u8; 16],
-    number: U64,
-    nonce: U64,
-    epoch: U32,
-    region: U32,
-    /// All zero: there is none.
-    before_number: U64,
-    before_nonce: U64,
-    before_commits: U32,
-    before_crc: U32,
-    created: U64,
+crate::layout! {
+    /// The first bytes of a file `NNNNNNNNNNNN.segment`. Zeros follow, and commits from 4096 on.
+    Raw, "segment header", 88 {
+        /// `EMBARSEG`.
+        0 magic: [u8; 8],
+        /// Version of the format.
+        8 version: U32,
+        /// Checksum of these 88 bytes, in which it counts as zero.
+        12 crc: U32,
+        /// The disk, as its identity says.
+        16 disk: [u8; 16],
+        /// The segment's number, which is also that of its file. Numbers grow, and none comes twice.
+        32 number: U64,
+        /// A random number, not 0, that the segment's commits repeat.
+        40 nonce: U64,
+        /// The term of the writer.
+        48 epoch: U32,
+        /// The nonce of the region whose brokers it wrote for.
+        52 region: U32,
+        /// The number of the segment before it in the journal.
+        56 before_number: U64,
+        /// Its nonce; 0 if there is none before.
+        64 before_nonce: U64,
+        /// How many of its commits count, whatever comes behind them.
+        72 before_commits: U32,
+        /// Checksum of the last of these; 0 if none counts.
+        76 before_crc: U32,
+        /// When the segment was begun, in nanoseconds since the Unix epoch.
+        80 created: U64,
+    }
 }
 
+/// What lies where in it.
+pub(super) const LAYOUT: Layout = Raw::LAYOUT;
+
 const CRC_AT: usize = offset_of!(Raw, crc);
-const _: () = assert!(size_of::<Raw>() == 88 && size_of::<Raw>() <= SEGMENT_HEADER_BYTES);
+const _: () = assert!(size_of::<Raw>() <= SEGMENT_HEADER_BYTES);
 
 impl SegmentHeader {
     /// The bytes before the first commit.

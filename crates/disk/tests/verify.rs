@@ -1,0 +1,404 @@
+//! What is damaged on a disk is found, named, and said what was lost by it; what never counted is no damage.
+
+use embar_disk::format::{
+    Run, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex, index_name, segment_name,
+};
+use embar_disk::recover::recover;
+use embar_disk::scan::{Depth, Found, Scan};
+use embar_disk::verify::{Damage, Verified, Wrong, verify};
+use embar_disk::{
+    AlignedBuffer, Chain, CommitBuilder, Journal, Position, Progress, Simulated, Storage,
+    StoredFile, begin_segment, prepare_segment,
+};
+use embar_wire::batch::{BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::time::WallNs;
+
+const DISK: [u8; 16] = *b"a disk for tests";
+const SEGMENT_BYTES: u64 = 64 << 10;
+const CHAINS: [Chain; 2] = [
+    Chain {
+        topic: 1,
+        row: Run::ORDERED,
+    },
+    Chain { topic: 2, row: 3 },
+];
+/// Messages of each batch.
+const MESSAGES: u64 = 2;
+const FACT: u16 = 1;
+
+/// A batch with its place.
+fn batch(chain: Chain, first: u64) -> (BatchHeader, Vec<u8>) {
+    let mut builder = BatchBuilder::new(Vec::new(), 8 << 10);
+    for message in 0..MESSAGES {
+        let value = [first as u8, message as u8].repeat(40);
+        builder.try_push(None, &[], &value).expect("it fits");
+    }
+    let fields = SealFields {
+        topic: chain.topic,
+        ..SealFields::default()
+    };
+    let frame: Vec<u8> = builder.seal(fields).into();
+    let mut header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("sealed");
+    header.stamp(first, WallNs(1));
+    (header, frame[BATCH_HEADER_BYTES..].to_vec())
+}
+
+/// A writer whose commits are synced at once.
+struct Writer {
+    disk: Simulated,
+    journal: Journal,
+    file: <Simulated as Storage>::File,
+}
+
+impl Writer {
+    /// Begins a segment and says all facts in it.
+    fn new(disk: &Simulated, epoch: u32, position: Position) -> Self {
+        let mut journal = Journal::new(DISK, (epoch, 1), SEGMENT_BYTES, position);
+        let file = prepare_segment(disk, journal.next_segment()).expect("no fault");
+        let begun = begin_segment(&mut journal, &file, u64::from(epoch) << 8 | 1, 1);
+        begun.expect("no fault");
+        let mut writer = Self {
+            disk: disk.clone(),
+            file,
+            journal,
+        };
+        writer.say_facts();
+        writer
+    }
+
+    fn say_facts(&mut self) {
+        let mut builder = CommitBuilder::new(AlignedBuffer::new(16 << 10));
+        self.journal.say_first_kept(&mut builder).expect("room");
+        builder.fact(FACT, 7, b"a fact").expect("room");
+        for progress in self.journal.chains() {
+            builder.next(&progress).expect("room");
+        }
+        builder.complete_facts();
+        self.write(builder);
+    }
+
+    fn begin_segment(&mut self) {
+        let nonce = self.journal.next_segment().0 + 1000;
+        let next = self.journal.next_segment();
+        self.file = prepare_segment(&self.disk, next).expect("no fault");
+        let begun = begin_segment(&mut self.journal, &self.file, nonce, 1);
+        begun.expect("no fault");
+        self.say_facts();
+    }
+
+    /// Writes a commit with two batches of each chain.
+    fn commit(&mut self) {
+        let mut builder = CommitBuilder::new(AlignedBuffer::new(16 << 10));
+        for chain in CHAINS {
+            let mut next = self.journal.next_of(chain);
+            for _ in 0..2 {
+                let (header, payload) = batch(chain, next);
+                let fill = |room: &mut [u8]| room.copy_from_slice(&payload);
+                builder.batch(chain.row, &header, fill).expect("room");
+                next += MESSAGES;
+            }
+        }
+        self.write(builder);
+    }
+
+    fn write(&mut self, builder: CommitBuilder) {
+        let commit = self.journal.seal(builder, 1);
+        self.file
+            .write_synced(commit.at, &commit.buffer, commit.len)
+            .expect("no fault");
+        let mut counts: Vec<Progress> = Vec::new();
+        self.journal.synced(commit.ticket, &mut counts);
+    }
+}
+
+/// Three segments with one commit of facts and three of batches in each, the last of which nothing confirms.
+fn written() -> (Simulated, Writer) {
+    let disk = Simulated::new();
+    let mut writer = Writer::new(&disk, 1, Position::default());
+    for segment in 0..3 {
+        if segment > 0 {
+            writer.begin_segment();
+        }
+        (0..3).for_each(|_| writer.commit());
+    }
+    (disk, writer)
+}
+
+fn verified(disk: &Simulated) -> Verified {
+    verify(disk, &DISK, Depth::Payloads, &|_| {}).expect("no fault")
+}
+
+fn found_in(disk: &Simulated, segment: u64) -> Vec<Found> {
+    let file = disk.open(&segment_name(segment)).expect("there");
+    let mut first = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
+    file.read(0, &mut first).expect("no fault");
+    let header = SegmentHeader::decode(&first).expect("written");
+    let mut scan = Scan::new(&file, header, Depth::Payloads);
+    let mut all = Vec::new();
+    while let Some(found) = scan.next(&mut |_, _| {}).expect("no fault") {
+        all.push(found);
+    }
+    all
+}
+
+/// What is wrong after one bit of a byte was flipped, which is put right again.
+fn with_flip(disk: &Simulated, file: &str, at: u64) -> Vec<Damage> {
+    disk.flip(file, 8 * at + 3);
+    let damage = verified(disk).damage;
+    disk.flip(file, 8 * at + 3);
+    damage
+}
+
+fn lost(damage: &Damage) -> Vec<(u32, u64, u64)> {
+    let lost = damage.lost.iter();
+    lost.map(|it| (it.chain.topic, it.first, it.next)).collect()
+}
+
+/// Stores the indexes of the segments that are over.
+fn index_all(disk: &Simulated) -> Vec<SegmentIndex> {
+    let recovered = recover(disk, &DISK, &mut |_| {}).expect("whole");
+    for index in &recovered.unindexed {
+        let file = index.encode();
+        let stored = disk.create(&index_name(index.segment.number), file.len() as u64);
+        let mut bytes = AlignedBuffer::new(file.len());
+        bytes[..file.len()].copy_from_slice(&file);
+        let (stored, len) = (stored.expect("new"), bytes.len());
+        stored.write_synced(0, &bytes, len).expect("no fault");
+    }
+    recovered.unindexed
+}
+
+#[test]
+fn what_is_whole_is_counted_and_agrees_with_what_recovery_finds() {
+    let (disk, _) = written();
+    index_all(&disk);
+    let recovered = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    let verified = verified(&disk);
+    assert_eq!(verified.damage, []);
+    assert_eq!((verified.commits, verified.batches), (12, 36));
+    assert_eq!((verified.torn_bytes, verified.epoch), (0, 1));
+    assert_eq!(verified.facts, recovered.facts);
+    for chain in CHAINS {
+        let whole: Vec<_> = verified.whole[&chain].ranges().collect();
+        assert_eq!(whole, vec![0..recovered.position.chains[&chain]]);
+    }
+    let ends = |it: &embar_disk::recover::Segment| (it.counted, it.end, it.chains.clone());
+    let found: Vec<_> = { verified.segments.iter() }
+        .map(|it| (it.counted, it.end, it.chains.clone()))
+        .collect();
+    let expected: Vec<_> = recovered.segments.iter().map(ends).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn each_kind_of_byte_that_is_wrong_is_named_with_what_is_lost() {
+    let (disk, _) = written();
+    let name = segment_name(1);
+    let commit = &found_in(&disk, 1)[2];
+    // Two batches of each chain in a commit, two messages in each batch: this one has positions 16 to 19 of both.
+    let (a, b) = ((1, 16, 20), (2, 16, 20));
+    let whole_commit = Wrong::Commits { first: 2, last: 2 };
+    let batches = |run| Wrong::Batches { commit: 2, run };
+    let run = commit.runs[1];
+    let table = commit.at + u64::from(commit.header.table_at);
+    let batch_bytes = u64::from(run.bytes) / 2;
+    for (at, what, gone) in [
+        (commit.at, whole_commit.clone(), vec![a, b]),
+        (commit.at + 4, whole_commit.clone(), vec![a, b]),
+        (commit.at + 36, whole_commit.clone(), vec![a, b]),
+        (table + 40, whole_commit, vec![a, b]),
+        // The header of the run's first batch, and of its second.
+        (commit.at + u64::from(run.at) + 30, batches(1), vec![b]),
+        (
+            commit.at + u64::from(run.at) + batch_bytes + 30,
+            batches(1),
+            vec![(2, 18, 20)],
+        ),
+        // Its payloads, and one of the other chain.
+        (
+            commit.at + u64::from(run.at) + 70,
+            batches(1),
+            vec![(2, 16, 18)],
+        ),
+        (
+            commit.at + u64::from(run.at + run.bytes) - 1,
+            batches(1),
+            vec![(2, 18, 20)],
+        ),
+        (
+            commit.at + u64::from(commit.runs[0].at) + 70,
+            batches(0),
+            vec![(1, 16, 18)],
+        ),
+    ] {
+        let damage = with_flip(&disk, &name, at);
+        let [only] = &damage[..] else {
+            panic!("{at}: {damage:?}");
+        };
+        assert_eq!((&only.file, &only.what), (&name, &what), "byte {at}");
+        assert_eq!(lost(only), gone, "byte {at}");
+    }
+    // What lies between a segment's header and its commits means nothing, as what is behind a table.
+    for at in [200, commit.at + u64::from(commit.header.bytes) - 1] {
+        assert_eq!(with_flip(&disk, &name, at), []);
+    }
+    let fact = with_flip(&disk, &name, 4096 + 64);
+    assert_eq!(fact.len(), 1);
+    assert_eq!(fact[0].what, Wrong::Fact { commit: 0, run: 0 });
+    assert_eq!(verified(&disk).damage, [], "all is as it was");
+}
+
+#[test]
+fn the_header_of_a_segment_is_missed_and_its_commits_are_read() {
+    let (disk, _) = written();
+    for segment in 0..3 {
+        let damage = with_flip(&disk, &segment_name(segment), 50);
+        let [only] = &damage[..] else {
+            panic!("{segment}: {damage:?}");
+        };
+        assert_eq!(only.file, segment_name(segment));
+        assert_eq!((&only.what, lost(only)), (&Wrong::Header, vec![]));
+        assert_eq!(verified(&disk).batches, 36);
+    }
+}
+
+#[test]
+fn several_places_are_all_told() {
+    let (disk, _) = written();
+    for segment in 1..3 {
+        let commits = found_in(&disk, segment);
+        for commit in [1, 2] {
+            disk.flip(&segment_name(segment), 8 * (commits[commit].at + 20));
+        }
+    }
+    let damage = verified(&disk).damage;
+    let told: Vec<_> = damage.iter().map(|it| (&it.what, lost(it))).collect();
+    let what = Wrong::Commits { first: 1, last: 2 };
+    assert_eq!(
+        told,
+        [
+            (&what, vec![(1, 12, 20), (2, 12, 20)]),
+            (&what, vec![(1, 24, 32), (2, 24, 32)])
+        ]
+    );
+}
+
+#[test]
+fn a_torn_end_is_no_damage_and_one_that_counted_is() {
+    let (disk, mut writer) = written();
+    let commits = found_in(&disk, 2);
+    let last = commits[3].at;
+    for at in [last, last + 8, last + 100] {
+        let name = segment_name(2);
+        disk.flip(&name, 8 * at);
+        let torn = verified(&disk);
+        assert_eq!(torn.damage, [], "byte {at}");
+        assert_eq!((torn.commits, torn.batches), (11, 32));
+        disk.flip(&name, 8 * at);
+    }
+    // An empty commit says that the last one counted.
+    let builder = CommitBuilder::new(AlignedBuffer::new(4096));
+    writer.write(builder);
+    let damage = with_flip(&disk, &segment_name(2), last + 100);
+    assert_eq!(damage[0].what, Wrong::Batches { commit: 3, run: 0 });
+    let damage = with_flip(&disk, &segment_name(2), last + 8);
+    assert_eq!(damage[0].what, Wrong::Commits { first: 3, last: 3 });
+    assert_eq!(lost(&damage[0]), [], "nothing says what was there");
+    // In a segment that is over, it counted too.
+    let last = found_in(&disk, 0)[3].at;
+    let damage = with_flip(&disk, &segment_name(0), last + 8);
+    assert_eq!(damage[0].what, Wrong::Commits { first: 3, last: 3 });
+    assert_eq!(lost(&damage[0]), [(1, 8, 12), (2, 8, 12)]);
+}
+
+#[test]
+fn what_a_deposed_writer_left_is_dead_and_not_looked_at() {
+    let (disk, mut writer) = written();
+    let counted = recover(&disk, &DISK, &mut |_| {}).expect("whole").position;
+    let mut next = Writer::new(&disk, 2, counted);
+    next.commit();
+    // It does not know yet, and goes on in its segment.
+    writer.commit();
+    let other = Position {
+        segment: 5,
+        ..Position::default()
+    };
+    let mut deposed = Writer::new(&disk, 1, other);
+    deposed.commit();
+    disk.flip(&segment_name(5), 8 * (4096 + 70));
+    let verified = verified(&disk);
+    assert_eq!(
+        (&verified.damage[..], &verified.dead[..]),
+        (&[][..], &[5][..])
+    );
+    assert_eq!(verified.segments.len(), 4);
+    assert_eq!(
+        verified.batches, 40,
+        "what is behind the end does not exist"
+    );
+}
+
+#[test]
+fn segments_that_are_missing_or_of_another_disk_are_named() {
+    let (disk, writer) = written();
+    disk.remove(&segment_name(1)).expect("there");
+    let missing = verified(&disk).damage;
+    assert_eq!(missing.len(), 1);
+    assert_eq!(
+        (&missing[0].file, &missing[0].what),
+        (&segment_name(1), &Wrong::Missing)
+    );
+    assert_eq!(lost(&missing[0]), [(1, 12, 24), (2, 12, 24)]);
+    let foreign = verify(&disk, &[0; 16], Depth::Payloads, &|_| {}).expect("no fault");
+    assert!(foreign.damage.iter().all(|it| it.what == Wrong::Foreign));
+    assert_eq!(foreign.damage.len(), 2);
+    // What is said to be kept no more is not missed.
+    let mut writer = writer;
+    writer.journal.keep_from(2);
+    writer.begin_segment();
+    assert_eq!(verified(&disk).damage, []);
+}
+
+#[test]
+fn an_index_says_what_is_in_its_segment() {
+    let (disk, mut writer) = written();
+    let indexes = index_all(&disk);
+    assert_eq!(indexes.len(), 2);
+    let name = index_name(0);
+    let damage = with_flip(&disk, &name, 70);
+    assert_eq!((&damage[0].file, &damage[0].what), (&name, &Wrong::Index));
+    // What a damaged commit had is known from it, also where no later one goes on.
+    writer.begin_segment();
+    let segment = found_in(&disk, 1);
+    let damage = with_flip(&disk, &segment_name(1), segment[3].at + 8);
+    assert_eq!(lost(&damage[0]), [(1, 20, 24), (2, 20, 24)]);
+    let mut other = indexes[1].clone();
+    other.entries[1].first += 1;
+    let mut bytes = AlignedBuffer::new(4096);
+    let file = other.encode();
+    bytes[..file.len()].copy_from_slice(&file);
+    let stored = disk.open(&index_name(1)).expect("there");
+    stored.write_synced(0, &bytes, 4096).expect("no fault");
+    let damage = verified(&disk).damage;
+    assert_eq!(damage.len(), 1);
+    assert_eq!(
+        (&damage[0].file, &damage[0].what),
+        (&index_name(1), &Wrong::OtherIndex)
+    );
+}
+
+#[test]
+fn positions_that_were_written_again_are_not_lost() {
+    let (disk, _) = written();
+    let mut counted = recover(&disk, &DISK, &mut |_| {}).expect("whole").position;
+    // As when the region knows of less than the disk has.
+    counted.chains.values_mut().for_each(|next| *next = 16);
+    let mut writer = Writer::new(&disk, 2, counted);
+    (0..3).for_each(|_| writer.commit());
+    let at = found_in(&disk, 1)[2].at;
+    let damage = with_flip(&disk, &segment_name(1), at + 8);
+    assert_eq!(damage.len(), 1);
+    assert_eq!(lost(&damage[0]), []);
+}
