@@ -10,6 +10,7 @@ use embar_verify::{hostile, publisher, victims};
 use crate::commands::bench::BenchArgs;
 use crate::commands::broker::BrokerArgs;
 use crate::commands::consume::ConsumeArgs;
+use crate::commands::data::DataArgs;
 use crate::commands::diagnose::DiagnoseArgs;
 use crate::commands::drain::DrainArgs;
 use crate::commands::layout::LayoutArgs;
@@ -70,7 +71,7 @@ impl Cli {
 /// end it wherever it is, for instance while it waits for a pipe to be opened.
 fn leaves_nothing(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
-        Some(("report" | "layout" | "status" | "topic" | "drain", _)) => true,
+        Some(("report" | "layout" | "data" | "status" | "topic" | "drain", _)) => true,
         Some(("diagnose", of)) => {
             let of = of.subcommand().map_or(of, |(_, it)| it);
             of.contains_id("from")
@@ -108,6 +109,7 @@ pub enum Command {
     Profile(ProfileArgs),
     Top(TopArgs),
     Layout(LayoutArgs),
+    Data(DataArgs),
     Bench(BenchArgs),
     Verify(VerifyArgs),
     Diagnose(Box<DiagnoseArgs>),
@@ -250,6 +252,7 @@ mod tests {
         for line in [
             "embar report x.json",
             "embar layout",
+            "embar data show /data/a",
             "embar status",
             "embar --json diagnose --from x.json",
             "embar diagnose redis --from x.json",

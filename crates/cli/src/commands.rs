@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod broker;
 pub mod consume;
+pub mod data;
 pub mod diagnose;
 pub mod drain;
 pub mod layout;

@@ -74,6 +74,7 @@ fn run(cli: &Cli, leaves_nothing: bool, output: Output) -> Result<()> {
         Command::Profile(args) => commands::profile::run(args, &context),
         Command::Top(args) => commands::top::run(args, &context),
         Command::Layout(args) => commands::layout::run(args, &context),
+        Command::Data(args) => commands::data::run(args, &context),
         Command::Bench(args) => commands::bench::run(args, &args::check, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
         Command::Diagnose(args) => commands::diagnose::run(args, &context),

@@ -19,6 +19,7 @@ pub struct Directory {
     path: PathBuf,
     handle: OwnedFd,
     is_direct: bool,
+    is_read_only: bool,
 }
 
 impl Directory {
@@ -31,6 +32,23 @@ impl Directory {
         let handle = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self {
             is_direct: takes_direct(&handle)?,
+            is_read_only: false,
+            path: path.to_owned(),
+            handle,
+        })
+    }
+
+    /// Opens a directory to read its files: nothing is written to it, and it makes and removes none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open_to_read(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self {
+            // Nobody knows before a file was read.
+            is_direct: true,
+            is_read_only: true,
             path: path.to_owned(),
             handle,
         })
@@ -46,6 +64,30 @@ impl Directory {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn open_to_read_file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open = |more| rustix::fs::openat(&self.handle, name, flags | more, Mode::empty());
+        // A read by way of the page cache could fail a writer beside it, so it is the last resort.
+        let direct = open(OFlags::DIRECT).and_then(|file| {
+            let mut first = AlignedBuffer::new(ALIGN_BYTES);
+            rustix::io::pread(&file, &mut first[..], 0)?;
+            Ok(file)
+        });
+        match direct {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(open(OFlags::empty())?.into()),
+            // A file whose beginning cannot be read is read as far as it can be.
+            Err(Errno::IO) => Ok(open(OFlags::DIRECT)?.into()),
+            opened => Ok(opened?.into()),
+        }
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        match self.is_read_only {
+            true => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            false => Ok(()),
+        }
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
@@ -94,6 +136,7 @@ impl Storage for Directory {
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<DirectoryFile> {
+        self.check_writable()?;
         let file = self.open_file(name, OFlags::CREATE | OFlags::EXCL)?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => {}
@@ -108,11 +151,15 @@ impl Storage for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<DirectoryFile> {
-        let file = self.open_file(name, OFlags::empty())?;
+        let file = match self.is_read_only {
+            true => self.open_to_read_file(name)?,
+            false => self.open_file(name, OFlags::empty())?,
+        };
         Ok(DirectoryFile { file })
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         let flags = rustix::fs::AtFlags::empty();
         Ok(rustix::fs::unlinkat(&self.handle, name, flags)?)
     }
@@ -221,6 +268,25 @@ mod tests {
             directory.remove("a").expect("removed");
             assert!(directory.names().expect("listed").is_empty());
             assert!(directory.free_bytes().expect("known") > 0);
+        }
+    }
+
+    #[test]
+    fn who_only_reads_changes_nothing() {
+        for dir in directories() {
+            let writer = Directory::open(dir.path()).expect("there");
+            let file = writer.create("a", ALIGN_BYTES as u64).expect("room");
+            let mut bytes = AlignedBuffer::new(ALIGN_BYTES);
+            bytes.fill(7);
+            file.write_synced(0, &bytes, ALIGN_BYTES).expect("written");
+            let reader = Directory::open_to_read(dir.path()).expect("there");
+            let file = reader.open("a").expect("there");
+            let mut read = AlignedBuffer::new(2 * ALIGN_BYTES);
+            assert_eq!(file.read(0, &mut read).expect("read"), ALIGN_BYTES);
+            assert!(read[..ALIGN_BYTES].iter().all(|it| *it == 7));
+            assert!(file.write_synced(0, &bytes, ALIGN_BYTES).is_err());
+            assert!(reader.create("b", 1).is_err() && reader.remove("a").is_err());
+            assert_eq!(writer.names().expect("listed"), ["a"]);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::format::Identity;
 use crate::region_lock::{LOCK, LockError, RegionLock, RegionName};
 
 /// Name of the file that says which disk a directory is.
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 /// Its name before it is whole.
 const NEW_IDENTITY: &str = "identity.new";
 /// What an empty directory may have: what file systems make, and what is left of a first start that was interrupted.

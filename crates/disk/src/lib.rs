@@ -15,6 +15,8 @@
 //! [`Storage`], which is a [`Directory`] or, in tests, a [`Simulated`] disk that loses, tears and flips what was not
 //! synced.
 //!
+//! A [`DiskView`] is a directory that is only looked at; [`verify`](verify::verify) reads all of it, and says what is damaged.
+//!
 //! [`open_disks`] opens the directories that are the disks of a log. A file in each, `identity`, says which disk of which log
 //! it is, and another, `lock`, which cluster uses it.
 //!
@@ -43,6 +45,7 @@ pub mod scan;
 mod simulated;
 mod storage;
 pub mod verify;
+mod view;
 
 pub use aligned::AlignedBuffer;
 pub use directory::Directory;
@@ -54,6 +57,7 @@ pub use journal::{
 };
 pub use open::{OpenOptions, open_disks};
 pub use positions::Positions;
-pub use region_lock::RegionName;
+pub use region_lock::{DirectoryUser, RegionName};
 pub use simulated::Simulated;
 pub use storage::{Storage, StoredFile};
+pub use view::{DiskView, ViewError};

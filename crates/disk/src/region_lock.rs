@@ -52,6 +52,33 @@ impl RegionName {
     }
 }
 
+/// Who uses a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryUser {
+    /// No process does.
+    Nobody,
+    /// The processes of a region.
+    Region(RegionName),
+    /// Processes that do not say of which region.
+    Unnamed,
+}
+
+impl DirectoryUser {
+    /// Who uses the directory now. Whoever is about to use it waits for no longer than this takes.
+    pub(crate) fn of(dir: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file: File = match rustix::fs::open(dir.join(LOCK), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Self::Nobody),
+            opened => opened?.into(),
+        };
+        if locks(&file, FlockOperation::NonBlockingLockExclusive)? {
+            return Ok(Self::Nobody);
+        }
+        let user = RegionName::parse(&read_line(&file)?);
+        Ok(user.map_or(Self::Unnamed, Self::Region))
+    }
+}
+
 /// Why a directory cannot be used.
 #[derive(Debug)]
 pub(crate) enum LockError {
@@ -156,11 +183,19 @@ mod tests {
             other => panic!("{other:?}"),
         }
         drop(second);
-        let _third = RegionLock::take(dir.path(), &theirs).expect("free again");
+        assert_eq!(
+            DirectoryUser::of(dir.path()).expect("read"),
+            DirectoryUser::Nobody
+        );
+        let third = RegionLock::take(dir.path(), &theirs).expect("free again");
         match RegionLock::take(dir.path(), &ours) {
-            Err(LockError::InUse(user)) => assert_eq!(user, Some(theirs)),
+            Err(LockError::InUse(user)) => assert_eq!(user, Some(theirs.clone())),
             other => panic!("{other:?}"),
         }
+        let user = || DirectoryUser::of(dir.path()).expect("read");
+        assert_eq!(user(), DirectoryUser::Region(theirs));
+        drop(third);
+        assert_eq!(user(), DirectoryUser::Nobody);
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Mark {
     }
 
     /// Where a commit begins, whatever is before it.
-    pub fn at(found: &Found) -> Self {
+    fn at(found: &Found) -> Self {
         Self {
             at: found.at,
             number: found.header.number,
@@ -182,6 +182,11 @@ impl<'a, F: StoredFile> Scan<'a, F> {
             at += ALIGN_BYTES as u64;
         }
         Ok(None)
+    }
+
+    /// Goes on with a commit that [`Scan::find_behind`] found.
+    pub fn resume_at(&mut self, found: &Found) {
+        self.go_to(Mark::at(found));
     }
 
     fn commit_at(

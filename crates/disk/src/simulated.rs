@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
 use crate::aligned::AlignedBuffer;
 use crate::storage::{Storage, StoredFile};
 
@@ -29,6 +31,8 @@ struct Content {
     /// Writes that were begun and not ended: each by its number.
     begun: BTreeMap<u64, (u64, Vec<u8>)>,
     next: u64,
+    /// Where a page begins that cannot be read.
+    bad_page: Option<u64>,
 }
 
 /// A file of a [`Simulated`] disk.
@@ -85,6 +89,15 @@ impl Simulated {
         let state = lock(&self.state);
         let mut content = lock(&state.names[name]);
         content.bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+
+    /// The page of [`ALIGN_BYTES`](crate::format::ALIGN_BYTES) that begins at `at` in a file cannot be read any more; none, if there is no place.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn wear_out(&self, name: &str, at: Option<u64>) {
+        let state = lock(&self.state);
+        lock(&state.names[name]).bad_page = at;
     }
 }
 
@@ -204,6 +217,10 @@ impl StoredFile for SimulatedFile {
 
     fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<usize> {
         let content = lock(&self.content);
+        let wanted = at..at + into.len() as u64;
+        if content.bad_page.is_some_and(|page| wanted.contains(&page)) {
+            return Err(Errno::IO.into());
+        }
         let from = usize::try_from(at)
             .unwrap_or(usize::MAX)
             .min(content.bytes.len());

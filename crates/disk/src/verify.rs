@@ -37,6 +37,8 @@ pub struct Verified {
     pub dead: Vec<u64>,
     /// All facts that hold, as far as they can be read: by what they are about, and their key.
     pub facts: BTreeMap<(u16, u64), Vec<u8>>,
+    /// By chain, the position that comes next, as far as it is known.
+    pub chains: BTreeMap<Chain, u64>,
     /// By chain, the positions that are whole.
     pub whole: BTreeMap<Chain, Positions>,
     /// Commits that count and can be read, at least their tables.
@@ -225,6 +227,7 @@ impl<S: Storage> Verifier<'_, S> {
         verified.dead.extend(old.map(|it| it.number));
         verified.segments.retain(|it| it.number >= kept);
         verified.facts = state.facts;
+        verified.chains = state.chains;
         verified.whole = whole;
         verified.commits = self.walk.commits;
         verified.batches = self.walk.batches;

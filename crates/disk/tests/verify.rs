@@ -390,6 +390,26 @@ fn an_index_says_what_is_in_its_segment() {
 }
 
 #[test]
+fn a_page_that_cannot_be_read_costs_its_commit() {
+    let (disk, _) = written();
+    let (name, at) = (segment_name(1), found_in(&disk, 1)[2].at);
+    disk.wear_out(&name, Some(at));
+    let damage = verified(&disk).damage;
+    let told: Vec<_> = damage.iter().map(|it| (it.what.name(), lost(it))).collect();
+    let commit = ("commits", vec![(1, 16, 20), (2, 16, 20)]);
+    assert_eq!(told, [commit, ("unreadable", vec![])]);
+    let why = damage[1].what.to_string();
+    assert!(
+        why.starts_with(&format!("1 pages from byte {at} on cannot be read: ")),
+        "{why}"
+    );
+    disk.wear_out(&name, Some(0));
+    let damage = verified(&disk).damage;
+    assert_eq!(damage[0].what, Wrong::Header);
+    assert_eq!(verified(&disk).batches, 36);
+}
+
+#[test]
 fn positions_that_were_written_again_are_not_lost() {
     let (disk, _) = written();
     let mut counted = recover(&disk, &DISK, &mut |_| {}).expect("whole").position;

@@ -1,4 +1,6 @@
-//! `embar layout`: what lies where in the region.
+//! `embar layout`: what lies where in the region, and in the files of a disk.
+
+mod disk_format;
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +11,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 
-/// Print the layout of a region, from the definitions the brokers use
+/// Print the layout of a region, or of files on disks, from the definitions the brokers use
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -17,11 +19,14 @@ Examples:
   embar layout --brokers 4 --region-size 2GiB
   embar layout --brokers 4 --spares 4          what room for four more brokers costs
   embar layout --disks 2                       what a log on two disks takes of the region
+  embar layout --disk-format                   what is in the files of a disk, byte by byte
 
 Each spare costs its part of the tables now, and blog_bytes more once a broker joins there.
 
 JSON: control_bytes, total_bytes, blog_bytes, spares, tables[] with name, writer, offset,
-entry_bytes, entries; total_bytes is what the region takes before anybody has joined a spare")]
+entry_bytes, entries; total_bytes is what the region takes before anybody has joined a spare.
+With --disk-format: version, parts[] with name, about, bytes, fact and key (null if it is no fact),
+fields[] with name, offset, bytes, meaning")]
 pub struct LayoutArgs {
     /// The head and the brokers that take data
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
@@ -41,6 +46,9 @@ pub struct LayoutArgs {
     /// Bytes of the region
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
+    /// Print what is in the files of a disk instead
+    #[arg(long, conflicts_with_all = ["brokers", "standbys", "spares", "topics", "disks", "region_size"])]
+    disk_format: bool,
 }
 
 #[derive(Serialize)]
@@ -63,6 +71,9 @@ struct Region {
 
 /// Prints it.
 pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
+    if args.disk_format {
+        return disk_format::run(context);
+    }
     let spares = args.spares;
     let spares = spares.unwrap_or_else(|| plan::default_spares(args.brokers, args.standbys));
     let geometry = Geometry::for_cluster(ClusterShape {

@@ -103,6 +103,15 @@ impl Identity {
         Err(worst)
     }
 
+    /// How many of a file's two copies are damaged, or of another version.
+    #[must_use]
+    pub fn damaged_copies(file: &[u8]) -> usize {
+        let copies = (0..2).map(|copy| file.get(copy * ALIGN_BYTES..).unwrap_or_default());
+        copies
+            .filter(|copy| Self::decode_copy(copy).is_err())
+            .count()
+    }
+
     fn decode_copy(copy: &[u8]) -> Result<Self, IdentityError> {
         let (raw, _) = Raw::read_from_prefix(copy).map_err(|_| IdentityError::Damaged)?;
         if raw.magic != MAGIC {
@@ -143,7 +152,9 @@ mod tests {
             let mut file = file.clone();
             file[broken] ^= 0x10;
             assert_eq!(Identity::decode(&file), Ok(IDENTITY));
+            assert_eq!(Identity::damaged_copies(&file), 1);
         }
+        assert_eq!(Identity::damaged_copies(&file), 0);
         let mut both = file.clone();
         both[20] ^= 1;
         both[ALIGN_BYTES + 20] ^= 1;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::format::IdentityError;
 use crate::journal::Chain;
 
 /// A place of a disk that is not as it was written.
@@ -55,6 +56,10 @@ pub enum Wrong {
         /// What the system says of it.
         why: String,
     },
+    /// One of the two copies of which disk it is. The other one is used.
+    Identity,
+    /// Both of them.
+    NoIdentity(IdentityError),
     /// A file cannot be opened: what the system says.
     Closed(String),
     /// A segment was written for another disk.
@@ -106,6 +111,7 @@ impl Wrong {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "unreadable",
+            Self::Identity | Self::NoIdentity(_) => "identity",
             Self::Closed(_) => "closed",
             Self::Foreign => "foreign",
             Self::Missing => "missing",
@@ -149,6 +155,10 @@ impl fmt::Display for Wrong {
             Self::Unreadable { pages, at, why } => {
                 write!(f, "{pages} pages from byte {at} on cannot be read: {why}")
             }
+            Self::Identity => {
+                f.write_str("one of its two copies is damaged; the other one is used")
+            }
+            Self::NoIdentity(why) => why.fmt(f),
             Self::Closed(why) => write!(f, "it cannot be opened: {why}"),
             Self::Foreign => f.write_str("it belongs to another disk"),
             Self::Missing => f.write_str("it is missing, and counts"),

@@ -151,7 +151,7 @@ impl Walk {
         let end = next.map_or(u64::MAX, |next| next.at);
         let behind = next.map_or(counts, |next| next.header.number);
         if let Some(next) = next {
-            scan.go_to(Mark::at(next));
+            scan.resume_at(next);
             if (next.at, next.header.number) == (mark.bytes(), first) {
                 let commit = first.saturating_sub(1);
                 self.note(part.name, Wrong::Replaced { commit }, Vec::new());
