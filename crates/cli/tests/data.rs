@@ -263,6 +263,26 @@ fn damage_is_named_with_what_is_lost_and_which_copy_has_it() {
 }
 
 #[test]
+fn a_header_that_is_damaged_hides_no_segment() {
+    let space = Space::new();
+    let (up, dir) = written(&space);
+    up.stop();
+    let whole = reported(&json(&["data", "verify", &dir]));
+    flip(&Path::new(&dir).join("000000000000.segment"), 50);
+    let output = json(&["data", "verify", &dir]);
+    assert_eq!(output.status.code(), Some(DATA_DAMAGED));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let (directory, before) = (&report["directories"][0], &whole["directories"][0]);
+    assert_eq!(directory["damaged"][0]["what"], "header");
+    assert_eq!(number(directory, "batches"), number(before, "batches"));
+    let says = text(&json(&["data", "show", &dir]).stderr);
+    assert!(
+        says.contains("its header is damaged: `embar data verify"),
+        "{says}"
+    );
+}
+
+#[test]
 fn an_end_that_was_torn_is_no_damage_and_a_lost_identity_is() {
     let space = Space::new();
     let (up, dir) = written(&space);

@@ -114,7 +114,17 @@ fn print(
         topics: &contents.topics,
     };
     context.output.json(&report)?;
-    context.output.say(text(&report))
+    context.output.say(text(&report))?;
+    let unreadable = { contents.segments.iter() }
+        .filter(|segment| segment.state == State::Dead && segment.term.is_none());
+    for segment in unreadable {
+        context.note(format_args!(
+            "{} was never begun, or its header is damaged: `embar data verify {}` says which",
+            segment.file,
+            dir.display()
+        ));
+    }
+    Ok(())
 }
 
 fn text(report: &Report<'_>) -> String {
@@ -165,7 +175,7 @@ fn segments(segments: &[SegmentReport]) -> String {
     let mut table = Table::new([
         "segment", "state", "term", "begun", "commits", "counts", "file",
     ]);
-    let unknown = || "damaged".to_owned();
+    let unknown = || "-".to_owned();
     for segment in segments {
         table.row([
             segment.number.to_string(),

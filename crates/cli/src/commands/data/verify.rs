@@ -266,11 +266,11 @@ fn directory_text(of: &DirectoryReport<'_>, paint: Paint, lines: &mut Vec<String
         places => paint.bad(&format!("damaged in {places} places")),
     };
     lines.push(format!(
-        "{}: {} segments, {} commits, {} batches: {verdict}",
+        "{}: {}, {}, {}: {verdict}",
         of.dir.display(),
-        grouped(of.segments as u64),
-        grouped(of.commits),
-        grouped(of.batches)
+        counted(of.segments as u64, "segment", "segments"),
+        counted(of.commits, "commit", "commits"),
+        counted(of.batches, "batch", "batches")
     ));
     for damage in &of.damaged {
         lines.push(format!("  {}: {}", damage.file, damage.text));
@@ -292,6 +292,13 @@ fn directory_text(of: &DirectoryReport<'_>, paint: Paint, lines: &mut Vec<String
             "  not read, as they are no part of the journal: segments {}",
             dead.join(", ")
         ));
+    }
+}
+
+fn counted(n: u64, one: &str, many: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{} {many}", grouped(n)),
     }
 }
 
