@@ -37,10 +37,7 @@ fn produce(up: &Up, topic: &str, range: std::ops::Range<u64>) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// A directory with 5,000 messages of an order.
-fn written(space: &Space) -> (Up, String) {
-    let dir = shown(&space.dir.join("a"));
-    let up = Up::start(space, &["--brokers", "2", "--data", &dir]);
+fn create(up: &Up, replication_factor: &str) {
     up.ok(&[
         "topic",
         "create",
@@ -48,8 +45,15 @@ fn written(space: &Space) -> (Up, String) {
         "--order",
         "5",
         "--replication-factor",
-        "2",
+        replication_factor,
     ]);
+}
+
+/// A directory with 5,000 messages of an order.
+fn written(space: &Space) -> (Up, String) {
+    let dir = shown(&space.dir.join("a"));
+    let up = Up::start(space, &["--brokers", "2", "--data", &dir]);
+    create(&up, "2");
     produce(&up, "t", 0..5000);
     (up, dir)
 }
@@ -177,13 +181,20 @@ fn a_segment_is_listed_commit_by_commit() {
 #[test]
 fn damage_is_named_with_what_is_lost_and_which_copy_has_it() {
     let space = Space::new();
-    let (up, dir) = written(&space);
+    let (dir, copy) = (shown(&space.dir.join("a")), shown(&space.dir.join("b")));
+    let disks = [
+        "--brokers",
+        "2",
+        "--same-device-is-fine",
+        "--data",
+        &dir,
+        "--data",
+        &copy,
+    ];
+    let up = Up::start(&space, &disks);
+    create(&up, "3");
+    produce(&up, "t", 0..5000);
     up.stop();
-    let copy = shown(&space.dir.join("copy"));
-    fs::create_dir(&copy).expect("made");
-    for name in common::names_in(Path::new(&dir)) {
-        fs::copy(Path::new(&dir).join(&name), Path::new(&copy).join(&name)).expect("copied");
-    }
     let commits = commits(&dir);
     // The first with batches.
     let commit = commits.iter().find(|commit| {
