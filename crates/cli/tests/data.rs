@@ -37,23 +37,21 @@ fn produce(up: &Up, topic: &str, range: std::ops::Range<u64>) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-fn create(up: &Up, replication_factor: &str) {
-    up.ok(&[
-        "topic",
-        "create",
-        "t",
-        "--order",
-        "5",
-        "--replication-factor",
-        replication_factor,
-    ]);
+/// Makes the topic, and waits until the directory has it, so that the facts about it are in a commit of their own.
+fn create(up: &Up, dir: &str, replication_factor: &str) {
+    let factor = ["--replication-factor", replication_factor];
+    up.ok(&[&["topic", "create", "t", "--order", "5"], &factor[..]].concat());
+    eventually("the topic is on the disk", || {
+        let report = reported(&json(&["data", "show", dir]));
+        list(&report, "topics").iter().any(|it| it["name"] == "t")
+    });
 }
 
 /// A directory with 5,000 messages of an order.
 fn written(space: &Space) -> (Up, String) {
     let dir = shown(&space.dir.join("a"));
     let up = Up::start(space, &["--brokers", "2", "--data", &dir]);
-    create(&up, "2");
+    create(&up, &dir, "2");
     produce(&up, "t", 0..5000);
     (up, dir)
 }
@@ -192,8 +190,10 @@ fn damage_is_named_with_what_is_lost_and_which_copy_has_it() {
         &copy,
     ];
     let up = Up::start(&space, &disks);
-    create(&up, "3");
-    produce(&up, "t", 0..5000);
+    create(&up, &dir, "3");
+    // In two commits at least.
+    produce(&up, "t", 0..3000);
+    produce(&up, "t", 3000..5000);
     up.stop();
     let commits = commits(&dir);
     // The first with batches.

@@ -188,6 +188,7 @@ impl DiskView {
                 file: IDENTITY.into(),
                 what,
                 lost: Vec::new(),
+                may_be_more: false,
             };
             verified.damage.insert(0, damage);
         }

@@ -305,7 +305,8 @@ fn a_torn_end_is_no_damage_and_one_that_counted_is() {
     assert_eq!(damage[0].what, Wrong::Batches { commit: 3, run: 0 });
     let damage = with_flip(&disk, &segment_name(2), last + 8);
     assert_eq!(damage[0].what, Wrong::Commits { first: 3, last: 3 });
-    assert_eq!(lost(&damage[0]), [], "nothing says what was there");
+    assert_eq!(lost(&damage[0]), []);
+    assert!(damage[0].may_be_more, "nothing says what was there");
     // In a segment that is over, it counted too.
     let last = found_in(&disk, 0)[3].at;
     let damage = with_flip(&disk, &segment_name(0), last + 8);
@@ -374,6 +375,7 @@ fn an_index_says_what_is_in_its_segment() {
     let segment = found_in(&disk, 1);
     let damage = with_flip(&disk, &segment_name(1), segment[3].at + 8);
     assert_eq!(lost(&damage[0]), [(1, 20, 24), (2, 20, 24)]);
+    assert!(!damage[0].may_be_more);
     let mut other = indexes[1].clone();
     other.entries[1].first += 1;
     let mut bytes = AlignedBuffer::new(4096);

@@ -15,6 +15,8 @@ pub struct Damage {
     pub what: Wrong,
     /// Positions that were there and are whole nowhere else on the disk, as far as this is known.
     pub lost: Vec<Lost>,
+    /// Nothing says whether more was there.
+    pub may_be_more: bool,
 }
 
 /// Positions of a chain that a disk has lost.

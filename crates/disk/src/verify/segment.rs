@@ -61,13 +61,19 @@ impl Walk {
     pub fn miss(&mut self, file: &str, what: Wrong) {
         self.unknown.push(self.damage.len());
         self.note(file, what, Vec::new());
+        self.damage.last_mut().expect("it was noted").may_be_more = true;
         self.replay.miss();
     }
 
     /// Notes damage.
     pub fn note(&mut self, file: &str, what: Wrong, lost: Vec<Lost>) {
         let file = file.to_owned();
-        self.damage.push(Damage { file, what, lost });
+        self.damage.push(Damage {
+            file,
+            what,
+            lost,
+            may_be_more: false,
+        });
     }
 
     /// Reads a segment.

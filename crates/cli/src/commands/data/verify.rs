@@ -41,7 +41,8 @@ JSON: directories[], bytes_read, elapsed_s, mib_per_s. A directory has dir, disk
 if the identity cannot be read), in_use, segments, dead (segments that are no part of the journal,
 and were not read), commits, batches, bytes_read, torn_bytes, damaged[] with file, what, text,
 commit, run (null where none is meant), lost[] with topic_id, topic, broker (at orders 0 and 1),
-first, next, elsewhere[] with dir, first, next: positions first to next - 1")]
+first, next, elsewhere[] with dir, first, next: positions first to next - 1; and may_be_more, if
+nothing says whether more was there")]
 pub struct VerifyArgs {
     /// Directories of a log
     #[arg(required = true, value_name = "DIR")]
@@ -81,6 +82,7 @@ struct DamageReport<'a> {
     last_commit: Option<u32>,
     run: Option<u32>,
     lost: Vec<LostReport<'a>>,
+    may_be_more: bool,
 }
 
 #[derive(Serialize)]
@@ -201,6 +203,7 @@ fn directory<'a>(of: &'a Checked<'_>, all: &'a [Checked<'_>]) -> DirectoryReport
             _ => damage.what.commit(),
         },
         run: damage.what.run(),
+        may_be_more: damage.may_be_more,
         lost: damage
             .lost
             .iter()
@@ -275,6 +278,9 @@ fn directory_text(of: &DirectoryReport<'_>, paint: Paint, lines: &mut Vec<String
     for damage in &of.damaged {
         lines.push(format!("  {}: {}", damage.file, damage.text));
         lines.extend(damage.lost.iter().map(lost_text));
+        if damage.may_be_more {
+            lines.push("    nothing says whether more was there".into());
+        }
     }
     if of.torn_bytes > 0 {
         let why = match of.in_use {
