@@ -30,8 +30,21 @@ use super::violation::Kind;
 /// Wait before a broker is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
 
+/// The row of the head.
+const HEAD: u16 = 0;
+
 /// How long a broker may take to leave; longer than any pause.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Whether a cluster has power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PowerState {
+    On,
+    /// Nothing is started.
+    Off,
+    /// Its memory is new. Before the head has restored the log, no other broker is started.
+    Returns,
+}
 
 /// A cluster, and the faults that it is under. Dropping it ends the cluster.
 pub struct Brokers {
@@ -49,6 +62,9 @@ pub struct Brokers {
     due: BTreeMap<u16, Instant>,
     /// The whole cluster was killed: none is started again before all are dead.
     kills_all: bool,
+    power: PowerState,
+    /// Why the head did not come back when the power did.
+    lost: Option<String>,
     /// Rows that are not in the cluster: spares, and those of brokers that left.
     absent: BTreeSet<u16>,
     /// The request of a broker to leave, until it is answered.
@@ -78,6 +94,8 @@ impl Brokers {
             was_paused: BTreeMap::new(),
             due: BTreeMap::new(),
             kills_all: false,
+            power: PowerState::On,
+            lost: None,
             leaving: None,
             left: 0,
             failed_starts: 0,
@@ -123,6 +141,7 @@ impl Brokers {
     pub fn all_serve(&self) -> bool {
         let expected = self.cluster.plan().brokers + self.cluster.plan().standbys;
         self.serving.len() == usize::from(expected)
+            && self.power == PowerState::On
             && self.paused.is_empty()
             && self.killed.is_empty()
             && self.leaving.as_ref().is_none_or(JoinHandle::is_finished)
@@ -172,17 +191,15 @@ impl Brokers {
                     shared.checker().disturbed();
                 }
                 self.serving.insert(broker.id, broker.pid);
+                self.power_is_back(broker.id)?;
             }
             ClusterEvent::Left { id } => self.left_cluster(id),
             ClusterEvent::Woken | ClusterEvent::TimedOut => {}
         }
         let now = Instant::now();
         self.kills_all &= !self.killed.is_empty();
-        let startable = if self.kills_all {
-            Vec::new()
-        } else {
-            due(&self.due, now, |at| *at)
-        };
+        let mut startable = due(&self.due, now, |at| *at);
+        startable.retain(|row| self.may_start(*row));
         for row in startable {
             self.due.remove(&row);
             self.cluster.restart(row)?;
@@ -212,7 +229,7 @@ impl Brokers {
                 self.was_paused.insert(row, pid);
             }
             Action::Drain => return self.ask_to_leave(row),
-            Action::Delete => return Ok(false),
+            Action::Delete | Action::Cut => return Ok(false),
         }
         Ok(true)
     }
@@ -235,6 +252,56 @@ impl Brokers {
             .for_each(|row| self.kill(row));
         self.kills_all = !self.killed.is_empty();
         self.kills_all
+    }
+
+    /// Kills all brokers. None is started again before [`Brokers::power_on`].
+    pub fn power_off(&mut self) {
+        self.kill_all();
+        self.power = PowerState::Off;
+    }
+
+    /// Whether the power is off, and no process lives any more.
+    pub fn is_dead(&self) -> bool {
+        self.power == PowerState::Off && self.killed.is_empty()
+    }
+
+    /// Memory is gone with the power.
+    pub fn lose_memory(&mut self) -> Result<()> {
+        let dir = &self.cluster.plan().region;
+        Region::discard(dir).with_context(|| format!("cannot remove {}", dir.display()))
+    }
+
+    /// The brokers start again, the head before all others.
+    pub fn power_on(&mut self) {
+        let rows = 0..self.cluster.plan().rows();
+        let rows = rows.filter(|row| !self.absent.contains(row));
+        let now = Instant::now();
+        self.due = rows.map(|row| (row, now)).collect();
+        self.power = PowerState::Returns;
+    }
+
+    /// Why the head did not come back when the power did, if it did not.
+    pub fn take_lost(&mut self) -> Option<String> {
+        self.lost.take()
+    }
+
+    fn may_start(&self, row: u16) -> bool {
+        match self.power {
+            PowerState::On => !self.kills_all,
+            PowerState::Off => false,
+            PowerState::Returns => !self.kills_all && row == HEAD,
+        }
+    }
+
+    /// A broker serves. If it is the head, there is a region again.
+    fn power_is_back(&mut self, row: u16) -> Result<()> {
+        if self.power == PowerState::Returns && row == HEAD {
+            let dir = &self.cluster.plan().region;
+            self.region = Region::open(dir, Coherence::Coherent)
+                .with_context(|| format!("cannot look into the region {}", dir.display()))?;
+            self.power = PowerState::On;
+        }
+        Ok(())
     }
 
     /// Asks the cluster to let a broker leave. The broker itself reports what becomes of that.
@@ -302,6 +369,9 @@ impl Brokers {
         if !self.killed.remove(&row) {
             let was_stopped = served.is_some() && served == was_paused;
             match served {
+                None if self.power == PowerState::Returns && row == HEAD => {
+                    self.lost = Some(how.to_owned());
+                }
                 None => self.failed_starts += 1,
                 Some(_) if is_overtaken(self.cluster.failed_with(row), was_stopped) => {
                     self.overtaken += 1;
@@ -331,7 +401,7 @@ impl Brokers {
                 let count = std::num::NonZeroU64::new(data.len() as u64)?;
                 with_pid(data[(self.random.next_u64() % count) as usize])
             }
-            Victim::Publisher | Victim::Cluster | Victim::Topic => None,
+            Victim::Publisher | Victim::Cluster | Victim::Topic | Victim::Power => None,
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct Checker {
     reference_logs: BTreeMap<Stream, ReferenceLog>,
     ack_checks: BTreeMap<Stream, AckCheck>,
     readers: Vec<ReaderCheck>,
+    /// Behind the highest position that was acknowledged.
+    acknowledged_below: u64,
     origins: BTreeMap<Origin, OriginState>,
     retention: RetentionModel,
     retained: ObservedRetention,
@@ -69,11 +71,17 @@ impl Checker {
             reference_logs: BTreeMap::new(),
             ack_checks: BTreeMap::new(),
             readers: vec![ReaderCheck::new("subscriber 0", ReaderStart::AtZero)],
+            acknowledged_below: 0,
             origins: BTreeMap::new(),
             retention,
             retained: ObservedRetention::default(),
             violations: Violations::default(),
         }
+    }
+
+    /// The reference reader, which has seen nothing yet, is something else than the first subscriber.
+    pub fn name_reference(&mut self, name: impl Into<String>) {
+        self.readers[REFERENCE_READER] = ReaderCheck::new(name, ReaderStart::AtZero);
     }
 
     /// One more reader; its index.
@@ -255,6 +263,7 @@ impl Checker {
         }
         if let Some(position) = position {
             let end = position.offset.saturating_add(range.count);
+            self.acknowledged_below = self.acknowledged_below.max(end);
             self.retention.reaches(position.broker, end);
             let ack_check = self.ack_checks.entry(position.broker).or_default();
             if let Err(false_ack) = ack_check.acknowledge(position.offset, range) {
@@ -298,6 +307,16 @@ impl Checker {
     pub fn ends(&self) -> impl Iterator<Item = (Stream, u64)> + '_ {
         let ends = self.reference_logs.iter();
         ends.map(|(broker, reference_log)| (*broker, reference_log.end()))
+    }
+
+    /// The position of the one order that a reader comes to next.
+    pub fn next(&self, reader: usize) -> u64 {
+        self.readers[reader].next(None)
+    }
+
+    /// The position of the one order behind the highest that was acknowledged.
+    pub fn acknowledged_below(&self) -> u64 {
+        self.acknowledged_below
     }
 
     /// Messages that a reader saw, and how many of them were allowed repetitions.

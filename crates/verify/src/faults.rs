@@ -22,6 +22,9 @@ pub enum Victim {
     /// A topic beside the one that is verified.
     #[value(skip)]
     Topic,
+    /// All disks, and all brokers with them.
+    #[value(skip)]
+    Power,
 }
 
 /// What a fault does.
@@ -35,6 +38,8 @@ pub enum Action {
     Drain,
     /// It is deleted, and created again.
     Delete,
+    /// It goes, and with it what was not synced and all memory; and it comes back.
+    Cut,
 }
 
 /// One kind of fault.
@@ -55,7 +60,9 @@ impl Fault {
     pub const DRAIN: Self = fault(Action::Drain, Victim::Broker);
     /// The topic beside is deleted and created again.
     pub const DELETE: Self = fault(Action::Delete, Victim::Topic);
-    /// All kinds, in an order that spreads them.
+    /// The power goes.
+    pub const CUT: Self = fault(Action::Cut, Victim::Power);
+    /// All kinds that happen once in each interval, in an order that spreads them.
     pub const ALL: [Self; 9] = [
         fault(Action::Kill, Victim::Sequencer),
         fault(Action::Pause, Victim::Publisher),
@@ -81,6 +88,7 @@ impl fmt::Display for Fault {
             Action::Pause => "pause",
             Action::Drain => "drain",
             Action::Delete => "delete",
+            Action::Cut => "cut",
         };
         let victim = match self.victim {
             Victim::Sequencer => "sequencer",
@@ -88,6 +96,7 @@ impl fmt::Display for Fault {
             Victim::Publisher => "publisher",
             Victim::Cluster => "cluster",
             Victim::Topic => "topic",
+            Victim::Power => "power",
         };
         f.pad(&format!("{action} {victim}"))
     }

@@ -14,6 +14,8 @@
 //! goes); [`brokers`], [`faults`] and [`gaps`]; [`observed_retention`] (how full a full log is); [`own_timer`] (whether the
 //! machine was too busy to tell); [`shared`] (what the threads share) and [`report`].
 //!
+//! [`power`] cuts the power of a run's disks, each a [`loop_disk`], and [`disk_reader`] checks what they have then.
+//!
 //! [`sessions`] is a check of its own, with processes of [`victims`], and so is [`claims`], with each [`claimant`]. All end
 //! with [`findings`].
 
@@ -25,15 +27,18 @@ pub mod brokers;
 pub mod checker;
 pub mod claimant;
 pub mod claims;
+pub mod disk_reader;
 pub mod faults;
 pub mod findings;
 pub mod gaps;
 pub mod hostile;
 pub mod hostile_processes;
 pub mod log_client_error;
+pub mod loop_disk;
 pub mod observed_retention;
 pub mod own_timer;
 pub mod plan;
+pub mod power;
 pub mod publisher;
 pub mod publisher_processes;
 pub mod ranges;

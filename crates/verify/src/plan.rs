@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::faults::{Action, DurationRange, Fault, Victim};
 use super::hostile::Pose;
+use super::power::PowerPlan;
 use super::reference_log::Stream;
 use super::stall_detector::STALL_MAX;
 use super::stamp::STAMP_BYTES;
@@ -43,7 +44,7 @@ pub struct VerifyPlan {
     pub batch_bytes: u32,
     /// Messages per second in all.
     pub rate: u32,
-    /// How long publishers publish.
+    /// How long publishers publish; where power is cut, they do so until the last cut.
     #[serde(rename = "duration_s", serialize_with = "as_seconds")]
     pub duration: Duration,
     /// Brokers, the head included.
@@ -64,6 +65,8 @@ pub struct VerifyPlan {
     /// How clients connect, in turn: one after the other, and each process of a publisher unlike the one before.
     #[serde(serialize_with = "as_texts")]
     pub transports: Vec<Transport>,
+    /// Whether the power of the topic's disks is cut.
+    pub power: Option<PowerPlan>,
     /// Clients beside the honest ones that keep to no rule of streams by shared memory, a process each.
     pub hostile: Vec<Pose>,
     /// Where random choices begin.
@@ -103,6 +106,7 @@ impl VerifyPlan {
             let why = "acks 2 needs a topic on a disk, which has a replication factor of 2 or more";
             return wrong(&["replication_factor", "acks"], why);
         }
+        self.validate_power()?;
         if self.rate < self.publishers {
             return wrong(
                 &["rate"],
@@ -147,6 +151,33 @@ impl VerifyPlan {
         Ok(())
     }
 
+    fn validate_power(&self) -> Result<(), BadSetting> {
+        if self.power.is_none() {
+            return Ok(());
+        }
+        if self.acks < 2 {
+            let why = "only what was acknowledged with acks 2 outlives a power cut";
+            return Err(BadSetting::new(&["acks"], why));
+        }
+        if self.order < 2 {
+            let why = "only topics of orders 2 and 5 are on disks";
+            return Err(BadSetting::new(&["order"], why));
+        }
+        let others = [Fault::DRAIN, Fault::DELETE];
+        if others.iter().any(|fault| self.includes(*fault)) || !self.hostile.is_empty() {
+            let why =
+                "beside power cuts, processes can be killed and paused, and nothing else can be done";
+            return Err(BadSetting::new(&["cut"], why));
+        }
+        Ok(())
+    }
+
+    /// Whether subscribers read the topic. After the power was cut they cannot read what came before: there the disks are read
+    /// instead.
+    pub fn has_subscribers(&self) -> bool {
+        self.power.is_none()
+    }
+
     /// Whether something is asked for that happens to these.
     pub fn includes(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
@@ -186,13 +217,23 @@ impl VerifyPlan {
             0 => String::new(),
             bytes => format!(", {} kept on each broker", Size(bytes)),
         };
+        let power = match &self.power {
+            Some(PowerPlan { file_system, cuts }) => {
+                format!("{cuts} power cuts on {file_system}; ")
+            }
+            None => String::new(),
+        };
+        let time = match self.power {
+            Some(_) => "until the last cut".to_owned(),
+            None => format!("for {:?}", self.duration),
+        };
         let hostile = match self.hostile.len() {
             0 => String::new(),
             count => format!("{count} hostile clients; "),
         };
         format!(
-            "order {}, ack {}, replication factor {}, {} publishers and {} subscribers by {}, {} messages/s of {} bytes in batches of {} for {:?}; \
-             {} brokers and {} standbys, region {}{retention}; {faults}; {hostile}seed {}",
+            "order {}, ack {}, replication factor {}, {} publishers and {} subscribers by {}, {} messages/s of {} bytes in batches of {} {time}; \
+             {} brokers and {} standbys, region {}{retention}; {faults}; {power}{hostile}seed {}",
             self.order,
             self.acks,
             self.replication_factor,
@@ -202,7 +243,6 @@ impl VerifyPlan {
             self.rate,
             self.message_bytes,
             Size(self.batch_bytes.into()),
-            self.duration,
             self.brokers,
             self.standbys,
             Size(self.region_bytes),
@@ -221,6 +261,7 @@ fn as_texts<S: Serializer>(transports: &[Transport], serializer: S) -> Result<S:
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::loop_disk::FileSystem;
     use super::*;
 
     /// A plan that is valid.
@@ -246,6 +287,7 @@ pub(crate) mod tests {
             every: Duration::from_secs(2),
             pause_for: "1s".parse().expect("a span"),
             transports: vec![Transport::Auto, Transport::Tcp],
+            power: None,
             hostile: vec![Pose::Publisher],
             seed: 7,
         }
@@ -258,6 +300,17 @@ pub(crate) mod tests {
             action: Action::Pause,
             victim: Victim::Cluster,
         };
+        let cut = VerifyPlan {
+            power: Some(PowerPlan {
+                file_system: FileSystem::Ext4,
+                cuts: 1,
+            }),
+            acks: 2,
+            replication_factor: 2,
+            hostile: Vec::new(),
+            ..plan()
+        };
+        assert!(cut.validate().is_ok());
         let wrong = [
             VerifyPlan {
                 message_bytes: 23,
@@ -299,6 +352,18 @@ pub(crate) mod tests {
                 brokers: 2,
                 ..plan()
             },
+            VerifyPlan {
+                acks: 1,
+                ..cut.clone()
+            },
+            VerifyPlan {
+                order: 1,
+                ..cut.clone()
+            },
+            VerifyPlan {
+                faults: Fault::ALL.to_vec(),
+                ..cut
+            },
         ];
         let settings = [
             "message_bytes",
@@ -313,6 +378,9 @@ pub(crate) mod tests {
             "brokers",
             "faults",
             "faults",
+            "acks",
+            "order",
+            "cut",
         ];
         assert_eq!(settings.len(), wrong.len());
         for (setting, plan) in settings.into_iter().zip(wrong) {

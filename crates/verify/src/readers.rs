@@ -63,7 +63,11 @@ impl Readers {
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
-        for number in 0..setup.plan.subscribers {
+        let subscribers = match setup.plan.has_subscribers() {
+            true => setup.plan.subscribers,
+            false => 0,
+        };
+        for number in 0..subscribers {
             let index = match number {
                 0 => REFERENCE_READER,
                 number => {

@@ -13,6 +13,7 @@ use super::gaps::GapReport;
 use super::hostile_processes::Attacks;
 use super::observed_retention::ObservedRetention;
 use super::plan::VerifyPlan;
+use super::power::PowerReport;
 use super::violation::Violations;
 
 /// Everything about a run.
@@ -45,6 +46,8 @@ pub struct OrderReport {
     pub read_at_the_end: Option<u64>,
     /// Whether these were all from the first one on; otherwise older ones had to make room.
     pub read_from_the_first: Option<bool>,
+    /// What was on the disks after the last power cut; `None` if none was cut.
+    pub disk: Option<PowerReport>,
     /// What could be read while the log was full; `None` if it never was.
     pub retained: Option<ObservedRetention>,
     /// How often each kind of fault happened.
@@ -160,7 +163,9 @@ impl OrderReport {
         if self.not_stored > 0 {
             row("reported as not stored".into(), self.not_stored);
         }
-        row("acknowledgements read at once".into(), self.reread);
+        if self.config.has_subscribers() {
+            row("acknowledgements read at once".into(), self.reread);
+        }
         for (number, subscriber) in self.subscribers.iter().enumerate() {
             row(format!("seen by subscriber {number}"), subscriber.messages);
             if subscriber.repeated > 0 {
@@ -173,6 +178,11 @@ impl OrderReport {
                 _ => "older ones had to make room",
             };
             row(format!("read again at the end, {from}"), messages);
+        }
+        if let Some(disk) = &self.disk {
+            row("on the disk at the end".into(), disk.messages);
+            row("  written more than once".into(), disk.repeated);
+            row("KiB that cuts tore".into(), disk.torn_bytes >> 10);
         }
         if let Some(retained) = &self.retained {
             let mib = |bytes: u64| bytes >> 20;

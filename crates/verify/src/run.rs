@@ -1,7 +1,7 @@
 //! A whole run of `verify order`: a cluster, publishers and subscribers, faults, and the report.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,9 @@ use super::checker::REFERENCE_READER;
 use super::faults::{Action, Fault, Schedule, Victim};
 use super::hostile::{HostileSpec, Pose};
 use super::hostile_processes::HostileProcesses;
+use super::disk_reader::DiskReaderSetup;
 use super::plan::{TOPIC, VerifyPlan};
+use super::power::Power;
 use super::publisher_processes::{self, PublisherProcesses};
 use super::readback::Readback;
 use super::readers::{self, Readers};
@@ -30,6 +32,7 @@ use super::report::{OrderReport, SubscriberReport};
 use super::retention_model::RetentionModel;
 use super::shared::Shared;
 use super::stall_detector::STALL_MAX;
+use super::violation::Kind;
 use super::topic_churn::TopicChurn;
 
 /// How long the reference reader may take for the next message that it must see.
@@ -49,7 +52,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Runs the plan. The report has the violations; an error means that there is no verdict.
 pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     let logs = logs::temporary()?;
-    let cluster = Cluster::start(cluster_plan(plan, &logs, &context.program), context)?;
+    let mut power = Power::make(plan)?;
+    let dirs = power.as_ref().map_or_else(Vec::new, Power::dirs);
+    let cluster = Cluster::start(cluster_plan(plan, dirs, &logs, &context.program), context)?;
     let mut brokers = Brokers::new(cluster, plan)?;
     let bootstrap = brokers.bootstrap();
     let spec = TopicSpec::new(TOPIC)
@@ -65,6 +70,14 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     // Runs with the same seed have different messages, too.
     let run = SplitMix64::new(plan.seed ^ u64::from(std::process::id())).next_u64() as u32;
     let hostile = hostile_specs(plan, &brokers, &admin, run)?;
+    if let Some(power) = &mut power {
+        let setup = DiskReaderSetup {
+            run,
+            message_bytes: plan.message_bytes,
+            topic: topic.id,
+        };
+        power.begin(setup, &mut shared.checker());
+    }
     let reading = readers::ReaderSetup {
         plan: plan.clone(),
         bootstrap: bootstrap.clone(),
@@ -84,7 +97,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
         first_term: brokers.terms(),
         latest_term: brokers.terms(),
         readers: Readers::start(&reading)?,
-        readback: (plan.acks > 0)
+        readback: (plan.acks > 0 && plan.has_subscribers())
             .then(|| Readback::start(&reading))
             .transpose()?,
         topic_churn: plan
@@ -99,6 +112,8 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
         )?),
         shared,
         brokers,
+        power,
+        progress: context.clone(),
         topic: topic.id,
         random: SplitMix64::new(plan.seed),
         faults: BTreeMap::new(),
@@ -108,10 +123,14 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     let is_alive = run.publish(started)? && run.finish_publishing()?;
     run.publishers.kill_all();
     run.readback = None;
-    run.await_reference_reader()?;
+    if run.power.is_some() {
+        run.cut_at_the_end()?;
+    } else {
+        run.await_reference_reader()?;
+    }
     let seconds = started.elapsed().as_secs_f64();
     run.readers.stop();
-    let last = if is_alive {
+    let last = if is_alive && plan.has_subscribers() {
         readers::read_all(&reading, READ_ALL_WITHIN, &context.interrupt)
     } else {
         None
@@ -124,7 +143,12 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     Ok(report)
 }
 
-fn cluster_plan(plan: &VerifyPlan, logs: &TempDir, program: &Path) -> ClusterPlan {
+fn cluster_plan(
+    plan: &VerifyPlan,
+    disks: Vec<PathBuf>,
+    logs: &TempDir,
+    program: &Path,
+) -> ClusterPlan {
     ClusterPlan {
         program: program.to_owned(),
         brokers: plan.brokers,
@@ -141,6 +165,7 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir, program: &Path) -> ClusterPla
         grace: Duration::from_secs(2),
         config: BrokerConfig {
             max_batch_bytes: plan.batch_bytes.max(2 << 20),
+            data: disks,
             ..BrokerConfig::default()
         },
     }
@@ -197,6 +222,9 @@ struct OrderRun<'a> {
     readback: Option<Readback>,
     topic_churn: Option<TopicChurn>,
     brokers: Brokers,
+    /// After the brokers, which have files open on its disks.
+    power: Option<Power>,
+    progress: Context,
     shared: Arc<Shared>,
     first_term: u32,
     latest_term: u32,
@@ -213,10 +241,23 @@ impl OrderRun<'_> {
     fn publish(&mut self, started: Instant) -> Result<bool> {
         let end = started + self.plan.duration;
         let mut schedule = Schedule::new(&self.plan.faults, self.plan.every, started);
-        while Instant::now() < end {
-            let due = schedule.next().map_or(end, |due| due.min(end));
-            if !self.watch(due)? {
+        loop {
+            let now = Instant::now();
+            let goes_on = match &mut self.power {
+                Some(power) => power.is_to_cut(),
+                None => now < end,
+            };
+            if !goes_on {
+                break;
+            }
+            let due = [schedule.next(), self.next_cut(now)];
+            let end = self.power.is_none().then_some(end);
+            let due = due.into_iter().flatten().chain(end).min();
+            if !self.watch(due.unwrap_or(now + LOOK_EVERY))? {
                 return Ok(false);
+            }
+            if self.next_cut(now).is_some_and(|due| due <= Instant::now()) {
+                self.cut_power()?;
             }
             for fault in schedule.take_due(Instant::now()) {
                 self.inject(fault)?;
@@ -281,6 +322,9 @@ impl OrderRun<'_> {
         let due = due.into_iter().flatten().fold(until, Instant::min);
         let deadline = due.min(Instant::now() + LOOK_EVERY);
         self.brokers.watch(deadline, &self.shared)?;
+        if !self.watch_power()? {
+            return Ok(false);
+        }
         self.publishers.resume_due(Instant::now());
         self.publishers.running();
         let left = self.brokers.take_left();
@@ -291,8 +335,10 @@ impl OrderRun<'_> {
         if terms != std::mem::replace(&mut self.latest_term, terms) {
             self.shared.checker().disturbed();
         }
-        for (stream, first, next) in self.brokers.windows(self.topic) {
-            self.shared.checker().offered(stream, first, next);
+        if self.plan.has_subscribers() {
+            for (stream, first, next) in self.brokers.windows(self.topic) {
+                self.shared.checker().offered(stream, first, next);
+            }
         }
         let acknowledged = Shared::count(&self.shared.acknowledged);
         let bytes = acknowledged.saturating_mul(self.plan.message_bytes.into());
@@ -335,6 +381,67 @@ impl OrderRun<'_> {
         Ok(())
     }
 
+    fn next_cut(&mut self, now: Instant) -> Option<Instant> {
+        let acknowledged = Shared::count(&self.shared.acknowledged);
+        self.power.as_mut()?.next_due(now, acknowledged)
+    }
+
+    /// Cuts the power of the disks, and a moment later all processes are gone, too.
+    fn cut_power(&mut self) -> Result<()> {
+        let Some(power) = &mut self.power else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        power.cut()?;
+        std::thread::sleep(power.afterlife());
+        self.shared.checker().disturbed();
+        self.brokers.power_off();
+        self.shared.gaps().fault(Fault::CUT, now);
+        self.count(Fault::CUT, 1);
+        Ok(())
+    }
+
+    /// Once all processes are dead, the power is back, and what the disks have is checked; false if the log did not come back.
+    fn watch_power(&mut self) -> Result<bool> {
+        let Some(power) = &mut self.power else {
+            return Ok(true);
+        };
+        let (cut, of) = power.progress();
+        if let Some(how) = self.brokers.take_lost() {
+            let text = format_args!("the log did not come back after cut {cut}: the head {how}");
+            self.shared.checker().fail(Kind::Failure, text);
+            return Ok(false);
+        }
+        if !self.brokers.is_dead() {
+            return Ok(true);
+        }
+        self.brokers.lose_memory()?;
+        if !power.back(&self.shared)? {
+            return Ok(false);
+        }
+        self.progress.note(format_args!(
+            "cut {cut} of {of}: {} messages are on the disk",
+            power.report().messages
+        ));
+        self.brokers.power_on();
+        Ok(true)
+    }
+
+    /// Cuts the power once more, now that all is acknowledged, and checks what the disks have.
+    fn cut_at_the_end(&mut self) -> Result<()> {
+        let Some(power) = &mut self.power else {
+            return Ok(());
+        };
+        power.cut()?;
+        self.brokers.power_off();
+        while !self.brokers.is_dead() {
+            self.brokers
+                .watch(Instant::now() + LOOK_EVERY, &self.shared)?;
+        }
+        power.back(&self.shared)?;
+        Ok(())
+    }
+
     fn count(&mut self, fault: Fault, times: u64) {
         if times > 0 {
             *self.faults.entry(fault).or_default() += times;
@@ -348,6 +455,7 @@ impl OrderRun<'_> {
             publishers,
             hostile,
             brokers,
+            power,
             shared,
             ..
         } = self;
@@ -363,7 +471,8 @@ impl OrderRun<'_> {
         let mut checker = shared.checker();
         checker.finish(last);
         let tried = !(self.faults.is_empty() && attacks.is_empty()) || last_term > self.first_term;
-        let subscribers = (0..plan.subscribers as usize).map(|index| {
+        let subscribers = 0..if plan.has_subscribers() { plan.subscribers as usize } else { 0 };
+        let subscribers = subscribers.map(|index| {
             let (messages, repeated) = checker.messages(index);
             SubscriberReport { messages, repeated }
         });
@@ -381,6 +490,7 @@ impl OrderRun<'_> {
             subscribers: subscribers.collect(),
             read_at_the_end: last.map(|last| checker.messages(last).0),
             read_from_the_first: last.map(|last| checker.is_whole(last)),
+            disk: power.as_ref().map(Power::report),
             retained: Some(checker.retained().clone()).filter(|it| it.looks > 0),
             untried: plan
                 .faults

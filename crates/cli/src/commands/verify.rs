@@ -12,7 +12,9 @@ use embar_verify::claims::{self, ClaimsPlan};
 use embar_verify::faults::{Action, DurationRange, Fault, Victim};
 use embar_verify::findings::{Findings, NotKept};
 use embar_verify::hostile::Pose;
+use embar_verify::loop_disk::{self, FileSystem};
 use embar_verify::plan::VerifyPlan;
+use embar_verify::power::PowerPlan;
 use embar_verify::run;
 use embar_verify::sessions::{self, SessionsPlan};
 
@@ -47,6 +49,7 @@ Examples:
   embar verify order --pause publisher --every 1s --pause-for 800ms --region-size 256MiB
   embar verify order --transport shm --faults all         all clients through shared memory
   embar verify order --transport shm --hostile publisher --hostile subscriber
+  embar verify order --acks 2 --cut power --cuts 200      all memory is lost, disks are cut
   embar verify order --order 2 --publishers 32 --rate 100000 --batch-size 1KiB --json
 
 It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
@@ -70,6 +73,14 @@ Hostile clients connect through shared memory, greet, publish and read in every 
 know, each attack on a connection of its own, and are stopped and killed in the middle. All else
 must be as without them: brokers that live, and all promises to others.
 
+With --cut power the topic is on disks: file systems of their own, in files and on loop devices, which
+needs root, and the programs of the packages e2fsprogs, xfsprogs and mount. At random moments the
+file systems stop, what they had not synced is gone, all brokers are killed, and the memory is
+removed. Then the power is back and the cluster starts again. After each cut, and after one more at
+the end, the disks are read: every message that was acknowledged with acks 2 must be there, once and
+in order, and no position may have changed. There are no subscribers: they cannot read yet what was
+before a cut.
+
 It also measures by how much a timer of its own was late at most. A wait that was too long is
 always a violation. Where that timer was late by a tenth of the wait, its words add that the
 machine was too busy to tell whether brokers were too slow.
@@ -83,7 +94,8 @@ for.
 
 JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
 reread (acknowledgements that were read at once), timer_late_max_ms, subscribers[] with messages
-and repeated, read_at_the_end, read_from_the_first, retained (null, or of a full log looks,
+and repeated, read_at_the_end, read_from_the_first, disk (null, or after the
+last power cut messages, repeated, torn_bytes, segments), retained (null, or of a full log looks,
 least_bytes, most_bytes, room_bytes of a broker, least_share of that room, and must_share, which
 had to be there at the last look: all of it but for the ends of extents, batches under way, and
 what was sent more than once as brokers were disturbed), faults, attacks, untried[], missed_faults,
@@ -105,9 +117,9 @@ struct OrderArgs {
     /// 0: nothing is acknowledged, for order 0 and 1; 1: what is readable is; 2 or all: what is on all disks of the topic is
     #[arg(short, long, value_name = "N", default_value_t = Acks::Readable)]
     acks: Acks,
-    /// 1: the topic is in memory alone; 2: in memory and on one disk; 3: in memory and on two, and so on
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = replication_factor())]
-    replication_factor: u8,
+    /// 1: the topic is in memory alone; 2: in memory and on one disk; 3: on two, and so on [default: 1, or 2 with --cut]
+    #[arg(long, value_name = "N", value_parser = replication_factor())]
+    replication_factor: Option<u8>,
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "200")]
     message_size: Size,
@@ -118,7 +130,7 @@ struct OrderArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     rate: u32,
     /// How long to publish
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, conflicts_with = "cut")]
     duration: Duration,
     /// Kill one of these in each interval; may be given several times
     #[arg(long, value_name = "WHO", value_enum)]
@@ -135,6 +147,15 @@ struct OrderArgs {
     /// Instead of naming them one by one: all that can be done
     #[arg(long, value_name = "WHICH", value_enum, conflicts_with_all = ["kill", "pause", "drain", "delete"])]
     faults: Option<Faults>,
+    /// Cut the power of the disks at a random moment of each interval, and kill all brokers
+    #[arg(long, value_name = "WHAT", value_enum)]
+    cut: Option<Cut>,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "cut")]
+    cuts: u32,
+    /// File system of the disks that are cut: ext4 or xfs
+    #[arg(long, value_name = "KIND", value_enum, default_value = "ext4", requires = "cut")]
+    file_system: FileSystem,
     /// A client beside that keeps to no rule of shared memory; may be given several times
     #[arg(long, value_name = "POSE", value_enum)]
     hostile: Vec<Pose>,
@@ -167,6 +188,13 @@ struct OrderArgs {
     /// Where random choices begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+}
+
+/// What is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Cut {
+    /// The power of all disks.
+    Power,
 }
 
 /// Faults by one word.
@@ -319,6 +347,10 @@ fn sessions_plan(args: &SessionsArgs) -> SessionsPlan {
 
 fn verify_order(args: &OrderArgs, context: &Context) -> Result<()> {
     sweep(&context.work);
+    for dir in loop_disk::sweep() {
+        let dir = dir.display();
+        context.note(format_args!("removed {dir}, left by a run that was killed"));
+    }
     let plan = plan(args)?;
     plan.validate()?;
     context
@@ -342,7 +374,8 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
     Ok(VerifyPlan {
         order: args.order,
         acks: args.acks.level(),
-        replication_factor: args.replication_factor,
+        replication_factor: { args.replication_factor }
+            .unwrap_or(if args.cut.is_some() { 2 } else { 1 }),
         publishers: args.publishers,
         subscribers: args.subscribers,
         message_bytes: exit::to_u32(args.message_size, "--message-size")?,
@@ -369,6 +402,10 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
         }),
         pause_for: args.pause_for,
         transports: args.transport.clone(),
+        power: args.cut.map(|Cut::Power| PowerPlan {
+            file_system: args.file_system,
+            cuts: args.cuts,
+        }),
         hostile: args.hostile.clone(),
         seed: args.seed,
     })
