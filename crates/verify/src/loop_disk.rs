@@ -98,7 +98,9 @@ impl Tool {
         let mut command = Command::new(program);
         let said = match command.args(args).stdin(Stdio::null()).output() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!("{program} is missing, and a power cut needs it: install the package {package}")
+                bail!(
+                    "{program} is missing, and a power cut needs it: install the package {package}"
+                )
             }
             said => said.with_context(|| format!("cannot start {program}"))?,
         };
@@ -304,7 +306,10 @@ mod tests {
         assert!(error.contains("run this as root"), "{error}");
         let missing = Tool::new("mkfs.no-such", "no-such-progs").run(&[]);
         let error = missing.expect_err("it is not there").to_string();
-        assert!(error.contains("install the package no-such-progs"), "{error}");
+        assert!(
+            error.contains("install the package no-such-progs"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -163,17 +163,20 @@ impl VerifyPlan {
             let why = "only topics of orders 2 and 5 are on disks";
             return Err(BadSetting::new(&["order"], why));
         }
+        if self.subscribers > 0 {
+            let why = "subscribers cannot read what was before a power cut";
+            return Err(BadSetting::new(&["subscribers"], why));
+        }
         let others = [Fault::DRAIN, Fault::DELETE];
         if others.iter().any(|fault| self.includes(*fault)) || !self.hostile.is_empty() {
-            let why =
-                "beside power cuts, processes can be killed and paused, and nothing else can be done";
+            let why = "beside power cuts, processes can be killed and paused, and nothing else can be done";
             return Err(BadSetting::new(&["cut"], why));
         }
         Ok(())
     }
 
-    /// Whether subscribers read the topic. After the power was cut they cannot read what came before: there the disks are read
-    /// instead.
+    /// Whether subscribers read the topic, which are then checks of their own. After the power was cut they cannot read what came
+    /// before, so the disks alone are read.
     pub fn has_subscribers(&self) -> bool {
         self.power.is_none()
     }
@@ -307,6 +310,7 @@ pub(crate) mod tests {
             }),
             acks: 2,
             replication_factor: 2,
+            subscribers: 0,
             hostile: Vec::new(),
             ..plan()
         };
@@ -361,6 +365,10 @@ pub(crate) mod tests {
                 ..cut.clone()
             },
             VerifyPlan {
+                subscribers: 1,
+                ..cut.clone()
+            },
+            VerifyPlan {
                 faults: Fault::ALL.to_vec(),
                 ..cut
             },
@@ -380,6 +388,7 @@ pub(crate) mod tests {
             "faults",
             "acks",
             "order",
+            "subscribers",
             "cut",
         ];
         assert_eq!(settings.len(), wrong.len());

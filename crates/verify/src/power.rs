@@ -210,9 +210,15 @@ mod tests {
         let mut timing = Timing::new(1);
         let (now, every) = (Instant::now(), Duration::from_secs(2));
         assert_eq!(timing.next_due(now, 0, every), None);
-        let due = timing.next_due(now, 1, every).expect("something was acknowledged");
+        let due = timing
+            .next_due(now, 1, every)
+            .expect("something was acknowledged");
         assert!((now..=now + every).contains(&due));
-        assert_eq!(timing.next_due(now, 9, every), Some(due), "it is drawn once");
+        assert_eq!(
+            timing.next_due(now, 9, every),
+            Some(due),
+            "it is drawn once"
+        );
         let mut early = 0;
         for _ in 0..100 {
             timing.cut();

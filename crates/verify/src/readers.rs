@@ -63,11 +63,7 @@ impl Readers {
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
-        let subscribers = match setup.plan.has_subscribers() {
-            true => setup.plan.subscribers,
-            false => 0,
-        };
-        for number in 0..subscribers {
+        for number in 0..setup.plan.subscribers {
             let index = match number {
                 0 => REFERENCE_READER,
                 number => {

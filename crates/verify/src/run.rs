@@ -19,10 +19,10 @@ use tempfile::TempDir;
 
 use super::brokers::Brokers;
 use super::checker::REFERENCE_READER;
+use super::disk_reader::DiskReaderSetup;
 use super::faults::{Action, Fault, Schedule, Victim};
 use super::hostile::{HostileSpec, Pose};
 use super::hostile_processes::HostileProcesses;
-use super::disk_reader::DiskReaderSetup;
 use super::plan::{TOPIC, VerifyPlan};
 use super::power::Power;
 use super::publisher_processes::{self, PublisherProcesses};
@@ -32,8 +32,8 @@ use super::report::{OrderReport, SubscriberReport};
 use super::retention_model::RetentionModel;
 use super::shared::Shared;
 use super::stall_detector::STALL_MAX;
-use super::violation::Kind;
 use super::topic_churn::TopicChurn;
+use super::violation::Kind;
 
 /// How long the reference reader may take for the next message that it must see.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -382,8 +382,15 @@ impl OrderRun<'_> {
     }
 
     fn next_cut(&mut self, now: Instant) -> Option<Instant> {
+        let power = self.power.as_mut()?;
         let acknowledged = Shared::count(&self.shared.acknowledged);
-        self.power.as_mut()?.next_due(now, acknowledged)
+        // A session of which the disk has no batch yet does not outlive a cut: its publisher learns that, and gives up.
+        let is_first = power.progress().0 == 0;
+        let publishers = self.plan.publishers as usize;
+        if is_first && self.shared.checker().publishers_acknowledged() < publishers {
+            return None;
+        }
+        power.next_due(now, acknowledged)
     }
 
     /// Cuts the power of the disks, and a moment later all processes are gone, too.
@@ -471,8 +478,7 @@ impl OrderRun<'_> {
         let mut checker = shared.checker();
         checker.finish(last);
         let tried = !(self.faults.is_empty() && attacks.is_empty()) || last_term > self.first_term;
-        let subscribers = 0..if plan.has_subscribers() { plan.subscribers as usize } else { 0 };
-        let subscribers = subscribers.map(|index| {
+        let subscribers = (0..plan.subscribers as usize).map(|index| {
             let (messages, repeated) = checker.messages(index);
             SubscriberReport { messages, repeated }
         });

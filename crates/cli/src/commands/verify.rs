@@ -108,8 +108,8 @@ struct OrderArgs {
     /// Publishing processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     publishers: u32,
-    /// Subscribers
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Subscribers; none with --cut
+    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "cut", value_parser = clap::value_parser!(u32).range(1..=64))]
     subscribers: u32,
     /// Order level of the topic: 0, 1, 2 or 5
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = embar_bench::plan::parse_order)]
@@ -154,7 +154,13 @@ struct OrderArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "cut")]
     cuts: u32,
     /// File system of the disks that are cut: ext4 or xfs
-    #[arg(long, value_name = "KIND", value_enum, default_value = "ext4", requires = "cut")]
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_enum,
+        default_value = "ext4",
+        requires = "cut"
+    )]
     file_system: FileSystem,
     /// A client beside that keeps to no rule of shared memory; may be given several times
     #[arg(long, value_name = "POSE", value_enum)]
@@ -374,10 +380,15 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
     Ok(VerifyPlan {
         order: args.order,
         acks: args.acks.level(),
-        replication_factor: { args.replication_factor }
-            .unwrap_or(if args.cut.is_some() { 2 } else { 1 }),
+        replication_factor: args.replication_factor.unwrap_or(match args.cut {
+            Some(Cut::Power) => 2,
+            None => 1,
+        }),
         publishers: args.publishers,
-        subscribers: args.subscribers,
+        subscribers: match args.cut {
+            Some(Cut::Power) => 0,
+            None => args.subscribers,
+        },
         message_bytes: exit::to_u32(args.message_size, "--message-size")?,
         batch_bytes: exit::to_u32(args.batch_size, "--batch-size")?,
         rate: args.rate,
