@@ -168,3 +168,152 @@ struct Pass {
     repeats_next: u64,
     repeated: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use embar_disk::{
+        AlignedBuffer, CommitBuilder, Journal, OpenOptions, RegionName, StoredFile, begin_segment,
+        open_disks,
+    };
+    use embar_wire::batch::{BatchHeader, SealFields};
+    use embar_wire::builder::BatchBuilder;
+    use embar_wire::limits::MAX_BATCH_BYTES;
+    use embar_wire::time::WallNs;
+    use tempfile::TempDir;
+
+    use super::super::ack_check::MessageRange;
+    use super::super::retention_model::RetentionModel;
+    use super::super::stamp::{Origin, STAMP_BYTES, Writer};
+    use super::*;
+
+    const SETUP: DiskReaderSetup = DiskReaderSetup {
+        run: 7,
+        message_bytes: STAMP_BYTES as u32,
+        topic: 3,
+    };
+    const ORIGIN: Origin = Origin {
+        publisher: 0,
+        instance: 0,
+    };
+    const REGION: RegionName = RegionName {
+        nonce: 1,
+        path: PathBuf::new(),
+    };
+
+    /// A batch with the messages of these numbers, at `first` and behind.
+    fn batch(first: u64, numbers: &[u64]) -> (BatchHeader, Vec<u8>) {
+        let mut builder = BatchBuilder::new(Vec::new(), 1 << 10);
+        let mut writer = Writer::new(SETUP.run, ORIGIN, STAMP_BYTES);
+        for number in numbers {
+            let message = writer.stamp(*number);
+            builder.try_push(None, &[], message).expect("it fits");
+        }
+        let fields = SealFields {
+            topic: SETUP.topic,
+            ..SealFields::default()
+        };
+        let frame: Vec<u8> = builder.seal(fields).into();
+        let mut header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("sealed");
+        header.stamp(first, WallNs(1));
+        (header, frame[BATCH_HEADER_BYTES..].to_vec())
+    }
+
+    /// The batches of one term.
+    type Term<'a> = &'a [(u64, &'a [u64])];
+
+    /// A disk with these batches, a segment for each term.
+    fn disk(terms: &[Term<'_>]) -> TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = OpenOptions {
+            may_create: true,
+            ..OpenOptions::default()
+        };
+        let disks = open_disks(&[dir.path().to_owned()], &REGION, options).expect("opened");
+        let [disk] = &disks[..] else {
+            panic!("it is one disk");
+        };
+        let id = disk.identity().disk;
+        for (epoch, batches) in (1..).zip(terms) {
+            let found = recover(disk.directory(), &id, &mut |_| {}).expect("whole");
+            let mut position = found.position;
+            // It does not know how far the one before was.
+            position.chains.clear();
+            let mut journal = Journal::new(id, (epoch, 1), 1 << 20, position);
+            let nonce = epoch.into();
+            let file = begin_segment(&mut journal, disk.directory(), nonce, 1).expect("room");
+            for (first, numbers) in *batches {
+                let (header, payload) = batch(*first, numbers);
+                let mut builder = CommitBuilder::new(AlignedBuffer::new(8 << 10));
+                let copy = |room: &mut [u8]| room.copy_from_slice(&payload);
+                builder.batch(Run::ORDERED, &header, copy).expect("room");
+                let commit = journal.seal(builder, 1);
+                let written = file.write_synced(commit.at, &commit.buffer, commit.len);
+                written.expect("written");
+                journal.synced(commit.ticket, &mut Vec::new());
+            }
+        }
+        dir
+    }
+
+    /// What was found, and the violations, where the first `acknowledged` messages were acknowledged at their positions, and the
+    /// disks are read one after the other.
+    fn read(acknowledged: u64, dirs: &[TempDir]) -> (DiskRead, u64) {
+        let plan = super::super::plan::tests::plan();
+        let retention = RetentionModel::new(u64::MAX, u64::MAX, 1);
+        let shared = Shared::new(&plan, retention).expect("a thread");
+        let reader = DiskReader::new(SETUP, "the disk", &mut shared.checker());
+        let range = MessageRange {
+            origin: ORIGIN,
+            number: 0,
+            count: acknowledged,
+        };
+        let position = Position {
+            broker: None,
+            offset: 0,
+        };
+        shared.checker().announced(ORIGIN, 256);
+        shared.checker().acknowledged(range, Some(position));
+        let reads = dirs.iter().map(|dir| reader.read(dir.path(), &shared));
+        let read = reads.last().expect("one").expect("it is whole");
+        let mut checker = shared.checker();
+        checker.finish(None);
+        (read, checker.violations().total)
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_found_and_what_is_missing_too() {
+        let (found, violations) = read(3, &[disk(&[&[(0, &[0, 1]), (2, &[2])]])]);
+        assert_eq!((found.messages, found.segments, violations), (3, 1, 0));
+        for (acknowledged, last, why) in [
+            (4, &[2][..], "the fourth is not there"),
+            (3, &[9], "another is at its place"),
+            (2, &[1], "it comes again"),
+            (2, &[3, 2], "not in its order"),
+        ] {
+            let found = read(acknowledged, &[disk(&[&[(0, &[0, 1]), (2, last)]])]);
+            assert!(found.1 > 0, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_a_successor_wrote_once_more_must_be_the_same() {
+        let first: Term<'_> = &[(0, &[0, 1]), (2, &[2])];
+        let second: Term<'_> = &[(0, &[0, 1]), (2, &[2]), (3, &[3])];
+        let (found, violations) = read(4, &[disk(&[first, second])]);
+        let sums = (found.messages, found.repeated, found.segments);
+        assert_eq!((sums, violations), ((4, 3, 2), 0));
+        let other: Term<'_> = &[(0, &[0, 1]), (2, &[3])];
+        assert!(read(3, &[disk(&[first, other])]).1 > 0);
+    }
+
+    #[test]
+    fn positions_that_change_between_two_readings_are_found() {
+        let before = || disk(&[&[(0, &[0, 1])]]);
+        let longer = disk(&[&[(0, &[0, 1]), (2, &[2])]]);
+        assert_eq!(read(2, &[before(), longer]).1, 0);
+        let changed = disk(&[&[(0, &[0, 2]), (2, &[3])]]);
+        assert!(read(1, &[before(), changed]).1 > 0);
+    }
+}
