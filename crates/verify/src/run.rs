@@ -244,7 +244,8 @@ impl OrderRun<'_> {
         loop {
             let now = Instant::now();
             let goes_on = match &mut self.power {
-                Some(power) => power.is_to_cut(),
+                // Publishers that ended by themselves are a violation, and nothing more comes.
+                Some(power) => power.is_to_cut() && self.publishers.running() > 0,
                 None => now < end,
             };
             if !goes_on {
