@@ -11,7 +11,7 @@ pub struct Program {
     pub component: Option<&'static str>,
 }
 
-pub const PROGRAMS: [Program; 6] = [
+pub const PROGRAMS: [Program; 10] = [
     Program {
         command: ["cc", "--version"],
         why: "a C compiler, which also links what Rust compiles",
@@ -47,6 +47,30 @@ pub const PROGRAMS: [Program; 6] = [
         command: ["ip", "-V"],
         why: "it makes networks that tests can cut",
         packages: &["iproute2"],
+        component: None,
+    },
+    Program {
+        command: ["mkfs.ext4", "-V"],
+        why: "it makes file systems whose power tests can cut",
+        packages: &["e2fsprogs"],
+        component: None,
+    },
+    Program {
+        command: ["mkfs.xfs", "-V"],
+        why: "it makes others",
+        packages: &["xfsprogs"],
+        component: None,
+    },
+    Program {
+        command: ["xfs_io", "-V"],
+        why: "it cuts the power of both",
+        packages: &["xfsprogs"],
+        component: None,
+    },
+    Program {
+        command: ["mount", "-V"],
+        why: "it mounts them",
+        packages: &["mount"],
         component: None,
     },
 ];

@@ -175,7 +175,7 @@ mod tests {
 
     use embar_disk::{
         AlignedBuffer, CommitBuilder, Journal, OpenOptions, RegionName, StoredFile, begin_segment,
-        open_disks,
+        open_disks, prepare_segment,
     };
     use embar_wire::batch::{BatchHeader, SealFields};
     use embar_wire::builder::BatchBuilder;
@@ -242,7 +242,9 @@ mod tests {
             position.chains.clear();
             let mut journal = Journal::new(id, (epoch, 1), 1 << 20, position);
             let nonce = epoch.into();
-            let file = begin_segment(&mut journal, disk.directory(), nonce, 1).expect("room");
+            let next = journal.next_segment();
+            let file = prepare_segment(disk.directory(), next).expect("room");
+            begin_segment(&mut journal, &file, nonce, 1).expect("room");
             for (first, numbers) in *batches {
                 let (header, payload) = batch(*first, numbers);
                 let mut builder = CommitBuilder::new(AlignedBuffer::new(8 << 10));

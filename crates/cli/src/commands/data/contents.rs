@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 
 use embar_broker::topics::Topic;
+use embar_disk::format::Part;
 use embar_disk::format::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name};
-use embar_disk::recover::{Part, RecoverError, Recovered, recover};
+use embar_disk::recover::{RecoverError, Recovered, recover};
 use embar_disk::scan::Depth;
 use embar_disk::verify::Verified;
 use embar_disk::{AlignedBuffer, Chain, Directory, DiskView, Storage, StoredFile};
