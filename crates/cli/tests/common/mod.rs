@@ -350,7 +350,9 @@ impl Up {
         let pids = self.pids();
         // The parent first, so that it restarts nothing.
         signal(self.child.id(), "STOP");
-        pids.iter().for_each(|pid| signal(*pid, "KILL"));
+        // One may have been killed before, and replaced.
+        let alive = pids.iter().filter(|pid| is_running(**pid));
+        alive.for_each(|pid| signal(*pid, "KILL"));
         self.child.kill().expect("our own child");
         end_of(&mut self.child);
         // Their memory and locks are theirs until the kernel has put them away.

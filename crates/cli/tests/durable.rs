@@ -1,0 +1,240 @@
+//! Topics on disks: what they survive, and what is read of them.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use common::{Space, Up, eventually, names_in, output_of, text};
+
+/// A place on a disk, gone at the end of the test.
+fn disk() -> TempDir {
+    tempfile::tempdir().expect("a directory for the test")
+}
+
+/// A cluster with two data brokers and 128 MiB of memory, whose log is in these directories of a disk.
+fn start(space: &Space, disk: &TempDir, dirs: &[&str], more: &[&str]) -> Up {
+    let paths: Vec<String> = dirs
+        .iter()
+        .map(|dir| shown(&disk.path().join(dir)))
+        .collect();
+    let mut options = Vec::new();
+    options.extend(paths.iter().flat_map(|path| ["--data", path]));
+    if dirs.len() > 1 {
+        options.push("--same-device-is-fine");
+    }
+    options.extend(more);
+    Up::start(space, &options)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// All processes and all memory are gone, as after a reboot.
+fn lose_memory(space: &Space, up: Up) {
+    up.kill_all();
+    fs::remove_dir_all(space.region()).expect("the region was there");
+}
+
+fn create(up: &Up, factor: &str) {
+    up.ok(&[
+        "topic",
+        "create",
+        "t",
+        "--order",
+        "5",
+        "--replication-factor",
+        factor,
+    ]);
+}
+
+/// Publishes numbers at acks 2, and returns once all are acknowledged.
+fn produce(up: &Up, range: std::ops::Range<u64>) {
+    let output = output_of(producing(up, range));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+fn producing(up: &Up, range: std::ops::Range<u64>) -> Child {
+    let mut command = up.embar(&["produce", "t", "--acks", "all"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("embar runs");
+    let mut input = child.stdin.take().expect("it is piped");
+    std::thread::spawn(move || {
+        for number in range {
+            if writeln!(input, "{number}").is_err() {
+                return;
+            }
+        }
+    });
+    child
+}
+
+fn all(up: &Up, end: u64) {
+    assert!(
+        up.consume("t").into_iter().eq(0..end),
+        "each once, in order"
+    );
+}
+
+#[test]
+fn what_was_acknowledged_survives_all_processes_and_the_region() {
+    let (space, disk) = (Space::new(), disk());
+    let up = start(&space, &disk, &["d"], &[]);
+    create(&up, "2");
+    produce(&up, 0..50_000);
+    lose_memory(&space, up);
+    let up = start(&space, &disk, &["d"], &[]);
+    all(&up, 50_000);
+    produce(&up, 50_000..60_000);
+    all(&up, 60_000);
+    lose_memory(&space, up);
+    let up = start(&space, &disk, &["d"], &[]);
+    all(&up, 60_000);
+    up.stop();
+}
+
+#[test]
+fn the_head_dies_under_load_and_nothing_acknowledged_is_lost() {
+    let (space, disk) = (Space::new(), disk());
+    let up = start(&space, &disk, &["d"], &[]);
+    create(&up, "2");
+    let producer = producing(&up, 0..400_000);
+    let head = up.pids()[0];
+    eventually("something is on the disk", || up.consume("t").len() > 1000);
+    common::signal(head, "KILL");
+    let output = output_of(producer);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    all(&up, 400_000);
+    lose_memory(&space, up);
+    let up = start(&space, &disk, &["d"], &[]);
+    all(&up, 400_000);
+    up.stop();
+}
+
+#[test]
+fn a_log_longer_than_memory_is_read_from_its_start_while_it_is_written() {
+    let (space, disk) = (Space::new(), disk());
+    let up = start(&space, &disk, &["d"], &[]);
+    create(&up, "2");
+    let line = "x".repeat(1000);
+    let lines = 400_000;
+    let mut command = up.embar(&["produce", "t", "--acks", "all"]);
+    let mut producer = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("embar runs");
+    let mut input = producer.stdin.take().expect("it is piped");
+    let writing = std::thread::spawn(move || {
+        for number in 0..lines {
+            writeln!(input, "{number}{line}").expect("it reads");
+        }
+    });
+    let count = lines.to_string();
+    let read = |more: &[&str]| {
+        let options = ["consume", "t", "--from", "start", "--count", &count];
+        let output = common::run(up.embar(&options).args(more));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let text = text(&output.stdout);
+        let numbers = text.lines().map(|line| line.trim_end_matches('x'));
+        let numbers: Vec<u64> = numbers.map(|it| it.parse().expect("a number")).collect();
+        assert!(numbers.into_iter().eq(0..lines), "each once, in order");
+    };
+    read(&["--follow"]);
+    writing.join().expect("all was written");
+    let output = output_of(producer);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    read(&[]);
+    up.stop();
+}
+
+#[test]
+fn a_disk_that_lacks_something_gets_it_from_the_other() {
+    let (space, disk) = (Space::new(), disk());
+    let dirs = ["a", "b"];
+    let up = start(&space, &disk, &dirs, &[]);
+    create(&up, "3");
+    produce(&up, 0..10_000);
+    lose_memory(&space, up);
+    let old = disk.path().join("old");
+    copy(&disk.path().join("b"), &old);
+    let up = start(&space, &disk, &dirs, &[]);
+    produce(&up, 10_000..20_000);
+    lose_memory(&space, up);
+    // The second disk goes back in time, and then the first.
+    fs::remove_dir_all(disk.path().join("b")).expect("removed");
+    fs::rename(&old, disk.path().join("b")).expect("put back");
+    let up = start(&space, &disk, &dirs, &[]);
+    all(&up, 20_000);
+    lose_memory(&space, up);
+    for entry in fs::read_dir(disk.path().join("a")).expect("listed") {
+        let path = entry.expect("listed").path();
+        if path.extension().is_some() {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+    let up = start(&space, &disk, &dirs, &[]);
+    all(&up, 20_000);
+    produce(&up, 20_000..21_000);
+    all(&up, 21_000);
+    up.stop();
+}
+
+fn copy(from: &Path, to: &PathBuf) {
+    fs::create_dir(to).expect("made");
+    for name in names_in(from) {
+        fs::copy(from.join(&name), to.join(&name)).expect("copied");
+    }
+}
+
+#[test]
+fn a_topic_that_is_deleted_and_one_that_is_to_retain_little_free_their_space() {
+    let (space, disk) = (Space::new(), disk());
+    let up = start(&space, &disk, &["d"], &["--disk-size", "64MiB"]);
+    create(&up, "2");
+    let line = "y".repeat(60_000);
+    let mut command = up.embar(&["produce", "t", "--acks", "all"]);
+    let mut producer = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("embar runs");
+    let mut input = producer.stdin.take().expect("it is piped");
+    for _ in 0..6_000 {
+        writeln!(input, "{line}").expect("it reads");
+    }
+    drop(input);
+    let output = output_of(producer);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // What was published fills more than the first segment.
+    eventually("the first segment goes", || {
+        first_number(disk.path().join("d").as_path()) > 0
+    });
+    up.ok(&["topic", "delete", "t"]);
+    lose_memory(&space, up);
+    let up = start(&space, &disk, &["d"], &[]);
+    let listed = up.ok(&["topic", "list"]);
+    assert!(!listed.contains("t "), "{listed}");
+    up.stop();
+}
+
+/// The number of the oldest segment.
+fn first_number(dir: &Path) -> u64 {
+    let names = names_in(dir);
+    let numbers = names
+        .iter()
+        .filter_map(|name| name.strip_suffix(".segment"));
+    let numbers = numbers.map(|number| number.parse().expect("a number"));
+    numbers.min().expect("there is one")
+}
