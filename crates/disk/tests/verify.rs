@@ -329,11 +329,12 @@ fn what_a_deposed_writer_left_is_dead_and_not_looked_at() {
     let mut deposed = Writer::new(&disk, 1, other);
     deposed.commit();
     disk.flip(&segment_name(5), 8 * (4096 + 70));
+    // Writers that died before they had reserved room, and before they wrote the header.
+    disk.create(&segment_name(6), 0).expect("new");
+    disk.create(&segment_name(7), SEGMENT_BYTES).expect("new");
     let verified = verified(&disk);
-    assert_eq!(
-        (&verified.damage[..], &verified.dead[..]),
-        (&[][..], &[5][..])
-    );
+    assert_eq!(verified.damage, []);
+    assert_eq!(verified.dead, [5, 6, 7]);
     assert_eq!(verified.segments.len(), 4);
     assert_eq!(
         verified.batches, 40,

@@ -171,7 +171,7 @@ impl Headers {
     }
 }
 
-fn header_of<F: StoredFile>(file: &F, number: u64, disk: &[u8; 16]) -> Header {
+fn header_of<F: StoredFile>(file: &Reading<'_, F>, number: u64, disk: &[u8; 16]) -> Header {
     let mut first = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
     // What cannot be read is noted by the file, and damaged.
     let came = file.read(0, &mut first).unwrap_or(0);
@@ -181,7 +181,8 @@ fn header_of<F: StoredFile>(file: &F, number: u64, disk: &[u8; 16]) -> Header {
             false => Header::Foreign,
         };
     }
-    let is_blank = came > 0 && first[..came].iter().all(|byte| *byte == 0);
+    // Also one without bytes: its writer died before it had reserved them.
+    let is_blank = file.unreadable().is_none() && first[..came].iter().all(|byte| *byte == 0);
     match nonce_of(file) {
         None if is_blank => Header::Nothing,
         nonce => Header::Damaged(nonce),

@@ -19,7 +19,7 @@ const LOOKS: u32 = 4;
 
 /// What a directory has.
 pub struct Contents {
-    /// All segments, the dead ones last.
+    /// All segments, those that are no part of the journal last.
     pub segments: Vec<SegmentReport>,
     /// All topics.
     pub topics: Vec<TopicReport>,
@@ -46,6 +46,8 @@ pub enum State {
     Last,
     /// It is no part of the journal.
     Dead,
+    /// No writer has begun it yet.
+    Blank,
 }
 
 /// A segment.
@@ -59,7 +61,7 @@ pub struct SegmentReport {
     pub created_ns: Option<u64>,
     /// Commits that count.
     pub commits: u32,
-    /// Up to where they reach in the file; 0 of dead ones.
+    /// Up to where they reach in the file; 0 of those that are no part of the journal.
     pub counted_bytes: u64,
     pub file_bytes: u64,
 }
@@ -172,11 +174,15 @@ impl Contents {
             });
         }
         for number in dead {
-            let header = header_of(directory, *number)?;
+            let first = first_bytes(directory, *number)?;
+            let header = SegmentHeader::decode(&first);
             segments.push(SegmentReport {
                 number: *number,
                 file: segment_name(*number),
-                state: State::Dead,
+                state: match first.iter().all(|byte| *byte == 0) {
+                    true => State::Blank,
+                    false => State::Dead,
+                },
                 term: header.map(|header| header.epoch),
                 created_ns: header.map(|header| header.created),
                 commits: 0,
@@ -242,12 +248,20 @@ fn topics_of(
     topics
 }
 
-/// The header of a segment, if it can be read.
+/// The header of a segment, unless it is damaged or was never written.
+///
+/// # Errors
+/// What the system says of its file.
 pub fn header_of(directory: &Directory, number: u64) -> io::Result<Option<SegmentHeader>> {
+    let first = first_bytes(directory, number)?;
+    Ok(SegmentHeader::decode(&first))
+}
+
+fn first_bytes(directory: &Directory, number: u64) -> io::Result<Vec<u8>> {
     let mut first = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
     let file = directory.open(&segment_name(number))?;
     let came = file.read(0, &mut first)?;
-    Ok(SegmentHeader::decode(&first[..came]))
+    Ok(first[..came].to_vec())
 }
 
 fn file_bytes(directory: &Directory, number: u64) -> io::Result<u64> {

@@ -27,12 +27,12 @@ what it can of a directory that a cluster would refuse to start with, and ends w
 `embar data verify` names all that is damaged.
 
 A segment is sealed when another one follows it. A dead one is no part of the journal: it was left
-by a writer that others had deposed.
+by a writer that others had deposed. No writer has begun a blank one yet.
 
 JSON: dir, disk, log, number, created_ns (null if the identity cannot be read), in_use, region (of
 the cluster that uses it), term, sessions, torn_bytes, error (why a cluster would not start with
-it), segments[] with number, file, state (sealed, last, dead), term, created_ns, commits (that
-count), counted_bytes, file_bytes; topics[] with id, name (null: deleted), order, broker (at orders
+it), segments[] with number, file, state (sealed, last, dead, blank), term, created_ns, commits
+(that count), counted_bytes, file_bytes; topics[] with id, name (null: deleted), order, broker (at orders
 0 and 1), first, next, bytes; positions first to next - 1 are there.
 With --segment a line for each commit: commit, at, bytes, runs, synced, completes_facts, made_ns,
 counts; with --batches also contents[] with run, kind (batch, fact, next), topic_id, topic, broker,
@@ -119,7 +119,7 @@ fn print(
         .filter(|segment| segment.state == State::Dead && segment.term.is_none());
     for segment in unreadable {
         context.note(format_args!(
-            "{} was never begun, or its header is damaged: `embar data verify {}` says which",
+            "the header of {} is damaged, so it is taken for dead: `embar data verify {}` says what it has",
             segment.file,
             dir.display()
         ));
@@ -183,6 +183,7 @@ fn segments(segments: &[SegmentReport]) -> String {
                 State::Sealed => "sealed",
                 State::Last => "last",
                 State::Dead => "dead",
+                State::Blank => "blank",
             }
             .into(),
             segment.term.map_or_else(unknown, |term| term.to_string()),
