@@ -32,8 +32,8 @@ by a writer that others had deposed. No writer has begun a blank one yet.
 JSON: dir, disk, log, number, created_ns (null if the identity cannot be read), in_use, region (of
 the cluster that uses it), term, sessions, torn_bytes, error (why a cluster would not start with
 it), segments[] with number, file, state (sealed, last, dead, blank), term, created_ns, commits
-(that count), counted_bytes, file_bytes; topics[] with id, name (null: deleted), order, broker (at orders
-0 and 1), first, next, bytes; positions first to next - 1 are there.
+(that count), counted_bytes, file_bytes; topics[] with id, name (null: deleted), order, broker (at
+orders 0 and 1), first, next, bytes; positions first to next - 1 are there.
 With --segment a line for each commit: commit, at, bytes, runs, synced, completes_facts, made_ns,
 counts; with --batches also contents[] with run, kind (batch, fact, next), topic_id, topic, broker,
 first, next, messages, bytes, producer, epoch, sequence, appended_ns, about, key")]
