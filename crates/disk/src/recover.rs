@@ -16,7 +16,7 @@ use crate::format::{
 };
 use crate::indexing::Indexing;
 use crate::journal::{Chain, Position};
-use crate::scan::{Depth, Scan};
+use crate::scan::{Depth, Scan, first_nonce};
 use crate::storage::{Storage, StoredFile};
 
 mod replay;
@@ -131,6 +131,7 @@ pub fn recover<S: Storage>(
     let headers = headers(storage, disk)?;
     let mut recovered = Recovered::default();
     recovered.position.segment = headers.keys().last().map_or(0, |number| number + 1);
+    check_behind(storage, &headers)?;
     let begun = headers.values().flatten();
     let Some(last) = begun.max_by_key(|header| (header.epoch, header.number)) else {
         recovered.dead = headers.into_keys().collect();
@@ -249,6 +250,25 @@ fn headers<S: Storage>(
         headers.insert(number, header);
     }
     Ok(headers)
+}
+
+/// A segment behind the last one whose header is not whole was never begun, or lost it later: then it has a commit.
+fn check_behind<S: Storage>(
+    storage: &S,
+    headers: &BTreeMap<u64, Option<SegmentHeader>>,
+) -> Result<(), RecoverError> {
+    let behind = headers
+        .iter()
+        .rev()
+        .take_while(|(_, header)| header.is_none());
+    for (number, _) in behind {
+        let name = segment_name(*number);
+        let file = storage.open(&name).map_err(io_error(&name))?;
+        if first_nonce(&file).map_err(io_error(&name))?.is_some() {
+            return Err(RecoverError::NoSegment { name });
+        }
+    }
+    Ok(())
 }
 
 /// The segments that lead to the last one, and the number of one that is not there.

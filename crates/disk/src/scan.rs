@@ -227,3 +227,18 @@ impl<'a, F: StoredFile> Scan<'a, F> {
         Ok(Some(found))
     }
 }
+
+/// The nonce that the first commit of a segment has, if that is whole. Then the segment's header was whole, too: it was synced
+/// before.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn first_nonce<F: StoredFile>(file: &F) -> io::Result<Option<u64>> {
+    let mut first = AlignedBuffer::new(ALIGN_BYTES);
+    let came = file.read(SEGMENT_HEADER_BYTES as u64, &mut first)?;
+    let Some(header) = CommitHeader::peek(&first[..came]) else {
+        return Ok(None);
+    };
+    let mut scan = Scan::of_nonce(file, header.segment, Depth::Tables);
+    Ok(scan.next(&mut |_, _| {})?.map(|_| header.segment))
+}

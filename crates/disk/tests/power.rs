@@ -413,6 +413,33 @@ fn a_confirmed_commit_that_is_damaged_is_no_torn_one() {
 }
 
 #[test]
+fn a_last_segment_that_lost_its_header_is_missed() {
+    let (disk, mut done, ..) = written(2);
+    disk.flip(&segment_name(0), 100);
+    let found = recover(&disk, &DISK, &mut |_| {});
+    assert!(
+        matches!(found, Err(RecoverError::NoSegment { .. })),
+        "all of it"
+    );
+    disk.flip(&segment_name(0), 100);
+    let first = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    let mut writer = Writer::new(&disk, 2, first.position);
+    let file = prepare_segment(&disk, writer.journal.next_segment()).expect("no fault");
+    begin_segment(&mut writer.journal, &file, 77, 1).expect("no fault");
+    disk.flip(&segment_name(1), 100);
+    let found = recover(&disk, &DISK, &mut |_| {}).expect("torn, as nothing counted in it");
+    assert_eq!(found.dead, [1]);
+    let mut random = fastrand::Rng::with_seed(2);
+    writer.begin_segment(&mut done, &mut random);
+    disk.flip(&segment_name(2), 100);
+    let found = recover(&disk, &DISK, &mut |_| {});
+    assert!(
+        matches!(found, Err(RecoverError::NoSegment { .. })),
+        "what was committed"
+    );
+}
+
+#[test]
 fn segments_of_another_disk_are_refused_and_missing_ones_named() {
     let (disk, mut done, ..) = written(2);
     let other = [0; 16];

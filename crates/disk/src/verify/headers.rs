@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::aligned::AlignedBuffer;
-use crate::format::{
-    Before, CommitHeader, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number,
-};
-use crate::scan::{Depth, Scan};
+use crate::format::{Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number};
+use crate::scan::first_nonce;
 use crate::storage::{Storage, StoredFile};
 
 use super::reading::Reading;
@@ -183,17 +181,8 @@ fn header_of<F: StoredFile>(file: &Reading<'_, F>, number: u64, disk: &[u8; 16])
     }
     // Also one without bytes: its writer died before it had reserved them.
     let is_blank = file.unreadable().is_none() && first[..came].iter().all(|byte| *byte == 0);
-    match nonce_of(file) {
+    match first_nonce(file).ok().flatten() {
         None if is_blank => Header::Nothing,
         nonce => Header::Damaged(nonce),
     }
-}
-
-/// The nonce that the first commit of a segment has.
-fn nonce_of<F: StoredFile>(file: &F) -> Option<u64> {
-    let mut first = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
-    let came = file.read(SEGMENT_HEADER_BYTES as u64, &mut first).ok()?;
-    let nonce = CommitHeader::peek(&first[..came])?.segment;
-    let mut scan = Scan::of_nonce(file, nonce, Depth::Tables);
-    scan.next(&mut |_, _| {}).ok()?.map(|_| nonce)
 }
