@@ -1,6 +1,7 @@
 //! A running broker: a region joined or created, a listener, network threads, and for the head and
 //! the standbys a thread that sequences or stands by to.
 
+mod alive;
 mod disk_writer;
 mod heartbeat_thread;
 mod history_thread;

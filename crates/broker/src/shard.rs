@@ -17,6 +17,7 @@
 
 mod control;
 mod creating;
+mod disk_piece;
 mod disk_reads;
 mod ending;
 mod exchange;
@@ -54,7 +55,7 @@ use crate::connections::{Counted, Full};
 use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::{Counter, Stage};
-pub use disk_reads::{DiskPiece, DiskRead};
+pub use disk_piece::{DiskPiece, DiskRead};
 use refusals::{STOPPING, WRONG_USER};
 pub use searching_subscribers::{PASSED_OVER_MAX, TURN};
 use state::ShardState;

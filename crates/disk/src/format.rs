@@ -1,5 +1,6 @@
 //! What is in the files, byte by byte. All numbers are little-endian, all checksums CRC-32C.
 
+mod chain;
 mod commit;
 mod identity;
 mod index;
@@ -7,6 +8,7 @@ mod kept;
 mod layout;
 mod segment;
 
+pub use chain::Chain;
 pub use commit::{
     BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
 };

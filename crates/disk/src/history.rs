@@ -12,10 +12,10 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
+use crate::format::Chain;
 use crate::format::{
     ALIGN_BYTES, Before, IndexEntry, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name,
 };
-use crate::journal::Chain;
 use crate::storage::{Storage, StoredFile};
 use segment::Segment;
 

@@ -8,7 +8,7 @@ use std::io;
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, ALIGN_BYTES, Before, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
+    ABOUT_SEGMENTS, ALIGN_BYTES, Before, Chain, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
     encode_first_kept, index_name, segment_name,
 };
 use crate::indexing::Indexing;
@@ -17,16 +17,6 @@ use crate::storage::{Storage, StoredFile};
 mod builder;
 
 pub use builder::{CommitBuilder, Refused};
-
-/// A chain of a disk: its topic's id, and the broker's row at orders 0 and 1, or
-/// [`Run::ORDERED`](crate::format::Run::ORDERED) at orders 2 and 5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Chain {
-    /// The topic's id.
-    pub topic: u32,
-    /// The row.
-    pub row: u16,
-}
 
 /// A chain is on the disk up to a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,9 +51,10 @@ pub use aligned::AlignedBuffer;
 pub use directory::Directory;
 pub use disk::Disk;
 pub use error::DiskError;
+pub use format::Chain;
 pub use journal::{
-    Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment,
-    prepare_segment, store_index,
+    Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, prepare_segment,
+    store_index,
 };
 pub use open::{OpenOptions, open_disks};
 pub use positions::Positions;

@@ -10,12 +10,13 @@ use std::io;
 use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
+use crate::format::Chain;
 use crate::format::{
     ABOUT_SEGMENTS, Before, Part, RunKind, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
     decode_first_kept, index_name, segment_name, segment_number,
 };
 use crate::indexing::Indexing;
-use crate::journal::{Chain, Position};
+use crate::journal::Position;
 use crate::scan::{Depth, Scan, first_nonce};
 use crate::storage::{Storage, StoredFile};
 

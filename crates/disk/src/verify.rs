@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use crate::aligned::AlignedBuffer;
+use crate::format::Chain;
 use crate::format::{
     ABOUT_SEGMENTS, Before, Part, SegmentHeader, SegmentIndex, decode_first_kept, index_name,
     parts_of, segment_name,
 };
-use crate::journal::Chain;
 use crate::positions::Positions;
 use crate::scan::Depth;
 use crate::storage::{Storage, StoredFile};

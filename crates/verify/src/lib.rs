@@ -39,6 +39,7 @@ pub mod observed_retention;
 pub mod own_timer;
 pub mod plan;
 pub mod power;
+pub mod power_plan;
 pub mod publisher;
 pub mod publisher_processes;
 pub mod ranges;

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::faults::{Action, DurationRange, Fault, Victim};
 use super::hostile::Pose;
-use super::power::PowerPlan;
+use super::power_plan::PowerPlan;
 use super::reference_log::Stream;
 use super::stall_detector::STALL_MAX;
 use super::stamp::STAMP_BYTES;

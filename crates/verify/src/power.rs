@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::checker::Checker;
 use super::disk_reader::{DiskRead, DiskReader, DiskReaderSetup};
 use super::faults::DurationRange;
-use super::loop_disk::{FileSystem, LoopDisk};
+use super::loop_disk::LoopDisk;
 use super::plan::VerifyPlan;
+use super::power_plan::PowerPlan;
 use super::shared::Shared;
 use super::violation::Kind;
 
@@ -25,15 +26,6 @@ const EARLY: DurationRange = DurationRange {
     shortest: Duration::ZERO,
     longest: Duration::from_millis(700),
 };
-
-/// The power cuts of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct PowerPlan {
-    /// Of each disk.
-    pub file_system: FileSystem,
-    /// How many, under load; one more follows when all was published.
-    pub cuts: u32,
-}
 
 /// What the disks had at the end.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

@@ -17,7 +17,7 @@ use embar_fabric::{DiskState, SharedNews};
 use embar_memory::Mapped;
 use embar_order::Term;
 
-use super::turns::is_alive;
+use super::alive::is_alive;
 use super::wakeups::BrokersNotifier;
 use crate::clock::Clock;
 use crate::disks::Disks;

@@ -14,6 +14,7 @@ use embar_memory::Mapped;
 use embar_transport::Listener;
 use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
 
+use super::alive::is_alive;
 use super::local_sockets::LocalSockets;
 use super::progress::Progress;
 use super::region::{Place, join_region, open_as_head};
@@ -22,7 +23,6 @@ use super::role::Role;
 use super::sequencer_thread::{self, SequencerThread};
 use super::start_error::StartError;
 use super::stop::StopSignal;
-use super::turns::is_alive;
 use crate::broker_row::BrokerRowPublisher;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;

@@ -11,12 +11,12 @@ use embar_memory::Mapped;
 use embar_order::{Sequencer, TakeoverError, Term};
 use embar_transport::Waker;
 
+use super::alive::is_alive;
 use super::disk_writer::DiskWriter;
 use super::wakeups::BrokersNotifier;
 use crate::candidacy::{Candidacy, Due, Outcome};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
-use crate::node::counts_as_alive;
 
 /// Turns that a network thread takes at once. Others may have the sequencer busy for as long as they like; then its own thread goes on.
 const TURNS_MAX: u32 = 4;
@@ -198,9 +198,4 @@ impl State {
             );
         }
     }
-}
-
-/// Whether a live process holds a row, as far as its lock tells.
-pub(super) fn is_alive(region: &Region<Mapped>, row: u16) -> bool {
-    counts_as_alive(region.owner_alive(row))
 }

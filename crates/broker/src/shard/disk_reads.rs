@@ -7,9 +7,9 @@ use embar_memory::Memory;
 use embar_session::CloseReason;
 use embar_transport::{Body, Token};
 use embar_wire::control::{ErrorCode, ErrorReply};
-use embar_wire::share::Share;
 
 use super::Shard;
+use super::disk_piece::{DiskPiece, DiskRead};
 use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Cursor, Peer};
@@ -18,47 +18,6 @@ use crate::connection::{Connection, Cursor, Peer};
 const PIECE_BYTES: usize = 1 << 20;
 /// A subscriber that takes longer for a piece goes when others wait for memory.
 const PIECE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a subscriber wants of the disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskRead {
-    /// The topic's id.
-    pub topic: u32,
-    /// The disks that have it, a bit for each number.
-    pub disks: u8,
-    /// A position in the first batch.
-    pub from: u64,
-    /// Up to this position.
-    pub end: u64,
-    /// Which batches.
-    pub share: Share,
-    /// Most bytes, unless a single batch is larger.
-    pub bytes: usize,
-}
-
-/// What came of a read.
-#[derive(Debug)]
-pub enum DiskPiece {
-    /// Whole batches, checked.
-    Batches {
-        /// Their bytes.
-        bytes: Vec<u8>,
-        /// Position at which to go on.
-        next: u64,
-    },
-    /// The disks do not have the position any more, but from this one on.
-    Gone {
-        /// That position.
-        first: u64,
-    },
-    /// Nobody can tell at the moment: ask again.
-    Later,
-    /// It cannot be read.
-    Failed {
-        /// Why, and what to do.
-        why: String,
-    },
-}
 
 impl<M: Memory> ShardState<M> {
     /// Sends a subscriber a piece that was read for it. True if there was one, or it waits for one.

@@ -11,7 +11,7 @@ use embar_meter::profile::Recorder;
 use embar_transport::Token;
 use embar_wire::limits::Limits;
 
-use super::disk_reads::DiskRead;
+use super::disk_piece::DiskRead;
 use super::paused_publishers::PausedPublishers;
 use super::searching_subscribers::SearchingSubscribers;
 use super::staging_memory::StagingMemory;

@@ -14,7 +14,7 @@ use embar_verify::findings::{Findings, NotKept};
 use embar_verify::hostile::Pose;
 use embar_verify::loop_disk::{self, FileSystem};
 use embar_verify::plan::VerifyPlan;
-use embar_verify::power::PowerPlan;
+use embar_verify::power_plan::PowerPlan;
 use embar_verify::run;
 use embar_verify::sessions::{self, SessionsPlan};
 

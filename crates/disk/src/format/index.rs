@@ -8,8 +8,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::Layout;
-use super::{Before, Run, VERSION, crc_without};
-use crate::journal::Chain;
+use super::{Before, Chain, Run, VERSION, crc_without};
 
 const MAGIC: [u8; 8] = *b"EMBARIDX";
 /// Ends the names of indexes.

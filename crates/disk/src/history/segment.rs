@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::aligned::AlignedBuffer;
+use crate::format::Chain;
 use crate::format::{
     ALIGN_BYTES, Before, CommitHeader, IndexEntry, RunKind, SEGMENT_HEADER_BYTES, SegmentHeader,
     SegmentIndex, index_name, runs,
 };
-use crate::journal::Chain;
 use crate::storage::{Storage, StoredFile};
 
 /// Bytes that are read at once where commits are small.

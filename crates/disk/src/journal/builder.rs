@@ -5,8 +5,9 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES};
 use thiserror::Error;
 
-use super::{Chain, Progress};
+use super::Progress;
 use crate::aligned::AlignedBuffer;
+use crate::format::Chain;
 use crate::format::{ALIGN_BYTES, COMMIT_HEADER_BYTES, CommitHeader, RUN_BYTES, Run, RunKind};
 
 /// Why a builder does not take something.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use embar_wire::batch::BatchHeader;
 
+use crate::format::Chain;
 use crate::format::{BatchRun, Run, RunKind, SegmentIndex};
-use crate::journal::Chain;
 use crate::scan::Found;
 
 /// What [`recover`](super::recover) comes upon, in the order in which it was written.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::format::Chain;
 use crate::format::IdentityError;
-use crate::journal::Chain;
 
 /// A place of a disk that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
+use crate::format::Chain;
 use crate::format::{Before, Run, RunKind, SegmentIndex};
 use crate::indexing::Indexing;
-use crate::journal::Chain;
 use crate::positions::Positions;
 use crate::recover::{Gap, Replay, chain_of};
 use crate::scan::{Depth, Found, Mark, Scan};

@@ -1,0 +1,44 @@
+//! What a subscriber asks of the disks, and what it gets.
+
+use embar_wire::share::Share;
+
+/// What a subscriber wants of the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskRead {
+    /// The topic's id.
+    pub topic: u32,
+    /// The disks that have it, a bit for each number.
+    pub disks: u8,
+    /// A position in the first batch.
+    pub from: u64,
+    /// Up to this position.
+    pub end: u64,
+    /// Which batches.
+    pub share: Share,
+    /// Most bytes, unless a single batch is larger.
+    pub bytes: usize,
+}
+
+/// What came of a read.
+#[derive(Debug)]
+pub enum DiskPiece {
+    /// Whole batches, checked.
+    Batches {
+        /// Their bytes.
+        bytes: Vec<u8>,
+        /// Position at which to go on.
+        next: u64,
+    },
+    /// The disks do not have the position any more, but from this one on.
+    Gone {
+        /// That position.
+        first: u64,
+    },
+    /// Nobody can tell at the moment: ask again.
+    Later,
+    /// It cannot be read.
+    Failed {
+        /// Why, and what to do.
+        why: String,
+    },
+}
