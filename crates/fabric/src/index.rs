@@ -11,9 +11,11 @@
 //! what lies on either side, and see by the offsets that something is missing. Released records
 //! may still be found: the window says what counts.
 
+mod follower;
 mod reader;
 mod writer;
 
+pub use follower::{IndexCursor, IndexFollower, RecordLost};
 pub use reader::IndexReader;
 pub use writer::{IndexFull, IndexWriter};
 

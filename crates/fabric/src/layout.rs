@@ -173,7 +173,8 @@ impl TableId {
         let brokers = u64::from(g.brokers);
         let lanes = brokers * u64::from(g.lanes);
         let areas = u64::from(g.areas());
-        let news = 1 + brokers + 3 * areas;
+        let index_news = if g.disks > 0 { brokers } else { 0 };
+        let news = 1 + brokers + 3 * areas + index_news;
         let disks = areas * u64::from(g.disks);
         match self {
             Self::Owners | Self::Control | Self::Brokers => brokers,
@@ -404,6 +405,10 @@ impl Layout {
             News::Order(area) => (area, areas, 1 + brokers),
             News::GivenUp(area) => (area, areas, 1 + brokers + areas),
             News::Frontiers(area) => (area, areas, 1 + brokers + 2 * areas),
+            News::IndexPages(row) if self.geometry.disks > 0 => {
+                (row, brokers, 1 + brokers + 3 * areas)
+            }
+            News::IndexPages(_) => (0, 0, 0),
         };
         assert!(i < end, "no {news:?}");
         u64::from(before + i)

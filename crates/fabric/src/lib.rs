@@ -66,7 +66,7 @@ pub use error::RegionError;
 pub use frontier::FrontierTable;
 pub use geometry::Geometry;
 pub use goi::{ChainStart, GoiFull, GoiReader, GoiWriter, PageRef};
-pub use index::{IndexFull, IndexReader, IndexWriter};
+pub use index::{IndexCursor, IndexFollower, IndexFull, IndexReader, IndexWriter, RecordLost};
 pub use lane::{LaneReader, LaneWriter};
 pub use layout::Layout;
 pub use news::{NewsReader, NewsWriter, SharedNews};

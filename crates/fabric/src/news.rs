@@ -31,6 +31,9 @@ pub enum News {
     GivenUp(u16),
     /// An area's candidate: chains of which more is on a disk.
     Frontiers(u16),
+    /// A broker's row, in a region with disks: pages of its index that have got records of chains which disks have. These news name
+    /// pages, and no chains.
+    IndexPages(u16),
 }
 
 /// The writing end; there is only one.

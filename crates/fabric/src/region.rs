@@ -19,7 +19,7 @@ use embar_memory::{Damage, Memory, ShowsCopies};
 
 use crate::error::RegionError;
 use crate::geometry::Geometry;
-use crate::index::{IndexReader, IndexWriter};
+use crate::index::{IndexFollower, IndexReader, IndexWriter};
 use crate::layout::{Layout, VERSION};
 use crate::news::News;
 use crate::owner::Claim;
@@ -219,7 +219,19 @@ impl<M: Memory> Region<M> {
     /// The index of the claimed row, to append to. Reads what the owner before left. Without pages,
     /// so always full, for a row that takes no data.
     pub fn index_writer(&self, claim: &Claim) -> IndexWriter<M> {
-        IndexWriter::attach(self.pages(claim.row()))
+        let row = claim.row();
+        let is_followed = self.geometry().disks > 0 && self.geometry().takes_data(row);
+        let news = is_followed.then(|| self.news_writer(News::IndexPages(row)));
+        IndexWriter::attach(self.pages(row), news)
+    }
+
+    /// The index of a broker, to follow what it announces.
+    ///
+    /// # Panics
+    /// When the region has no disks, or the row takes no data.
+    pub fn index_follower(&self, broker: u16) -> IndexFollower<M> {
+        assert!(self.geometry().takes_data(broker), "row {broker} has no index");
+        IndexFollower::new(self.pages(broker), self.news(News::IndexPages(broker)))
     }
 
     /// The index of a broker, to read; empty for a row that takes no data.
@@ -232,6 +244,13 @@ impl<M: Memory> Region<M> {
         let found = self.window(claim.row(), topic).found();
         let row = self.row_writer(self.parts.layout.window(claim.row(), topic));
         WindowWriter::attach(row, found, claim.incarnation())
+    }
+
+    /// Stores the window of a broker that nobody has claimed yet, in a region that gets back what another one had: the broker goes
+    /// on there.
+    pub fn store_window(&self, _head: &Claim, broker: u16, topic: u16, window: &Window) {
+        self.row_writer(self.parts.layout.window(broker, topic))
+            .store(window);
     }
 
     /// What a broker retains of a topic; nothing before it says so. Payload that was copied before

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use embar_memory::Memory;
 
 use super::{Found, PAGE_RECORDS};
+use crate::news::NewsWriter;
 use crate::pages::Pages;
 use crate::records::{IndexRecord, PageHeader};
 use crate::slot::{self, Seen};
@@ -24,6 +25,10 @@ pub struct IndexWriter<M> {
     free: BinaryHeap<Reverse<u32>>,
     /// The generation that each page is in.
     generations: Vec<u32>,
+    /// Where pages of followed chains are named; none in a region without disks.
+    news: Option<NewsWriter<M>>,
+    /// Empty between two announcements; kept for its memory.
+    named: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +52,7 @@ struct Page {
 impl<M: Memory> IndexWriter<M> {
     /// Takes over what the owner before left, and continues each chain behind all that can be read of it:
     /// in its last page, or in a fresh one where anything else was written there.
-    pub(crate) fn attach(pages: Pages<M>) -> Self {
+    pub(crate) fn attach(pages: Pages<M>, news: Option<NewsWriter<M>>) -> Self {
         let generations = (0..pages.pages)
             .map(|page| pages.generation(page))
             .collect();
@@ -57,6 +62,8 @@ impl<M: Memory> IndexWriter<M> {
             chains: BTreeMap::new(),
             free,
             generations,
+            news,
+            named: Vec::new(),
         };
         for (chain, found) in writer.pages.in_use() {
             writer.adopt(chain, &found);
@@ -137,6 +144,18 @@ impl<M: Memory> IndexWriter<M> {
         page.end = record.base + u64::from(record.count);
         entry.next = page.end;
         Ok(())
+    }
+
+    /// Names the last pages of these chains to those who follow them, as [`IndexFollower`](super::IndexFollower) says: after the
+    /// first record of a page, and before the window shows it; and when there are more.
+    pub fn announce(&mut self, chains: &[u32]) {
+        let Some(news) = &mut self.news else {
+            return;
+        };
+        let last = |chain| self.chains.get(chain).and_then(|it| it.pages.back());
+        self.named.extend(chains.iter().filter_map(last).map(|it| it.page));
+        news.announce(&self.named);
+        self.named.clear();
     }
 
     /// One above the last offset of a chain; `None` when it has no records.

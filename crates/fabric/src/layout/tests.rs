@@ -92,11 +92,11 @@ fn last_entries_of_areas_lie_inside_their_tables() {
         ),
         (
             TableId::NewsCounts,
-            layout.news_count(News::Frontiers(area)) + PAIR_BYTES,
+            layout.news_count(News::IndexPages(row)) + PAIR_BYTES,
         ),
         (
             TableId::NewsLines,
-            layout.news_lines(News::Frontiers(area)) + lane_bytes,
+            layout.news_lines(News::IndexPages(row)) + lane_bytes,
         ),
         (
             TableId::GoiPages,
