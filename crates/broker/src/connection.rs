@@ -147,6 +147,8 @@ pub(crate) struct Cursor {
     pub foreign: Vec<(u16, u64)>,
     /// Whether the sequencer orders the topic's batches.
     pub is_ordered: bool,
+    /// Whether the topic is on disks.
+    pub is_durable: bool,
     /// It has everything that there is, and is among the waiting subscribers.
     pub waiting: bool,
     /// It looks for a batch of its share, and is among the searching subscribers.

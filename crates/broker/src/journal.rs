@@ -7,6 +7,7 @@
 mod chain;
 pub mod facts;
 mod found;
+mod indexes;
 mod kept;
 mod level;
 mod seed;

@@ -23,6 +23,7 @@ mod expected;
 mod extents;
 mod intact;
 mod local_topic;
+mod on_disks;
 mod order;
 mod ordered_topic;
 mod ranks;
@@ -57,7 +58,7 @@ use crate::topics::Topic;
 use admission::Admission;
 pub use admission::Sender;
 pub(crate) use admission::{STAGING_BYTES_MIN, STAGING_CREDIT_BYTES};
-pub(crate) use batch_record::ordered_header;
+pub(crate) use batch_record::{indexed_header, ordered_header};
 use clear_block::NoBlock;
 use durable::Frontiers;
 pub(crate) use durable::frontier;
@@ -308,13 +309,25 @@ impl<M: Memory> Log<M> {
         if !self.local.contains_key(&topic.id) {
             let mut local = self.local_topic(topic);
             local.publish_window(0);
-            self.local.insert(topic.id, local);
+            self.insert_local(local);
+        }
+    }
+
+    fn insert_local(&mut self, local: LocalTopic<M>) {
+        let (id, is_durable) = (local.id, local.disks() != 0);
+        self.local.insert(id, local);
+        if is_durable {
+            self.frontiers.follow(id);
+            if let Some(term) = self.term() {
+                self.refresh_frontier(id, term);
+            }
         }
     }
 
     /// Forgets a topic, which was deleted, and frees its memory. False when it was not open.
     pub fn close_topic(&mut self, id: u32) -> bool {
         self.unknown.remove(&id);
+        self.frontiers.unfollow(id);
         // Readers in other processes find the topic's record empty.
         let was_open = self.local.remove(&id).is_some() | self.close_ordered(id);
         if was_open {
@@ -342,8 +355,8 @@ impl<M: Memory> Log<M> {
                 next: topic.next,
                 bytes: topic.bytes,
                 batches: topic.batches(),
-                first_on_disks: topic.first,
-                durable: u64::MAX,
+                first_on_disks: topic.first_on_disks(),
+                durable: topic.durable(),
             })
         })
     }
@@ -540,13 +553,15 @@ impl<M: Memory> Log<M> {
         let free_pages = self.index.free_pages();
         let indexed = self.index.append(location.topic, &record);
         indexed.expect("`ensure_index_page` keeps a page free for every batch in flight");
+        let has_new_page = self.index.free_pages() != free_pages;
+        self.tell_disks(location.topic, has_new_page);
         let count = header.message_count();
         let topic = self.local.get_mut(&location.topic);
         let topic = topic.expect("the topic was there a moment ago");
         topic.append(&location, StoredBatch { base, count, span });
         meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
         let pins_changed = topic.extents.take_pins_changed();
-        if self.index.free_pages() != free_pages {
+        if has_new_page {
             self.update_pages(location.topic);
         }
         if pins_changed {

@@ -173,7 +173,7 @@ impl<M: Memory> Node<M> {
                 self.inboxes.iter().for_each(|inbox| inbox.notify(&gone));
             }
             // Without connections no thread looks, and the order must not get too far ahead.
-            if log.has_ordered() {
+            if log.follows_sequencer() {
                 let mut polls = 1;
                 while log.poll_order() && polls < POLLS_PER_REFRESH {
                     polls += 1;

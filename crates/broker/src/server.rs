@@ -2,6 +2,7 @@
 //! the standbys a thread that sequences or stands by to.
 
 mod alive;
+mod appended;
 mod disk_writer;
 mod heartbeat_thread;
 mod history_thread;

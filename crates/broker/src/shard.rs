@@ -93,7 +93,7 @@ pub enum Action<M: Memory> {
     Close(Token),
     /// Wake the other threads: they may have subscribers for what was appended, or answers to pass on.
     WakeOthers,
-    /// Wake the sequencer if it sleeps: there is something for it.
+    /// Wake the sequencer if it sleeps: there is something for it, or for the disks that its process writes.
     Submitted,
     /// Read from a disk, and say what came of it by [`Shard::disk_read`].
     ReadDisk(Token, DiskRead),
@@ -321,6 +321,10 @@ impl<M: Memory> Shard<M> {
         self.in_turn = ready;
         let reads = self.state.disk_reads.drain(..);
         out.extend(reads.map(|(token, read)| Action::ReadDisk(token, read)));
+        if std::mem::take(&mut self.state.has_grown_for_disks) {
+            self.state.node.log().announce_grown();
+            self.state.submitted = true;
+        }
         if std::mem::take(&mut self.state.submitted) {
             out.push(Action::Submitted);
         }

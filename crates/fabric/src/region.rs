@@ -230,7 +230,10 @@ impl<M: Memory> Region<M> {
     /// # Panics
     /// When the region has no disks, or the row takes no data.
     pub fn index_follower(&self, broker: u16) -> IndexFollower<M> {
-        assert!(self.geometry().takes_data(broker), "row {broker} has no index");
+        assert!(
+            self.geometry().takes_data(broker),
+            "row {broker} has no index"
+        );
         IndexFollower::new(self.pages(broker), self.news(News::IndexPages(broker)))
     }
 
@@ -248,9 +251,13 @@ impl<M: Memory> Region<M> {
 
     /// Stores the window of a broker that nobody has claimed yet, in a region that gets back what another one had: the broker goes
     /// on there.
-    pub fn store_window(&self, _head: &Claim, broker: u16, topic: u16, window: &Window) {
-        self.row_writer(self.parts.layout.window(broker, topic))
-            .store(window);
+    ///
+    /// # Panics
+    /// When the claim is not the head's.
+    pub fn store_window(&self, claim: &Claim, broker: u16, topic: u16, window: &Window) {
+        assert_eq!(claim.row(), 0, "the head restores a region");
+        let at = self.parts.layout.window(broker, topic);
+        self.row_writer(at).store(window);
     }
 
     /// What a broker retains of a topic; nothing before it says so. Payload that was copied before

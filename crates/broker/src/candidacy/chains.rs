@@ -53,6 +53,7 @@ pub(super) fn may_give_up<M: Memory>(region: &Region<M>, term: Term) -> MayGiveU
         let mut topics = topics.borrow_mut();
         topics.refresh();
         let disks = topics.by_id(chain).map_or(0, |topic| topic.disks);
-        disks == 0 || frontier(&region, term, chain, disks).is_some_and(|(_, next)| end <= next)
+        disks == 0
+            || frontier(&region, term, (chain, 0), disks).is_some_and(|(_, next)| end <= next)
     })
 }

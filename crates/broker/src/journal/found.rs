@@ -1,16 +1,16 @@
 //! What a disk has for the log: read back when a candidate takes the disk over, and when all memory was lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
-use embar_disk::{Journal, Storage};
+use embar_disk::{Chain, Journal, Storage};
 use embar_fabric::SharedNews;
 use embar_memory::Memory;
 
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, decode_topic_ids};
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
-use super::writer::{Start, chain_of};
+use super::writer::Start;
 use crate::topics::Topic;
 
 /// How often a disk is read whose end moves: a writer that does not know yet that it is deposed may have commits on their way.
@@ -114,12 +114,25 @@ impl Found {
         self.disk
     }
 
-    /// Position after the last message of a topic that the disk has, of orders 2 and 5.
+    /// Position after the last message of a chain that the disk has.
     #[must_use]
-    pub fn next_of(&self, topic: u32) -> u64 {
-        let chain = chain_of(topic);
+    pub fn next_of(&self, chain: Chain) -> u64 {
         let chains = &self.recovered.position.chains;
         chains.get(&chain).copied().unwrap_or(0)
+    }
+
+    /// The first position that the disk has of each chain; where it has none, the one that comes next.
+    #[must_use]
+    pub fn firsts(&self) -> BTreeMap<Chain, u64> {
+        let mut firsts = self.recovered.position.chains.clone();
+        for segment in &self.recovered.segments {
+            for (chain, part) in &segment.chains {
+                firsts
+                    .entry(*chain)
+                    .and_modify(|first| *first = part.first.min(*first));
+            }
+        }
+        firsts
     }
 
     /// What a writer of the term `epoch` of a region goes on from. Its segments have `segment_bytes`, and all that are over at most
@@ -130,6 +143,7 @@ impl Found {
         (segment_bytes, limit): (u64, u64),
         news: SharedNews<M>,
     ) -> Start<M> {
+        let mut firsts = self.firsts();
         let Self {
             mut recovered,
             topics,
@@ -137,19 +151,10 @@ impl Found {
             highest_id,
             disk,
         } = self;
+        let topics: BTreeSet<u32> = topics.iter().map(|topic| topic.id).collect();
         let chains = &mut recovered.position.chains;
-        chains.retain(|chain, _| topics.iter().any(|topic| topic.id == chain.topic));
-        let mut firsts = BTreeMap::new();
-        for topic in &topics {
-            let chain = chain_of(topic.id);
-            let parts = recovered
-                .segments
-                .iter()
-                .filter_map(|it| it.chains.get(&chain));
-            let first = parts.map(|part| part.first).min();
-            let next = recovered.position.chains.get(&chain).copied();
-            firsts.insert(topic.id, first.or(next).unwrap_or(0));
-        }
+        chains.retain(|chain, _| topics.contains(&chain.topic));
+        firsts.retain(|chain, _| topics.contains(&chain.topic));
         let (half, _) = disk.split_first_chunk().expect("16 bytes");
         Start {
             journal: Journal::new(disk, (epoch, region), segment_bytes, recovered.position),

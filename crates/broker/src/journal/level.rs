@@ -11,8 +11,8 @@ use embar_disk::format::{BatchRun, Run, RunKind, segment_name};
 use embar_disk::recover::{RecoverError, Segment};
 use embar_disk::scan::{Depth, Scan};
 use embar_disk::{
-    AlignedBuffer, CommitBuilder, Journal, Progress, Refused, Storage, StoredFile, begin_segment,
-    prepare_segment,
+    AlignedBuffer, Chain, CommitBuilder, Journal, Progress, Refused, Storage, StoredFile,
+    begin_segment, prepare_segment,
 };
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::BATCH_HEADER_BYTES;
@@ -20,7 +20,7 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, encode_session};
 use super::found::Found;
 use super::sessions::{KnownSession, Sessions};
-use super::writer::{COMMIT_BYTES, chain_of};
+use super::writer::COMMIT_BYTES;
 use crate::topics::Topic;
 
 /// A disk, and what was found on it.
@@ -33,8 +33,8 @@ pub struct Disk<'a, S> {
     pub found: Found,
 }
 
-/// By topic, what a disk has to get.
-type Missing = BTreeMap<u32, Topic>;
+/// By chain, what a disk has to get, and of which topic.
+type Missing = BTreeMap<Chain, Topic>;
 
 /// Brings all disks to the length of the longest, topic by topic. Segments that it makes have `segment_bytes`, and a nonce from `nonce`;
 /// `region` is the region's. `copied` is told the bytes of each commit. True if anything was missing: then the disks are to be read
@@ -72,19 +72,21 @@ pub fn level<S: Storage>(
     Ok(has_changed)
 }
 
-/// The topics of a disk of which this source has more than any other, and the disk less.
+/// The chains of a disk of which this source has more than any other, and the disk less.
 fn missing<S>(target: &Disk<'_, S>, source: &Disk<'_, S>, disks: &[Disk<'_, S>]) -> Missing {
     let mut missing = Missing::new();
-    for topic in &source.found.topics {
-        let next = source.found.next_of(topic.id);
+    for (chain, next) in &source.found.recovered.position.chains {
+        let topic = source.found.topics.iter().find(|it| it.id == chain.topic);
+        let Some(topic) = topic.filter(|topic| topic.disks & 1 << target.number != 0) else {
+            continue;
+        };
         let is_longest = disks.iter().all(|other| {
-            let its = other.found.next_of(topic.id);
-            its < next || its == next && other.number >= source.number
+            let its = other.found.next_of(*chain);
+            its < *next || its == *next && other.number >= source.number
         });
         let is_known = target.found.topics.iter().any(|it| it.id == topic.id);
-        let is_short = target.found.next_of(topic.id) < next || !is_known;
-        if topic.disks & 1 << target.number != 0 && is_longest && is_short {
-            missing.insert(topic.id, topic.clone());
+        if is_longest && (target.found.next_of(*chain) < *next || !is_known) {
+            missing.insert(*chain, topic.clone());
         }
     }
     missing
@@ -115,7 +117,7 @@ impl<'a, S: Storage> Copy<'a, S> {
         let mut topics: BTreeMap<u32, Topic> =
             found.topics.iter().map(|it| (it.id, it.clone())).collect();
         for (_, missing) in sources {
-            topics.extend(missing.iter().map(|(id, topic)| (*id, topic.clone())));
+            topics.extend(missing.values().map(|topic| (topic.id, topic.clone())));
         }
         let mut position = found.recovered.position.clone();
         position
@@ -153,10 +155,8 @@ impl<'a, S: Storage> Copy<'a, S> {
         for (about, key, bytes) in facts {
             self.put(nonce, |builder| builder.fact(about, key, &bytes))?;
         }
-        for id in self.topics.keys().copied().collect::<Vec<_>>() {
-            let chain = chain_of(id);
-            let next = self.journal.next_of(chain);
-            self.put(nonce, |builder| builder.next(&Progress { chain, next }))?;
+        for progress in self.journal.chains().collect::<Vec<_>>() {
+            self.put(nonce, |builder| builder.next(&progress))?;
         }
         let first_kept = self.journal.first_kept();
         let about = embar_disk::format::ABOUT_SEGMENTS;
@@ -176,9 +176,9 @@ impl<'a, S: Storage> Copy<'a, S> {
         copied: &mut dyn FnMut(u64),
     ) -> Result<(), RecoverError> {
         let lacks = |segment: &Segment| {
-            missing.keys().any(|id| {
-                let part = segment.chains.get(&chain_of(*id));
-                part.is_some_and(|part| part.next > self.journal.next_of(chain_of(*id)))
+            missing.keys().any(|chain| {
+                let part = segment.chains.get(chain);
+                part.is_some_and(|part| part.next > self.journal.next_of(*chain))
             })
         };
         let segments = &source.found.recovered.segments;
@@ -228,7 +228,7 @@ impl<'a, S: Storage> Copy<'a, S> {
                     sessions.put(place, KnownSession { row, owner });
                 }
             }
-            RunKind::Batches if missing.contains_key(&run.chain) => {
+            RunKind::Batches if missing.contains_key(&chain_of(run)) => {
                 for (header, batch) in BatchRun::new(run, bytes) {
                     self.batch(run.row, &header, batch, sessions, nonce)?;
                     let (topic, producer) = (header.topic(), header.producer());
@@ -250,13 +250,14 @@ impl<'a, S: Storage> Copy<'a, S> {
     ) -> Result<(), RecoverError> {
         let (topic, producer) = (header.topic(), header.producer());
         // What is in the commit that is being filled counts as there.
-        let next = self.builder_next(topic);
+        let chain = Chain { topic, row };
+        let next = self.builder_next(chain);
         if header.base_offset() < next {
             return Ok(());
         }
         if header.base_offset() > next {
             // The source has given up what lies between, as it had enough of the topic.
-            let (chain, next) = (chain_of(topic), header.base_offset());
+            let next = header.base_offset();
             self.flush(nonce, &mut |_| {})?;
             self.journal.skip_to(chain, next);
             self.put(nonce, |builder| builder.next(&Progress { chain, next }))?;
@@ -284,9 +285,8 @@ impl<'a, S: Storage> Copy<'a, S> {
         Ok(())
     }
 
-    /// The next position of a topic, behind what the commit that is being filled has of it.
-    fn builder_next(&self, topic: u32) -> u64 {
-        let chain = chain_of(topic);
+    /// The next position of a chain, behind what the commit that is being filled has of it.
+    fn builder_next(&self, chain: Chain) -> u64 {
         self.builder
             .next_of(chain)
             .unwrap_or(self.journal.next_of(chain))
@@ -352,6 +352,13 @@ impl<'a, S: Storage> Copy<'a, S> {
         copied(commit.len as u64);
         self.journal.synced(commit.ticket, &mut Vec::new());
         Ok(())
+    }
+}
+
+fn chain_of(run: &Run) -> Chain {
+    Chain {
+        topic: run.chain,
+        row: run.row,
     }
 }
 

@@ -6,16 +6,19 @@
 
 use std::collections::BTreeMap;
 
+use embar_disk::Chain;
 use embar_fabric::geometry::topic_record_of;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
-use embar_fabric::{GoiRoot, SequencerRow, SequencerState, SessionTable};
+use embar_fabric::{GoiRoot, SequencerRow, SequencerState, SessionTable, Window};
 use embar_memory::Memory;
 use embar_order::Leadership;
 use thiserror::Error;
 
 use super::found::Found;
 use super::sessions::KnownSession;
+use super::writer::chain_of;
+use crate::places::HEAD;
 use crate::topics::{self, Topic};
 
 /// Why a region has no place for what the disks have.
@@ -37,9 +40,26 @@ pub enum SeedError {
         /// How many the region has room for.
         sessions: u32,
     },
+    /// A broker that stored messages of an order of its own has no place.
+    #[error("the disks have messages of topic {topic} that broker {broker} stored, and nobody could read them: start with {}", brokers_for(*broker))]
+    Brokers {
+        /// The topic.
+        topic: String,
+        /// The broker.
+        broker: u16,
+    },
     /// Epochs are used up.
     #[error("no epoch is left above {0}, which a disk has")]
     Epochs(u32),
+}
+
+/// The option with which a cluster has this broker.
+fn brokers_for(broker: u16) -> String {
+    match broker {
+        // It takes data only when it is alone.
+        HEAD => "--brokers 1".into(),
+        _ => format!("at least --brokers {}", broker + 1),
+    }
 }
 
 /// What came of [`seed`].
@@ -49,6 +69,8 @@ pub struct Seeded {
     pub topics: usize,
     /// Sessions of publishers.
     pub sessions: usize,
+    /// A broker that has a place to join, and that stored messages which nobody can read before that.
+    pub absent: Option<u16>,
 }
 
 /// Whether nobody has sequenced in a region yet, so that it is to be seeded.
@@ -84,7 +106,20 @@ pub fn seed<M: Memory>(
             topics: geometry.topics,
         });
     }
+    let locals = local_chains(found, &chains);
+    if let Some((chain, _)) = locals
+        .iter()
+        .find(|(chain, its)| its.has_any && !geometry.takes_data(chain.row))
+    {
+        return Err(SeedError::Brokers {
+            topic: chains[&chain.topic].0.name.clone(),
+            broker: chain.row,
+        });
+    }
     let sessions = sessions(found, &chains, geometry.sessions)?;
+    let absent = locals
+        .iter()
+        .find(|(chain, its)| its.has_any && geometry.is_spare(chain.row));
     let mut table = region.session_table(claim);
     store_sessions(&mut table, &sessions);
     let highest_id = found.iter().map(|it| it.highest_id).max().unwrap_or(0);
@@ -96,7 +131,7 @@ pub fn seed<M: Memory>(
         stored.expect("a topic with the longest name fits its topic record");
     }
     for (topic, disk) in chains.values().filter(|(topic, _)| topic.is_ordered()) {
-        let next = found[*disk].next_of(topic.id);
+        let next = found[*disk].next_of(chain_of(topic.id));
         let mut root = region.goi_root_writer(claim, topic_record_of(topic.id));
         root.store(&GoiRoot {
             chain: topic.id,
@@ -106,6 +141,26 @@ pub fn seed<M: Memory>(
             order: topic.order.level().into(),
             ..GoiRoot::default()
         });
+    }
+    for (topic, _) in chains.values().filter(|(topic, _)| !topic.is_ordered()) {
+        for row in geometry.data_rows() {
+            let chain = Chain {
+                topic: topic.id,
+                row,
+            };
+            let next = locals.get(&chain).map_or(0, |its| its.next);
+            region.store_window(
+                claim,
+                row,
+                topic.record(),
+                &Window {
+                    chain: topic.id,
+                    first: next,
+                    next,
+                    ..Window::default()
+                },
+            );
+        }
     }
     let mut row = region.sequencer_row_writer(claim);
     row.store(&SequencerRow {
@@ -117,7 +172,38 @@ pub fn seed<M: Memory>(
     Ok(Seeded {
         topics: chains.len(),
         sessions: sessions.len(),
+        absent: absent.map(|(chain, _)| chain.row),
     })
+}
+
+/// What disks have of a topic that is not ordered, of one broker.
+#[derive(Clone, Copy, Default)]
+struct Local {
+    next: u64,
+    /// Whether there is a message that could be read.
+    has_any: bool,
+}
+
+/// What is there of all topics that are not ordered.
+fn local_chains(found: &[Found], topics: &BTreeMap<u32, (Topic, usize)>) -> BTreeMap<Chain, Local> {
+    let is_local = |chain: &Chain| {
+        let topic = topics.get(&chain.topic);
+        topic.is_some_and(|(topic, _)| !topic.is_ordered())
+    };
+    let mut locals: BTreeMap<Chain, Local> = BTreeMap::new();
+    for its in found {
+        for (chain, first) in its
+            .firsts()
+            .into_iter()
+            .filter(|(chain, _)| is_local(chain))
+        {
+            let next = its.next_of(chain);
+            let local = locals.entry(chain).or_default();
+            local.next = local.next.max(next);
+            local.has_any |= first < next;
+        }
+    }
+    locals
 }
 
 /// By id, each topic and the disk that has most of it.
@@ -125,9 +211,10 @@ fn longest(found: &[Found]) -> BTreeMap<u32, (Topic, usize)> {
     let mut chains: BTreeMap<u32, (Topic, usize)> = BTreeMap::new();
     for (disk, its) in found.iter().enumerate() {
         for topic in &its.topics {
+            let chain = chain_of(topic.id);
             let other = chains.get(&topic.id);
-            let is_longer = other
-                .is_none_or(|(_, other)| found[*other].next_of(topic.id) < its.next_of(topic.id));
+            let is_longer =
+                other.is_none_or(|(_, other)| found[*other].next_of(chain) < its.next_of(chain));
             if is_longer {
                 chains.insert(topic.id, (topic.clone(), disk));
             }

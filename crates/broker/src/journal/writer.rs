@@ -1,5 +1,5 @@
 //! What to write to one disk in one term. The term's sequencer is in this process, so what it has ordered is read as brokers
-//! read it; the payload is copied from where brokers received it into the memory from which the disk is written.
+//! read it, and what is not ordered from the brokers' indexes; the payload is copied from where brokers received it into the memory from which the disk is written.
 //!
 //! Invariants
 //! - Nothing is gathered of an order that a higher epoch may have cut: after the records were read, the term lasted.
@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use embar_disk::format::{Run, SegmentIndex};
-use embar_disk::{AlignedBuffer, Commit, CommitBuilder, Journal, Progress, Refused, StoredFile};
+use embar_disk::{
+    AlignedBuffer, Chain as ChainName, Commit, CommitBuilder, Journal, Progress, Refused,
+    StoredFile,
+};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{DiskRow, DiskState, Frontier, FrontierTable, GoiRecord, RowWriter, SharedNews};
@@ -18,11 +21,11 @@ use embar_memory::Memory;
 use embar_order::{ChangedChains, Term};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
-use super::chain::{Ahead, Chain};
+use super::chain::{Ahead, Batch, Chain};
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, encode_session, encode_topic_ids};
+use super::indexes::Indexes;
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
-use crate::log::ordered_header;
 use crate::topics::TopicTable;
 
 /// Most bytes that one commit gathers, unless a single batch is larger.
@@ -55,6 +58,7 @@ enum Due {
     FirstKept,
     TopicIds,
     Topic(u32),
+    Chain(ChainName),
     NoTopic(u32),
     Session(u32),
     NoSession(u32),
@@ -67,15 +71,16 @@ pub struct Writer<M: Memory> {
     number: u16,
     journal: Journal,
     /// Of segments that are over, and that are not stored yet.
-    indexes: Vec<SegmentIndex>,
+    unindexed: Vec<SegmentIndex>,
     topics: TopicTable<M>,
     highest_id: u32,
-    firsts: BTreeMap<u32, u64>,
+    firsts: BTreeMap<ChainName, u64>,
     sessions: Sessions,
     news: ChangedChains<M>,
-    chains: BTreeMap<u32, Chain<M>>,
+    indexes: Indexes<M>,
+    chains: BTreeMap<ChainName, Chain<M>>,
     /// Chains that may have something to write, in their turn.
-    turns: VecDeque<u32>,
+    turns: VecDeque<ChainName>,
     due: VecDeque<Due>,
     /// All facts were said in the present segment.
     is_complete: bool,
@@ -87,10 +92,10 @@ pub struct Writer<M: Memory> {
     /// The commit that says which segment is the first that is kept, until it counts.
     first_kept_said: Option<u64>,
     removals: Vec<u64>,
-    /// By topic, where the present segment begins...
-    segment_begins: BTreeMap<u32, u64>,
+    /// By chain, where the present segment begins...
+    segment_begins: BTreeMap<ChainName, u64>,
     /// ...and up to where it is synced.
-    synced: BTreeMap<u32, u64>,
+    synced: BTreeMap<ChainName, u64>,
     row: RowWriter<M, DiskRow>,
     said: DiskRow,
     frontiers: FrontierTable<M>,
@@ -98,14 +103,15 @@ pub struct Writer<M: Memory> {
     /// Kept for their memory.
     counted: Vec<Progress>,
     changed: Vec<u32>,
+    grown: Vec<ChainName>,
 }
 
 /// What a writer goes on from.
 pub struct Start<M: Memory> {
     /// The journal, as it was found.
     pub journal: Journal,
-    /// By topic, the first position that it has.
-    pub firsts: BTreeMap<u32, u64>,
+    /// By chain, the first position that it has.
+    pub firsts: BTreeMap<ChainName, u64>,
     /// Indexes that its segments lack.
     pub unindexed: Vec<SegmentIndex>,
     /// Its segments.
@@ -137,12 +143,13 @@ impl<M: Memory> Writer<M> {
             term,
             number,
             journal: start.journal,
-            indexes: start.unindexed,
+            unindexed: start.unindexed,
             firsts: start.firsts,
             topics: TopicTable::attach(region, None),
             highest_id: start.highest_id,
             sessions: start.sessions,
             news: ChangedChains::of_order(),
+            indexes: Indexes::new(region),
             chains: BTreeMap::new(),
             turns: VecDeque::new(),
             due: VecDeque::new(),
@@ -165,6 +172,7 @@ impl<M: Memory> Writer<M> {
             frontier_news: start.news,
             counted: Vec::new(),
             changed: Vec::new(),
+            grown: Vec::new(),
         }
     }
 
@@ -250,18 +258,24 @@ impl<M: Memory> Writer<M> {
         embar_disk::begin_segment(&mut self.journal, file, nonce, time)?;
         if let Some(index) = self.journal.take_index() {
             self.kept.push_index(&index);
-            self.indexes.push(index);
+            self.unindexed.push(index);
         }
         self.looks_what_is_kept = true;
         self.prune_sessions();
         self.due.clear();
         self.due.push_back(Due::FirstKept);
         self.due.push_back(Due::TopicIds);
-        self.due.extend(self.chains.keys().copied().map(Due::Topic));
+        let mut said = None;
+        for chain in self.chains.keys() {
+            if said.replace(chain.topic) != Some(chain.topic) {
+                self.due.push_back(Due::Topic(chain.topic));
+            }
+            self.due.push_back(Due::Chain(*chain));
+        }
         self.due.extend(self.sessions.places().map(Due::Session));
         self.is_complete = false;
         let chains = self.chains.keys();
-        let begins = chains.map(|topic| (*topic, self.journal.next_of(chain_of(*topic))));
+        let begins = chains.map(|chain| (*chain, self.journal.next_of(*chain)));
         self.segment_begins = begins.collect();
         Ok(())
     }
@@ -272,9 +286,8 @@ impl<M: Memory> Writer<M> {
             return;
         }
         let topics = &self.topics;
-        let retention = |chain: &embar_disk::Chain| {
-            topics.by_id(chain.topic).map(|topic| topic.retention_bytes)
-        };
+        let retention =
+            |chain: &ChainName| topics.by_id(chain.topic).map(|topic| topic.retention_bytes);
         let first = self.kept.first_needed(self.limit, retention);
         if let Some(first) = first.filter(|first| *first > self.journal.first_kept()) {
             self.journal.keep_from(first);
@@ -300,16 +313,15 @@ impl<M: Memory> Writer<M> {
             return;
         }
         self.removals.extend(removed);
-        for topic in self.chains.keys() {
-            let first = self.kept.first_of(chain_of(*topic));
-            let first = first
-                .or(self.segment_begins.get(topic).copied())
-                .unwrap_or(0);
-            if self.firsts.insert(*topic, first) != Some(first)
-                && let Some(next) = self.synced.get(topic)
+        for chain in self.chains.keys() {
+            let first = self.kept.first_of(*chain);
+            let first = first.or(self.segment_begins.get(chain).copied());
+            let first = first.unwrap_or(0);
+            if self.firsts.insert(*chain, first) != Some(first)
+                && let Some(next) = self.synced.get(chain)
             {
-                let chain = chain_of(*topic);
-                self.counted.push(Progress { chain, next: *next });
+                let (chain, next) = (*chain, *next);
+                self.counted.push(Progress { chain, next });
             }
         }
     }
@@ -329,21 +341,25 @@ impl<M: Memory> Writer<M> {
         self.say(DiskState::Writes);
         let mut changed = std::mem::take(&mut self.changed);
         for progress in self.counted.drain(..) {
-            let topic = progress.chain.topic;
+            let (chain, topic) = (progress.chain, progress.chain.topic);
+            let row = match chain.row {
+                Run::ORDERED => Some(0),
+                row => self.region.geometry().frontier_of(row),
+            };
             // The records of deleted topics are others' by now.
-            if !self.chains.contains_key(&topic) {
+            let Some(row) = row.filter(|_| self.chains.contains_key(&chain)) else {
                 continue;
-            }
+            };
             let frontier = Frontier {
                 next: progress.next,
-                first: self.firsts.get(&topic).copied().unwrap_or(0),
+                first: self.firsts.get(&chain).copied().unwrap_or(0),
                 chain: topic,
                 epoch: self.term.epoch,
                 ..Frontier::default()
             };
-            self.synced.insert(topic, progress.next);
+            self.synced.insert(progress.chain, progress.next);
             let record = embar_fabric::geometry::topic_record_of(topic);
-            self.frontiers.store(record, 0, &frontier);
+            self.frontiers.store(record, row, &frontier);
             changed.push(topic);
         }
         self.frontier_news.announce(&changed);
@@ -369,7 +385,7 @@ impl<M: Memory> Writer<M> {
 
     /// The index of a segment that is over, once. It is to be stored beside the segment, at any time.
     pub fn take_index(&mut self) -> Option<SegmentIndex> {
-        self.indexes.pop()
+        self.unindexed.pop()
     }
 
     /// Commits that are on their way.
@@ -385,29 +401,48 @@ impl<M: Memory> Writer<M> {
         }
         let bit = 1 << self.number;
         let new = self.topics.iter();
-        let new = new.filter(|topic| topic.disks & bit != 0 && topic.is_ordered());
-        let new = new.filter(|topic| !self.chains.contains_key(&topic.id));
-        for topic in new.map(|topic| topic.id).collect::<Vec<_>>() {
-            let next = self.journal.next_of(chain_of(topic));
-            let mut chain = Chain::new(&self.region, topic, next);
-            chain.is_queued = true;
-            self.chains.insert(topic, chain);
-            self.turns.push_back(topic);
+        let new = new.filter(|topic| topic.disks & bit != 0);
+        let new = new.filter(|topic| self.chains_of(topic.id).next().is_none());
+        let new = new.map(|topic| (topic.id, topic.is_ordered()));
+        for (topic, is_ordered) in new.collect::<Vec<_>>() {
             if topic > self.highest_id {
                 self.highest_id = topic;
                 self.due.push_back(Due::TopicIds);
             }
             self.due.push_back(Due::Topic(topic));
+            let names = match is_ordered {
+                true => vec![chain_of(topic)],
+                false => self.indexes.follow(topic),
+            };
+            for name in names {
+                let next = self.journal.next_of(name);
+                let mut chain = Chain::new(&self.region, name, next);
+                chain.is_queued = true;
+                self.chains.insert(name, chain);
+                self.turns.push_back(name);
+                self.due.push_back(Due::Chain(name));
+            }
         }
     }
 
+    /// The chains of a topic.
+    fn chains_of(&self, topic: u32) -> impl Iterator<Item = ChainName> {
+        let [first, last] = [0, Run::ORDERED].map(|row| ChainName { topic, row });
+        self.chains.range(first..=last).map(|(name, _)| *name)
+    }
+
     fn forget(&mut self, topic: u32) {
-        if self.chains.remove(&topic).is_none() {
+        let chains: Vec<ChainName> = self.chains_of(topic).collect();
+        if chains.is_empty() {
             return;
         }
+        for chain in chains {
+            self.chains.remove(&chain);
+            self.firsts.remove(&chain);
+            self.synced.remove(&chain);
+            self.indexes.unfollow(chain);
+        }
         self.journal.forget(topic);
-        self.firsts.remove(&topic);
-        self.synced.remove(&topic);
         self.looks_what_is_kept = true;
         self.due.push_back(Due::NoTopic(topic));
         let gone = self.sessions.retain(|_, known| known.row.chain != topic);
@@ -416,57 +451,66 @@ impl<M: Memory> Writer<M> {
 
     /// Takes in which chains have grown.
     fn refresh_chains(&mut self) {
-        let mut changed = std::mem::take(&mut self.changed);
-        if !self.news.take(&self.region, self.term, &mut changed) {
-            changed.clear();
-            changed.extend(self.chains.keys());
+        let mut grown = std::mem::take(&mut self.grown);
+        if self.news.take(&self.region, self.term, &mut self.changed) {
+            grown.extend(self.changed.iter().copied().map(chain_of));
+        } else {
+            grown.extend(self.chains.keys());
         }
-        for topic in changed.drain(..) {
-            if let Some(chain) = self.chains.get_mut(&topic)
+        self.changed.clear();
+        self.indexes.take_grown(&mut grown);
+        for name in grown.drain(..) {
+            if let Some(chain) = self.chains.get_mut(&name)
                 && !std::mem::replace(&mut chain.is_queued, true)
             {
-                self.turns.push_back(topic);
+                self.turns.push_back(name);
             }
         }
-        self.changed = changed;
+        self.grown = grown;
     }
 
     /// Bytes of the batch that comes next, if any does.
     fn first_batch_bytes(&mut self) -> Option<u32> {
-        let topic = self.next_turn()?;
-        self.chains[&topic].first().map(|record| record.len)
+        let chain = self.next_turn()?;
+        self.chains[&chain].first().map(Batch::len)
     }
 
     /// The chain whose turn it is, which has something to write.
-    fn next_turn(&mut self) -> Option<u32> {
+    fn next_turn(&mut self) -> Option<ChainName> {
         loop {
-            let topic = *self.turns.front()?;
-            if let Some(chain) = self.chains.get_mut(&topic) {
+            let name = *self.turns.front()?;
+            if let Some(chain) = self.chains.get_mut(&name) {
                 let ahead = match chain.is_stuck {
                     true => Ahead::None,
-                    false => chain.look(self.term),
+                    false => chain.look(self.term, &mut self.indexes),
                 };
                 match ahead {
-                    Ahead::Some => return Some(topic),
-                    Ahead::None if !chain.is_damaged() => {}
-                    Ahead::None | Ahead::Gone(_) => self.get_stuck(topic),
+                    Ahead::Some => return Some(name),
+                    Ahead::None => {}
+                    Ahead::Gone => self.get_stuck(name),
                 }
             }
             self.turns.pop_front();
-            if let Some(chain) = self.chains.get_mut(&topic) {
+            if let Some(chain) = self.chains.get_mut(&name) {
                 chain.is_queued = false;
             }
         }
     }
 
     /// What comes next in a chain cannot be had.
-    fn get_stuck(&mut self, topic: u32) {
-        let name = self.topics.by_id(topic).map(|topic| topic.name.clone());
-        if let Some(chain) = self.chains.get_mut(&topic)
+    fn get_stuck(&mut self, name: ChainName) {
+        // A successor's frontier lets brokers use memory again that this one has not read.
+        if !self.term.lasts(&self.region) {
+            return;
+        }
+        let topic = self.topics.by_id(name.topic);
+        let topic = topic.map(|topic| topic.name.clone());
+        if let Some(chain) = self.chains.get_mut(&name)
             && !std::mem::replace(&mut chain.is_stuck, true)
         {
             tracing::error!(
-                topic = name,
+                topic,
+                broker = (name.row != Run::ORDERED).then_some(name.row),
                 disk = self.number,
                 "a batch cannot be read: memory is damaged, and nothing more of this topic is written to the disk; publish to another topic"
             );
@@ -483,14 +527,14 @@ impl<M: Memory> Writer<M> {
                     builder.fact(ABOUT_TOPIC_IDS, 0, &encode_topic_ids(self.highest_id))
                 }
                 Due::Topic(id) => match self.topics.by_id(id) {
-                    Some(topic) => {
-                        let chain = chain_of(id);
-                        let next = self.journal.next_of(chain);
-                        let said = builder.fact(ABOUT_TOPIC, id.into(), &topic.encode());
-                        said.and_then(|()| builder.next(&Progress { chain, next }))
-                    }
+                    Some(topic) => builder.fact(ABOUT_TOPIC, id.into(), &topic.encode()),
                     None => Ok(()),
                 },
+                Due::Chain(chain) if self.chains.contains_key(&chain) => {
+                    let next = self.journal.next_of(chain);
+                    builder.next(&Progress { chain, next })
+                }
+                Due::Chain(_) => Ok(()),
                 Due::NoTopic(id) => builder.fact(ABOUT_TOPIC, id.into(), &[]),
                 Due::Session(place) => match self.sessions.get(place) {
                     Some(known) => say_session(builder, place, known),
@@ -515,43 +559,79 @@ impl<M: Memory> Writer<M> {
 
     /// Takes batches, chain by chain, as far as there is room.
     fn take_batches(&mut self, builder: &mut CommitBuilder) {
-        while let Some(topic) = self.next_turn() {
+        while let Some(chain) = self.next_turn() {
             // What this read since the last look.
             if !self.term.lasts(&self.region) {
                 return;
             }
             let mut bytes = 0;
             while bytes < TURN_BYTES
-                && let Some(record) = self.chains[&topic].first().copied()
+                && let Some(batch) = self.chains[&chain].first().copied()
             {
-                match self.take_batch(topic, &record, builder) {
-                    Ok(()) => bytes += u64::from(record.len),
+                match self.take_batch(chain, &batch, builder) {
+                    Ok(()) => bytes += u64::from(batch.len()),
                     Err(Refused::Full) => return,
                     Err(Refused::Damaged) => {
                         self.topics.refresh();
-                        match self.topics.by_id(topic) {
-                            Some(_) => self.get_stuck(topic),
+                        match self.topics.by_id(chain.topic) {
+                            Some(_) => self.get_stuck(chain),
                             // Its memory went with it.
-                            None => self.forget(topic),
+                            None => self.forget(chain.topic),
                         }
                         break;
                     }
                 }
-                if let Some(chain) = self.chains.get_mut(&topic) {
+                if let Some(chain) = self.chains.get_mut(&chain) {
                     chain.pass();
                 }
             }
             self.turns.pop_front();
-            if let Some(chain) = self.chains.get_mut(&topic) {
-                chain.is_queued = !chain.is_stuck;
-                if chain.is_queued {
-                    self.turns.push_back(topic);
+            if let Some(its) = self.chains.get_mut(&chain) {
+                its.is_queued = !its.is_stuck;
+                if its.is_queued {
+                    self.turns.push_back(chain);
                 }
             }
         }
     }
 
     fn take_batch(
+        &mut self,
+        chain: ChainName,
+        batch: &Batch,
+        builder: &mut CommitBuilder,
+    ) -> Result<(), Refused> {
+        if let Batch::Ordered(record) = batch {
+            self.introduce_session(chain.topic, record, builder)?;
+        }
+        let (row, at) = batch.place(chain);
+        if self.region.reach(row).is_err() {
+            // This process is short of mappings or descriptors: it may go well another time.
+            return Err(Refused::Full);
+        }
+        let head = BATCH_HEADER_BYTES as u32;
+        let payload_len = batch.len().checked_sub(head).ok_or(Refused::Damaged)?;
+        let header = self.region.foreign(row, at, head).ok_or(Refused::Damaged)?;
+        let payload = self.region.foreign(row, at + u64::from(head), payload_len);
+        let payload = payload.ok_or(Refused::Damaged)?;
+        header.invalidate();
+        let mut bytes = [0; BATCH_HEADER_BYTES];
+        header.copy_to(0, &mut bytes);
+        let header = batch.header_in(&bytes, chain).ok_or(Refused::Damaged)?;
+        builder.batch(chain.row, &header, |room| {
+            payload.invalidate();
+            payload.copy_to(0, room);
+        })?;
+        if let Batch::Ordered(record) = batch {
+            let (epoch, number) = (record.session_epoch, record.sequence);
+            let topic = chain.topic;
+            self.sessions.place(topic, record.producer, epoch, number);
+        }
+        Ok(())
+    }
+
+    /// Says what the session of a batch is, unless the journal knows it.
+    fn introduce_session(
         &mut self,
         topic: u32,
         record: &GoiRecord,
@@ -567,29 +647,6 @@ impl<M: Memory> Writer<M> {
                 self.due.push_back(Due::NoSession(other));
             }
         }
-        let (row, at) = (record.row.into(), record.payload_at);
-        if self.region.reach(row).is_err() {
-            // This process is short of mappings or descriptors: it may go well another time.
-            return Err(Refused::Full);
-        }
-        let (head, len) = (BATCH_HEADER_BYTES as u32, record.len);
-        let payload_len = len.checked_sub(head).ok_or(Refused::Damaged)?;
-        let header = self.region.foreign(row, at, head).ok_or(Refused::Damaged)?;
-        let payload = self.region.foreign(row, at + u64::from(head), payload_len);
-        let payload = payload.ok_or(Refused::Damaged)?;
-        header.invalidate();
-        let mut bytes = [0; BATCH_HEADER_BYTES];
-        header.copy_to(0, &mut bytes);
-        let mut header = ordered_header(record, topic, &bytes).ok_or(Refused::Damaged)?;
-        let append_time = header.append_time();
-        header.stamp(record.base, append_time);
-        header.set_stored_by(row);
-        builder.batch(Run::ORDERED, &header, |room| {
-            payload.invalidate();
-            payload.copy_to(0, room);
-        })?;
-        let (epoch, number) = (record.session_epoch, record.sequence);
-        self.sessions.place(topic, record.producer, epoch, number);
         Ok(())
     }
 

@@ -59,6 +59,11 @@ pub fn ordered_header(record: &GoiRecord, topic: u32, bytes: &[u8]) -> Option<Ba
     BatchRecord::from(record).header_in(bytes, topic)
 }
 
+/// The same of a topic that is not ordered, to which a record of an index points.
+pub fn indexed_header(record: &IndexRecord, topic: u32, bytes: &[u8]) -> Option<BatchHeader> {
+    BatchRecord::from(record).header_in(bytes, topic)
+}
+
 impl BatchRecord {
     /// Offset after its last message.
     pub fn end(&self) -> u64 {

@@ -1,16 +1,15 @@
 //! Up to where topics are on all of their disks, as the disks' writer says.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use embar_fabric::geometry::topic_record_of;
-use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::region::Region;
-use embar_fabric::{DiskState, Frontier};
+use embar_fabric::{DiskState, Frontier, goi, index};
 use embar_memory::Memory;
 use embar_order::{ChangedChains, Term};
 
 use super::Log;
-use super::ordered_topic::OrderedTopic;
 use super::undurable::Totals;
 
 /// What the writer announces.
@@ -20,12 +19,18 @@ pub(super) struct Frontiers<M: Memory> {
     topics: Vec<u32>,
     /// How many times a frontier was raised.
     raised: u64,
-    /// Of all topics together.
+    /// Of all topics of orders 2 and 5 together.
     undurable: Arc<Totals>,
+    /// Of all topics of orders 0 and 1.
+    undurable_local: Arc<Totals>,
+    /// Topics of orders 0 and 1 that are on disks...
+    local: BTreeSet<u32>,
+    /// ...and those of them that have grown since the disks' writer was told.
+    grown: Vec<u32>,
 }
 
-/// Batches of topics that are on disks, and that not all disks have, take at most one part of so many of a broker's log, and of
-/// the order's index. Then their publishers wait, and those of other topics do not.
+/// Batches of topics that are on disks, and that not all disks have, take at most one part of so many of a broker's log, of its
+/// index, and of the order's. Then their publishers wait, and those of other topics do not.
 const UNDURABLE_PART: u64 = 2;
 
 impl<M: Memory> Frontiers<M> {
@@ -35,12 +40,35 @@ impl<M: Memory> Frontiers<M> {
             topics: Vec::new(),
             raised: 0,
             undurable: Arc::default(),
+            undurable_local: Arc::default(),
+            local: BTreeSet::new(),
+            grown: Vec::new(),
         }
     }
 
-    /// What is not on all disks of its topic.
+    /// What is not on all disks of its topic, of orders 2 and 5.
     pub fn undurable(&self) -> &Arc<Totals> {
         &self.undurable
+    }
+
+    /// The same of orders 0 and 1.
+    pub fn undurable_local(&self) -> &Arc<Totals> {
+        &self.undurable_local
+    }
+
+    /// A topic of order 0 or 1 is on disks.
+    pub fn follow(&mut self, topic: u32) {
+        self.local.insert(topic);
+    }
+
+    /// A topic is gone.
+    pub fn unfollow(&mut self, topic: u32) {
+        self.local.remove(&topic);
+    }
+
+    /// Whether a topic of order 0 or 1 is on disks.
+    pub fn has_local(&self) -> bool {
+        !self.local.is_empty()
     }
 
     /// How many times a frontier was raised.
@@ -61,8 +89,9 @@ impl<M: Memory> Log<M> {
         let mut topics = std::mem::take(&mut self.frontiers.topics);
         if !self.frontiers.news.take(&self.region, term, &mut topics) {
             topics.clear();
-            let durable = self.ordered.values().filter(|topic| topic.disks != 0);
+            let durable = self.ordered.values().filter(|topic| topic.disks() != 0);
             topics.extend(durable.map(|topic| topic.id));
+            topics.extend(&self.frontiers.local);
         }
         topics.sort_unstable();
         topics.dedup();
@@ -76,41 +105,79 @@ impl<M: Memory> Log<M> {
 
     /// As [`Log::refresh_frontiers`], of one topic.
     pub(super) fn refresh_frontier(&mut self, id: u32, term: Term) -> bool {
-        let Some(topic) = self.ordered.get_mut(&id).filter(|topic| topic.disks != 0) else {
+        let (disks, _) = self.on_disks(id);
+        if disks == 0 {
             return false;
+        }
+        let row = match self.local.contains_key(&id) {
+            true => self.region.geometry().frontier_of(self.claim.row()),
+            false => Some(0),
         };
-        let Some((first, next)) = frontier(&self.region, term, id, topic.disks) else {
+        let said = row.and_then(|row| frontier(&self.region, term, (id, row), disks));
+        let Some((first, next)) = said else {
             return false;
         };
         // What a deposed writer says may be in no part of the journal that counts.
         if !term.lasts(&self.region) {
             return false;
         }
-        topic.set_first_on_disks(first);
-        if next <= topic.durable() {
-            return false;
+        let is_further = match (self.local.get_mut(&id), self.ordered.get_mut(&id)) {
+            (Some(topic), _) => topic.set_frontier(first, next),
+            (None, Some(topic)) => topic.set_frontier(first, next),
+            (None, None) => false,
+        };
+        if is_further {
+            self.frontiers.raised += 1;
+            self.order.grown.push(id);
         }
-        topic.raise_durable(next);
-        self.frontiers.raised += 1;
-        self.order.grown.push(id);
-        true
+        is_further
+    }
+
+    /// A topic of order 0 or 1 has one more batch in the index, perhaps in a new page, and the window does not show it yet.
+    pub(super) fn tell_disks(&mut self, topic: u32, has_new_page: bool) {
+        if !self.frontiers.local.contains(&topic) {
+            return;
+        }
+        if has_new_page {
+            self.index.announce(&[topic]);
+        }
+        if self.frontiers.grown.last() != Some(&topic) {
+            self.frontiers.grown.push(topic);
+        }
+    }
+
+    /// Whether topics of orders 0 and 1 that are on disks have grown since [`Log::announce_grown`].
+    pub fn has_grown_for_disks(&self) -> bool {
+        !self.frontiers.grown.is_empty()
+    }
+
+    /// Announces them to the disks' writer, which the caller wakes afterwards.
+    pub fn announce_grown(&mut self) {
+        let grown = &mut self.frontiers.grown;
+        grown.sort_unstable();
+        grown.dedup();
+        self.index.announce(grown);
+        grown.clear();
     }
 
     /// Whether a topic takes no more batches before the disks have more of what there is.
     pub(super) fn awaits_disks(&self, topic: u32) -> bool {
-        let is_durable = |topic: &OrderedTopic<M>| topic.disks != 0;
-        if !self.ordered.get(&topic).is_some_and(is_durable) {
+        if self.on_disks(topic).0 == 0 {
             return false;
         }
-        let undurable = self.frontiers.undurable();
-        let records = u64::from(self.region.geometry().goi_pages) * u64::from(PAGE_RECORDS);
-        undurable.bytes() > self.payload_file.total_bytes() / UNDURABLE_PART
-            || undurable.batches() > records / UNDURABLE_PART
+        let (ordered, local) = (&self.frontiers.undurable, &self.frontiers.undurable_local);
+        let geometry = self.region.geometry();
+        let (batches, records) = match self.local.contains_key(&topic) {
+            true => (local.batches(), geometry.index_pages * index::PAGE_RECORDS),
+            false => (ordered.batches(), geometry.goi_pages * goi::PAGE_RECORDS),
+        };
+        ordered.bytes() + local.bytes() > self.payload_file.total_bytes() / UNDURABLE_PART
+            || batches > u64::from(records) / UNDURABLE_PART
     }
 
     /// What is wrong with a disk of a topic, if anything is.
     pub fn disk_trouble(&self, topic: u32) -> Option<DiskState> {
-        let disks = self.ordered.get(&topic)?.disks;
+        let (disks, _) = self.on_disks(topic);
         let term = self.term().filter(|_| disks != 0)?;
         let numbers = 0..self.region.geometry().disks;
         let rows = numbers.filter(|number| disks & 1 << number != 0);
@@ -125,29 +192,33 @@ impl<M: Memory> Log<M> {
 
     /// The disks of a topic, a bit for each, and up to where all of them have it.
     pub fn on_disks(&self, topic: u32) -> (u8, u64) {
-        let ordered = self.ordered.get(&topic);
-        ordered.map_or((0, 0), |topic| (topic.disks, topic.durable()))
+        match (self.ordered.get(&topic), self.local.get(&topic)) {
+            (Some(topic), _) => (topic.disks(), topic.durable()),
+            (None, Some(topic)) => (topic.disks(), topic.durable()),
+            (None, None) => (0, 0),
+        }
     }
 
     /// Up to where a topic is on all of its disks, as far as this broker knows; the end of all positions for one that is in memory
     /// alone.
     pub fn durable(&self, topic: u32) -> u64 {
-        let ordered = self.ordered.get(&topic);
-        ordered.map_or(u64::MAX, |topic| topic.durable())
+        let stats = self.topic_stats(topic);
+        stats.map_or(u64::MAX, |stats| stats.durable)
     }
 }
 
-/// From where on one of these disks has an ordered topic, and up to where all have it, as the writer of a term says.
+/// From where on one of these disks has a chain of a topic, and up to where all have it, as the writer of a term says. The row is
+/// that of [`Region::frontier`].
 pub fn frontier<M: Memory>(
     region: &Region<M>,
     term: Term,
-    topic: u32,
+    (topic, row): (u32, u16),
     disks: u8,
 ) -> Option<(u64, u64)> {
     let numbers = 0..region.geometry().disks;
     let mut range: Option<(u64, u64)> = None;
     for disk in numbers.filter(|disk| disks & 1 << disk != 0) {
-        let row = region.frontier(term.area, disk, topic_record_of(topic), 0);
+        let row = region.frontier(term.area, disk, topic_record_of(topic), row);
         let is_said = |row: &Frontier| (row.chain, row.epoch) == (topic, term.epoch);
         let row = row.found().filter(is_said)?;
         let (first, next) = range.unwrap_or((u64::MAX, u64::MAX));

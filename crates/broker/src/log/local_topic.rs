@@ -5,13 +5,18 @@
 //! `first` only grows.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use embar_fabric::window::WindowWriter;
 use embar_memory::canary::{Canary, injected};
 use embar_memory::{Extent, Memory, Span};
+use embar_wire::isolation::Isolation;
 
 use super::Location;
 use super::extents::{Extents, Victim};
+use super::on_disks::OnDisks;
+use super::undurable::Totals;
+use crate::topics::Topic;
 
 /// One batch that can be read.
 pub(super) struct StoredBatch<M: Memory> {
@@ -41,6 +46,7 @@ pub(super) struct LocalTopic<M: Memory> {
     pub next: u64,
     /// Bytes of readable batches.
     pub bytes: u64,
+    on_disks: OnDisks,
     /// What other processes know of `first` and `next`.
     window: WindowWriter<M>,
     pub(super) extents: Extents<M>,
@@ -48,16 +54,57 @@ pub(super) struct LocalTopic<M: Memory> {
 }
 
 impl<M: Memory> LocalTopic<M> {
-    pub fn new(id: u32, retention_bytes: u64, window: WindowWriter<M>) -> Self {
+    pub fn new(topic: &Topic, window: WindowWriter<M>, undurable: &Arc<Totals>) -> Self {
+        let mut extents = Extents::new(topic.id, false, topic.retention_bytes);
+        if topic.is_durable() {
+            extents.set_durable(0);
+        }
         Self {
-            id,
+            id: topic.id,
             first: 0,
             next: 0,
             bytes: 0,
+            on_disks: OnDisks::new(topic.disks, 0, undurable),
             window,
-            extents: Extents::new(id, false, retention_bytes),
+            extents,
             batches: VecDeque::new(),
         }
+    }
+
+    /// The disks that it is on, a bit for each.
+    pub fn disks(&self) -> u8 {
+        self.on_disks.disks
+    }
+
+    /// Up to where all of its disks have what this broker stored; the end of all offsets if it is in memory alone.
+    pub fn durable(&self) -> u64 {
+        self.on_disks.durable(self.first)
+    }
+
+    /// The first of this broker's offsets that its disks have; that in memory if it is on none.
+    pub fn first_on_disks(&self) -> u64 {
+        self.on_disks.first(self.first)
+    }
+
+    /// All of its disks have it up to `next`, and the first that any has is `first`. False if that is no further than before.
+    pub fn set_frontier(&mut self, first: u64, next: u64) -> bool {
+        self.on_disks.set_first(first);
+        if next <= self.durable() {
+            return false;
+        }
+        let from = { &self.batches }.partition_point(|it| !self.on_disks.lack(it.end()));
+        let synced = self.batches.range(from..);
+        for batch in synced.take_while(|it| it.end() <= next) {
+            self.on_disks.remove(batch.end(), batch.bytes());
+        }
+        self.on_disks.raise(next);
+        self.extents.set_durable(next);
+        true
+    }
+
+    /// Up to where a subscriber may read.
+    pub fn readable(&self, isolation: Isolation) -> u64 {
+        self.on_disks.readable(self.first..self.next, isolation)
     }
 
     /// See [`WindowWriter::restore`].
@@ -90,6 +137,7 @@ impl<M: Memory> LocalTopic<M> {
         self.next = end;
         let bytes = batch.bytes();
         self.bytes += bytes;
+        self.on_disks.add(end, 1, bytes);
         self.batches.push_back(batch);
         self.window.raise_next(end);
         self.extents.complete(location, end);
@@ -105,6 +153,7 @@ impl<M: Memory> LocalTopic<M> {
         }
         while let Some(batch) = self.batches.pop_front_if(|it| it.base < self.first) {
             self.bytes -= batch.bytes();
+            self.on_disks.remove(batch.end(), batch.bytes());
             self.extents.mark_dead(batch.span.at(), batch.bytes());
         }
         self.extents.take_with(victim, self.first, taken);
@@ -118,13 +167,14 @@ impl<M: Memory> LocalTopic<M> {
     }
 
     /// The batches from the one that contains `from`, as long as they follow
-    /// each other in memory and fit `max_bytes` (the first one always does).
-    /// `from` lies in `[first, next)`.
-    pub fn run(&self, from: u64, max_bytes: usize) -> (Span<M>, u64) {
+    /// each other in memory, end at or before `end`, and fit `max_bytes` (the first one always does).
+    /// `from` lies in `[first, next)`. `None` where not even that one ends there.
+    pub fn run(&self, from: u64, end: u64, max_bytes: usize) -> Option<(Span<M>, u64)> {
         let start = self.batches.partition_point(|it| it.end() <= from);
-        let head = &self.batches[start];
+        let mut batches = self.batches.range(start..).take_while(|it| it.end() <= end);
+        let head = batches.next()?;
         let (mut span, mut next) = (head.span.clone(), head.end());
-        for batch in self.batches.range(start + 1..) {
+        for batch in batches {
             if span.len() + batch.span.len() > max_bytes {
                 break;
             }
@@ -133,12 +183,14 @@ impl<M: Memory> LocalTopic<M> {
             };
             (span, next) = (longer, batch.end());
         }
-        (span, next)
+        Some((span, next))
     }
 
     /// Recovery: nothing below `next` can be read any more.
     pub fn restart_at(&mut self, next: u64) {
-        self.batches.clear();
+        for batch in self.batches.drain(..) {
+            self.on_disks.remove(batch.end(), batch.bytes());
+        }
         self.extents.clear();
         self.bytes = 0;
         (self.first, self.next) = (next, next);
@@ -151,6 +203,7 @@ impl<M: Memory> LocalTopic<M> {
         }
         self.next = batch.end();
         self.bytes += batch.bytes();
+        self.on_disks.add(batch.end(), 1, batch.bytes());
         self.batches.push_back(batch);
     }
 }

@@ -404,6 +404,11 @@ impl<M: Memory> Log<M> {
         }
     }
 
+    /// Whether this broker has to look what the sequencing process says: of what it orders, or of disks.
+    pub fn follows_sequencer(&self) -> bool {
+        self.has_ordered() || self.frontiers.has_local()
+    }
+
     /// Whether any topic is ordered, or was and the sequencer has not answered all that was submitted:
     /// until then that takes slots of the lanes.
     pub fn has_ordered(&self) -> bool {

@@ -20,7 +20,8 @@ use embar_wire::topic::Order;
 use super::Location;
 use super::batch_record::BatchRecord;
 use super::extents::{Extents, Victim};
-use super::undurable::{Totals, Undurable};
+use super::on_disks::OnDisks;
+use super::undurable::Totals;
 use crate::topics::Topic;
 
 /// One batch of the order.
@@ -101,14 +102,7 @@ pub(super) struct OrderedTopic<M: Memory> {
     /// Its window was lost, and is not published before recovery has found out what this broker has: some of
     /// what the order describes may have been evicted.
     pub window_lost: bool,
-    /// The disks that it is on.
-    pub disks: u8,
-    /// Up to where all of them have it, as far as is known.
-    durable: u64,
-    /// From where on they have it, as far as is known.
-    disk_first: u64,
-    /// What is not.
-    undurable: Undurable,
+    on_disks: OnDisks,
     /// As [`OrderedTopic::lost`], while it lies above `first`.
     lost: u64,
     window: WindowWriter<M>,
@@ -127,6 +121,7 @@ impl<M: Memory> OrderedTopic<M> {
     ) -> Self {
         let id = topic.id;
         let before = window.window();
+        let disks = topic.disks;
         let mut topic = Self {
             id,
             order: topic.order,
@@ -135,61 +130,53 @@ impl<M: Memory> OrderedTopic<M> {
             bytes: 0,
             batches: 0,
             window_lost,
-            disks: topic.disks,
-            durable: first,
-            disk_first: 0,
-            undurable: Undurable::of(undurable),
+            on_disks: OnDisks::new(topic.disks, first, undurable),
             lost: if before.chain == id { before.lost } else { 0 },
             window,
             extents: Extents::new(id, true, topic.retention_bytes),
             entries: VecDeque::new(),
         };
-        if topic.disks != 0 {
+        if disks != 0 {
             topic.extents.set_durable(first);
         }
         topic.publish_window();
         topic
     }
 
+    /// The disks that it is on, a bit for each.
+    pub fn disks(&self) -> u8 {
+        self.on_disks.disks
+    }
+
     /// Up to where all of its disks have it; the end of all positions if it is in memory alone.
     pub fn durable(&self) -> u64 {
-        match self.disks {
-            0 => u64::MAX,
-            // What was evicted was on them.
-            _ => self.durable.max(self.first),
-        }
+        self.on_disks.durable(self.first)
     }
 
     /// The first position that its disks have; that in memory if it is on none.
     pub fn first_on_disks(&self) -> u64 {
-        match self.disks {
-            0 => self.first,
-            _ => self.disk_first,
+        self.on_disks.first(self.first)
+    }
+
+    /// All of its disks have it up to `next`, and the first that any has is `first`. False if that is no further than before.
+    pub fn set_frontier(&mut self, first: u64, next: u64) -> bool {
+        self.on_disks.set_first(first);
+        if next <= self.durable() {
+            return false;
         }
-    }
-
-    /// Its disks have it from this position on.
-    pub fn set_first_on_disks(&mut self, first: u64) {
-        self.disk_first = first;
-    }
-
-    /// All of its disks have it up to this position.
-    pub fn raise_durable(&mut self, next: u64) {
-        let from = self.entries.partition_point(|it| it.end() <= self.durable);
+        let from = { &self.entries }.partition_point(|it| !self.on_disks.lack(it.end()));
         let synced = self.entries.range(from..);
         for batch in synced.take_while(|it| it.end() <= next) {
-            self.undurable.subtract(1, batch.own_bytes());
+            self.on_disks.remove(batch.end(), batch.own_bytes());
         }
-        self.durable = next;
+        self.on_disks.raise(next);
         self.extents.set_durable(next);
+        true
     }
 
     /// Up to where a subscriber may read.
     pub fn readable(&self, isolation: Isolation) -> u64 {
-        match isolation {
-            Isolation::Latest => self.next,
-            _ => self.durable().min(self.next),
-        }
+        self.on_disks.readable(self.first..self.next, isolation)
     }
 
     /// See [`WindowWriter::restore`].
@@ -230,9 +217,7 @@ impl<M: Memory> OrderedTopic<M> {
             self.batches += 1;
             self.extents.complete(location, batch.end());
         }
-        if self.disks != 0 && batch.end() > self.durable {
-            self.undurable.add(1, batch.own_bytes());
-        }
+        self.on_disks.add(batch.end(), 1, batch.own_bytes());
         self.entries.push_back(batch);
     }
 
@@ -262,9 +247,7 @@ impl<M: Memory> OrderedTopic<M> {
             self.publish_window();
         }
         while let Some(batch) = self.entries.pop_front_if(|it| it.base < first) {
-            if self.disks != 0 && batch.end() > self.durable {
-                self.undurable.subtract(1, batch.own_bytes());
-            }
+            self.on_disks.remove(batch.end(), batch.own_bytes());
             if batch.span.is_some() {
                 self.bytes -= u64::from(batch.len);
                 self.batches -= 1;
@@ -323,9 +306,7 @@ impl<M: Memory> OrderedTopic<M> {
                 self.bytes += u64::from(batch.len);
                 self.batches += 1;
             }
-            if self.disks != 0 && batch.end() > self.durable {
-                self.undurable.add(0, batch.own_bytes());
-            }
+            self.on_disks.add(batch.end(), 0, batch.own_bytes());
         }
     }
 

@@ -63,17 +63,22 @@ impl<M: Memory> Log<M> {
         let Some(local) = self.local.get(&topic) else {
             return self.read_ordered(wanted, max_bytes, passes, pieces);
         };
-        if self.is_damaged(topic) || from < local.first && from < local.lost() {
+        if self.is_damaged(topic) {
             return Read::Damaged;
         }
         if from < local.first {
-            return Read::Evicted { first: local.first };
+            return match local.disks() {
+                0 if from < local.lost() => Read::Damaged,
+                0 => Read::Evicted { first: local.first },
+                _ => Read::OnDisk { first: local.first },
+            };
         }
-        if from >= local.next {
-            return Read::End;
+        let end = local.readable(wanted.isolation);
+        let run = (from < end).then(|| local.run(from, end, max_bytes));
+        match run.flatten() {
+            Some((span, next)) => Read::Batches { span, next },
+            None => Read::End,
         }
-        let (span, next) = local.run(from, max_bytes);
-        Read::Batches { span, next }
     }
 
     /// As [`Log::read`], for ordered topics.
@@ -90,7 +95,7 @@ impl<M: Memory> Log<M> {
         let Some(ordered) = self.ordered.get(&topic) else {
             return Read::UnknownTopic;
         };
-        if from < ordered.first && ordered.disks != 0 {
+        if from < ordered.first && ordered.disks() != 0 {
             return Read::OnDisk {
                 first: ordered.first,
             };

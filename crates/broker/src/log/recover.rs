@@ -131,7 +131,7 @@ impl<M: Memory> Log<M> {
                 // Its window stays as it is: the next incarnation must not take it for an empty one.
                 None if self.unknown.contains(&topic.id) => {
                     self.index.drop_chain(topic.id);
-                    self.local.insert(topic.id, self.local_topic(topic));
+                    self.insert_local(self.local_topic(topic));
                 }
                 // A topic with records had a window.
                 None if !records.is_empty() => self.windowless.push((topic.clone(), records)),
@@ -146,7 +146,7 @@ impl<M: Memory> Log<M> {
     /// A topic of order 0 or 1 with nothing in it.
     pub(super) fn local_topic(&self, topic: &Topic) -> LocalTopic<M> {
         let window = self.region.window_writer(&self.claim, topic.record());
-        LocalTopic::new(topic.id, topic.retention_bytes, window)
+        LocalTopic::new(topic, window, self.frontiers.undurable_local())
     }
 
     /// Recovers a topic of order 0 or 1 whose window is there.
@@ -172,7 +172,7 @@ impl<M: Memory> Log<M> {
             self.index.drop_chain(topic.id);
         }
         local.publish_window(lost);
-        self.local.insert(topic.id, local);
+        self.insert_local(local);
         self.update_pages(topic.id);
         self.update_size(topic.id);
     }

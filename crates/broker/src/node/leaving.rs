@@ -56,11 +56,13 @@ impl<M: Memory> Node<M> {
             .iter()
             .filter(|topic| !topic.is_ordered())
             .filter_map(|topic| {
-                let kept = log.topic_stats(topic.id).filter(|kept| kept.batches > 0)?;
-                Some(Retained {
+                let kept = log.topic_stats(topic.id)?;
+                // What disks have of this broker no other one sends, either.
+                let first = kept.first.min(kept.first_on_disks);
+                (first < kept.next).then(|| Retained {
                     topic: topic.name.clone(),
                     order: topic.order,
-                    messages: kept.next - kept.first,
+                    messages: kept.next - first,
                 })
             })
             .collect();

@@ -6,8 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use embar_disk::Chain;
-use embar_disk::format::{Before, Run};
+use embar_disk::format::Before;
 use embar_disk::history::{History, HistoryError, Span};
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
@@ -184,10 +183,7 @@ impl Reader {
             history.follow(directory, &counts)?;
         }
         let span = Span {
-            chain: Chain {
-                topic: read.topic,
-                row: Run::ORDERED,
-            },
+            chain: read.chain,
             from: read.from,
             end: read.end,
             bytes: read.bytes,

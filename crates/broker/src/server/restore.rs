@@ -52,6 +52,13 @@ pub(super) fn restore(
             "the log was restored from its disks"
         );
     }
+    if let Some(broker) = restored.absent {
+        tracing::warn!(
+            broker,
+            "the disks have messages of a broker that is to join: before that nobody reads them; start with --brokers {} to have it at once",
+            broker + 1
+        );
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use embar_order::{Sequencer, TakeoverError, Term};
 use embar_transport::Waker;
 
 use super::alive::is_alive;
+use super::appended::Appended;
 use super::disk_writer::DiskWriter;
 use super::wakeups::BrokersNotifier;
 use crate::candidacy::{Candidacy, Due, Outcome};
@@ -39,6 +40,7 @@ struct State {
     brokers: BrokersNotifier,
     /// One for each disk.
     writers: Vec<DiskWriter>,
+    appended: Appended,
     area: u16,
     /// Until when the candidate's thread sleeps at most.
     sleeps_until: Now,
@@ -60,6 +62,7 @@ impl Turns {
                 candidacy: Candidacy::new(region, claim, config, now),
                 brokers: BrokersNotifier::new(region),
                 writers,
+                appended: Appended::new(region),
                 area: area.expect("only candidates have turns"),
                 region: region.clone(),
                 clock,
@@ -136,7 +139,8 @@ impl State {
                 self.write_disks();
             }
             Outcome::Stepped { living, step } => {
-                if step.ordered > 0 {
+                // Whoever appends without the sequencer wakes it for that, too.
+                if step.ordered > 0 || self.appended.has_any() {
                     self.writers.iter().for_each(DiskWriter::wake);
                 }
                 if let Some(living) = living {

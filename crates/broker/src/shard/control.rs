@@ -151,6 +151,10 @@ impl<M: Memory> ShardState<M> {
             self.open_session(connection, open, &topic, (acks, max_message_bytes), at)?;
             return Ok(None);
         }
+        if acks == Acks::Durable {
+            connection.acks.await_disks();
+            connection.acks.durable(self.node.log().durable(topic.id));
+        }
         connection.peer = Peer::Publisher {
             topic: topic.id,
             acks,
@@ -235,6 +239,7 @@ impl<M: Memory> ShardState<M> {
             sending: None,
             foreign: Vec::new(),
             is_ordered: topic.is_ordered(),
+            is_durable: topic.is_durable(),
             waiting: false,
             is_searching: false,
             share: subscribe.share,

@@ -112,5 +112,6 @@ fn is_on_disks<M: Memory>(region: &Region<M>, topic: &Topic) -> bool {
     let Some(term) = Leadership::observe(region).term else {
         return false;
     };
-    frontier(region, term, topic.id, topic.disks).is_some() && term.lasts(region)
+    // Of a topic that is not ordered, the frontier of any broker says so.
+    frontier(region, term, (topic.id, 0), topic.disks).is_some() && term.lasts(region)
 }

@@ -1,12 +1,13 @@
 //! What a subscriber asks of the disks, and what it gets.
 
+use embar_disk::Chain;
 use embar_wire::share::Share;
 
 /// What a subscriber wants of the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskRead {
-    /// The topic's id.
-    pub topic: u32,
+    /// Of which chain.
+    pub chain: Chain,
     /// The disks that have it, a bit for each number.
     pub disks: u8,
     /// A position in the first batch.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use embar_disk::Chain;
+use embar_disk::format::Run;
 use embar_frame::Now;
 use embar_memory::Memory;
 use embar_session::CloseReason;
@@ -55,8 +57,15 @@ impl<M: Memory> ShardState<M> {
             return self.disk_retries.push(token);
         };
         cursor.disk.ask(permit);
+        let row = match cursor.is_ordered {
+            true => Run::ORDERED,
+            false => self.node.id,
+        };
         let read = DiskRead {
-            topic: cursor.topic,
+            chain: Chain {
+                topic: cursor.topic,
+                row,
+            },
             disks,
             from: cursor.next,
             end,

@@ -94,7 +94,8 @@ impl<M: Memory> ShardState<M> {
                 if !cursor.waiting {
                     cursor.waiting = true;
                     let token = connection.token;
-                    self.waiting.add(cursor.topic, cursor.is_ordered, token);
+                    let follows = cursor.is_ordered || cursor.is_durable;
+                    self.waiting.add(cursor.topic, follows, token);
                 }
             }
             Read::OnDisk { first } => {

@@ -317,6 +317,7 @@ impl<M: Memory> ShardState<M> {
                     return;
                 }
                 let appended = log.append(space, header, at.wall, &self.meter);
+                self.has_grown_for_disks |= log.has_grown_for_disks();
                 drop(log);
                 self.touched.push(header.topic());
                 if let Some(base) = appended {
@@ -345,11 +346,13 @@ impl<M: Memory> ShardState<M> {
         self.refuse(connection, error, at);
     }
 
-    /// Acknowledges a batch that can be read.
+    /// Acknowledges a batch that can be read, now or once it is on disks.
     fn acknowledge(&mut self, connection: &mut Connection<M>, base: u64) {
         if matches!(connection.peer, Peer::Publisher { acks, .. } if acks != Acks::None) {
             self.owe_acks(connection);
-            connection.acks.push(base, 0);
+            let durable_at = self.durable_at(connection, base);
+            connection.acks.push(base, durable_at);
+            self.await_disks(connection);
         }
     }
 }

@@ -37,7 +37,7 @@ impl<M: Memory> Shard<M> {
         }
         let mut log = state.node.log();
         let mut news = false;
-        if log.has_ordered() {
+        if log.follows_sequencer() {
             let before = log.term();
             news = log.poll_order();
             if log.term() != before {
@@ -71,7 +71,7 @@ impl<M: Memory> Shard<M> {
     pub fn waits_for_order(&self) -> bool {
         let state = &self.state;
         state.node.takes_data()
-            && (state.waiting.for_order()
+            && (state.waiting.for_sequencer()
                 || !state.awaiting_disks.is_empty()
                 || state.paused.len() > 0 && state.node.region.geometry().disks > 0
                 || !state.searching.is_empty()

@@ -52,6 +52,8 @@ pub(super) struct ShardState<M: Memory> {
     pub disk_retries: Vec<Token>,
     /// Something was submitted to the sequencer in this round.
     pub submitted: bool,
+    /// The disks' writer has not been told of all that was appended.
+    pub has_grown_for_disks: bool,
     pub draining: bool,
     pub staging_memory: StagingMemory,
     /// The reactor can wait for many bytes without calls.
@@ -77,6 +79,7 @@ impl<M: Memory> ShardState<M> {
             disk_reads: Vec::new(),
             disk_retries: Vec::new(),
             submitted: false,
+            has_grown_for_disks: false,
             draining: false,
             staging_memory: match receive {
                 ReceivePath::Staging => StagingMemory::keeping(STAGING_BUFFERS),

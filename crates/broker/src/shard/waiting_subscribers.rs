@@ -13,26 +13,26 @@ const SPARE_TOKENS_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct WaitingSubscribers {
     topics: BTreeMap<u32, Subscribers>,
-    /// How many of the topics are ordered.
-    ordered: usize,
+    /// How many of the topics follow the sequencing process.
+    following: usize,
     /// Empty lists for topics to come: a topic is removed each time that something comes for its subscribers.
     spare: Vec<Vec<Token>>,
 }
 
 struct Subscribers {
     tokens: Vec<Token>,
-    is_ordered: bool,
+    follows: bool,
 }
 
 impl WaitingSubscribers {
-    /// Adds a subscriber.
-    pub fn add(&mut self, topic: u32, is_ordered: bool, token: Token) {
-        let (ordered, spare) = (&mut self.ordered, &mut self.spare);
+    /// Adds a subscriber. `follows` says that it is the sequencing process that has news of the topic: it is ordered, or on disks.
+    pub fn add(&mut self, topic: u32, follows: bool, token: Token) {
+        let (following, spare) = (&mut self.following, &mut self.spare);
         let its = self.topics.entry(topic).or_insert_with(|| {
-            *ordered += usize::from(is_ordered);
+            *following += usize::from(follows);
             Subscribers {
                 tokens: spare.pop().unwrap_or_default(),
-                is_ordered,
+                follows,
             }
         });
         its.tokens.push(token);
@@ -53,16 +53,16 @@ impl WaitingSubscribers {
         let Some(mut its) = self.topics.remove(&topic) else {
             return;
         };
-        self.ordered -= usize::from(its.is_ordered);
+        self.following -= usize::from(its.follows);
         its.tokens.drain(..).for_each(take);
         if self.spare.len() < SPARE_MAX && its.tokens.capacity() <= SPARE_TOKENS_MAX {
             self.spare.push(its.tokens);
         }
     }
 
-    /// Whether a subscriber waits for an ordered topic.
-    pub fn for_order(&self) -> bool {
-        self.ordered > 0
+    /// Whether a subscriber waits for a topic of which the sequencing process has news.
+    pub fn for_sequencer(&self) -> bool {
+        self.following > 0
     }
 
     /// The topics that subscribers wait for.
@@ -76,22 +76,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_knows_whether_an_ordered_topic_is_waited_for() {
+    fn it_knows_whether_the_sequencing_process_is_waited_for() {
         let token = Token::from_bits;
         let mut waiting = WaitingSubscribers::default();
         waiting.add(1, false, token(1));
-        assert!(!waiting.for_order());
+        assert!(!waiting.for_sequencer());
         waiting.add(2, true, token(2));
         waiting.add(2, true, token(3));
         waiting.remove(2, token(2));
-        assert!(waiting.for_order());
+        assert!(waiting.for_sequencer());
         waiting.remove(2, token(3));
-        assert!(!waiting.for_order());
+        assert!(!waiting.for_sequencer());
         waiting.add(2, true, token(3));
         let mut taken = Vec::new();
         waiting.take(2, |it| taken.push(it));
         waiting.take(2, |it| panic!("{it:?} was taken"));
-        assert!(!waiting.for_order());
+        assert!(!waiting.for_sequencer());
         assert_eq!(taken, [token(3)]);
         assert_eq!(waiting.topics().collect::<Vec<_>>(), [1]);
     }

@@ -57,6 +57,11 @@ impl IndexCursor {
         }
     }
 
+    /// The chain that it reads.
+    pub fn chain(&self) -> u32 {
+        self.chain
+    }
+
     /// The offset that comes next.
     pub fn next(&self) -> u64 {
         self.next

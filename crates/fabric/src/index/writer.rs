@@ -153,7 +153,8 @@ impl<M: Memory> IndexWriter<M> {
             return;
         };
         let last = |chain| self.chains.get(chain).and_then(|it| it.pages.back());
-        self.named.extend(chains.iter().filter_map(last).map(|it| it.page));
+        self.named
+            .extend(chains.iter().filter_map(last).map(|it| it.page));
         news.announce(&self.named);
         self.named.clear();
     }

@@ -11,7 +11,8 @@ use embar_wire::control::ErrorCode;
 
 use super::{Answer, Submission};
 use crate::log::Log;
-use crate::log::ordered_topic::{OrderedBatch, OrderedTopic};
+use crate::log::local_topic::LocalTopic;
+use crate::log::ordered_topic::OrderedBatch;
 
 /// Batches that may be looked at for the position of a duplicate's original, at most...
 const LOOKUPS_MAX: usize = 1 << 16;
@@ -52,7 +53,7 @@ impl<M: Memory> Log<M> {
         news |= self.refresh_frontiers();
         news |= self.look_for_damage();
         for i in grown..self.order.grown.len() {
-            self.retain_ordered(self.order.grown[i]);
+            self.retain(self.order.grown[i]);
         }
         if self.order.grown.len() > GROWN_MAX {
             // No thread has asked for long.
@@ -156,10 +157,10 @@ impl<M: Memory> Log<M> {
     }
 
     /// Evicts what is above the retention of a topic.
-    fn retain_ordered(&mut self, id: u32) {
-        let exceeds = |log: &Self| {
-            let topic = log.ordered.get(&id);
-            topic.is_some_and(OrderedTopic::exceeds_retention)
+    fn retain(&mut self, id: u32) {
+        let exceeds = |log: &Self| match (log.ordered.get(&id), log.local.get(&id)) {
+            (Some(topic), _) => topic.exceeds_retention(),
+            (None, topic) => topic.is_some_and(LocalTopic::exceeds_retention),
         };
         while exceeds(self) && self.evict_oldest(id) {}
     }
