@@ -222,7 +222,8 @@ impl<M: Memory> Candidacy<M> {
 
     fn depose(&self) -> Result<Sequencer<M>, TakeoverError> {
         let region = self.region.clone();
-        let exists = |chain| self.chains.exists(chain);
+        // Brokers have windows of other topics, too, of which no sequencer knows anything.
+        let exists = |chain| self.chains.is_ordered(chain);
         let intact = Box::new(move |row, record: &_| is_intact(&region, row, record));
         let mut sequencer =
             Sequencer::take_over(&self.region, &self.claim, &self.limits, &exists, intact)?;

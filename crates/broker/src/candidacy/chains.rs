@@ -8,7 +8,7 @@ use embar_memory::Memory;
 use embar_order::{MayGiveUp, Term};
 
 use crate::log::frontier;
-use crate::topics::TopicTable;
+use crate::topics::{Topic, TopicTable};
 
 /// The topic table, as the sequencer asks it.
 pub(super) struct Chains<M: Memory> {
@@ -30,6 +30,14 @@ impl<M: Memory> Chains<M> {
             topics.refresh();
         }
         topics.by_id(chain).is_some()
+    }
+
+    /// Whether it exists, and its batches get their places from the sequencer.
+    pub fn is_ordered(&self, chain: u32) -> bool {
+        self.exists(chain) && {
+            let topics = self.topics.borrow();
+            topics.by_id(chain).is_some_and(Topic::is_ordered)
+        }
     }
 
     pub fn name(&self, chain: u32) -> Option<String> {
