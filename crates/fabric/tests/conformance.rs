@@ -10,6 +10,8 @@ mod goi;
 mod goi_room;
 #[path = "conformance/index.rs"]
 mod index;
+#[path = "conformance/index_follower.rs"]
+mod index_follower;
 #[path = "conformance/lane.rs"]
 mod lane;
 #[path = "conformance/memory.rs"]
@@ -87,6 +89,9 @@ suite! {
     index::a_restart_continues,
     index::a_dropped_chain_is_gone,
     index::a_truncated_chain_ends_where_asked,
+    index_follower::what_is_appended_is_read_by_those_who_are_told,
+    index_follower::a_page_is_known_before_all_of_it_is_told,
+    index_follower::a_record_that_is_not_there_is_lost,
     payload_file::what_is_committed_is_read_elsewhere,
     payload_file::a_block_stays_until_nobody_holds_it,
     payload_file::reservations_are_aligned_and_bounded,
