@@ -134,6 +134,8 @@ pub(crate) enum PendingRequest {
     Close,
     /// To have a topic on its disks.
     Create { topic: u32 },
+    /// To have a topic that was deleted on its disks no more.
+    Delete { topic: u32, disks: u8 },
 }
 
 /// How far a subscriber is.

@@ -64,6 +64,15 @@ enum Due {
     NoSession(u32),
 }
 
+/// What a commit says of which somebody waits until it counts.
+#[derive(Default)]
+struct Said {
+    /// Which segment is the first that is kept.
+    first_kept: bool,
+    /// Topics that are not on the disk any more.
+    gone: Vec<u32>,
+}
+
 /// The writer of one disk in one term.
 pub struct Writer<M: Memory> {
     region: Region<M>,
@@ -92,6 +101,8 @@ pub struct Writer<M: Memory> {
     /// The commit that says which segment is the first that is kept, until it counts.
     first_kept_said: Option<u64>,
     removals: Vec<u64>,
+    /// Topics that are not on the disk any more once this commit counts.
+    gone_said: VecDeque<(u64, u32)>,
     /// By chain, where the present segment begins...
     segment_begins: BTreeMap<ChainName, u64>,
     /// ...and up to where it is synced.
@@ -159,6 +170,7 @@ impl<M: Memory> Writer<M> {
             looks_what_is_kept: true,
             first_kept_said: None,
             removals: Vec::new(),
+            gone_said: VecDeque::new(),
             segment_begins: BTreeMap::new(),
             synced: BTreeMap::new(),
             row: region.disk_row_writer(claim, number),
@@ -205,7 +217,7 @@ impl<M: Memory> Writer<M> {
             false => buffer,
         };
         let mut builder = CommitBuilder::within(buffer, self.journal.room());
-        let says_kept = self.say_facts(&mut builder);
+        let said = self.say_facts(&mut builder);
         if self.due.is_empty() {
             if !std::mem::replace(&mut self.is_complete, true) {
                 builder.complete_facts();
@@ -216,9 +228,12 @@ impl<M: Memory> Writer<M> {
             return Gathered::Nothing(builder.into_buffer());
         }
         let commit = self.journal.seal(builder, time);
-        if says_kept {
+        if said.first_kept {
             self.first_kept_said = Some(commit.ticket);
         }
+        let gone = said.gone.into_iter();
+        self.gone_said
+            .extend(gone.map(|topic| (commit.ticket, topic)));
         Gathered::Commit(commit)
     }
 
@@ -300,6 +315,26 @@ impl<M: Memory> Writer<M> {
         std::mem::take(&mut self.removals)
     }
 
+    /// Tells of topics that are not on the disk any more, unless another one has their record.
+    fn tell_gone(&mut self) {
+        let journal = &self.journal;
+        while let Some((_, topic)) = self
+            .gone_said
+            .pop_front_if(|(said, _)| journal.counts(*said))
+        {
+            let record = embar_fabric::geometry::topic_record_of(topic);
+            if !self.topics.iter().any(|other| other.record() == record) {
+                let gone = Frontier {
+                    next: Frontier::GONE,
+                    chain: topic,
+                    epoch: self.term.epoch,
+                    ..Frontier::default()
+                };
+                self.frontiers.store(record, 0, &gone);
+            }
+        }
+    }
+
     /// A commit counts that says which segment is the first that is kept.
     fn forget_segments(&mut self) {
         // A successor has to find a commit that says so, before it finds that they are gone.
@@ -339,6 +374,7 @@ impl<M: Memory> Writer<M> {
             self.forget_segments();
         }
         self.say(DiskState::Writes);
+        self.tell_gone();
         let mut changed = std::mem::take(&mut self.changed);
         for progress in self.counted.drain(..) {
             let (chain, topic) = (progress.chain, progress.chain.topic);
@@ -517,9 +553,9 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Says what is due, as far as there is room. True if that is which segment is the first that is kept.
-    fn say_facts(&mut self, builder: &mut CommitBuilder) -> bool {
-        let mut says_kept = false;
+    /// Says what is due, as far as there is room.
+    fn say_facts(&mut self, builder: &mut CommitBuilder) -> Said {
+        let mut all = Said::default();
         while let Some(due) = self.due.front() {
             let said = match *due {
                 Due::FirstKept => self.journal.say_first_kept(builder),
@@ -548,13 +584,17 @@ impl<M: Memory> Writer<M> {
             };
             match said {
                 Ok(()) => {
-                    says_kept |= matches!(due, Due::FirstKept);
+                    match *due {
+                        Due::FirstKept => all.first_kept = true,
+                        Due::NoTopic(topic) => all.gone.push(topic),
+                        _ => {}
+                    }
                     self.due.pop_front();
                 }
                 Err(Refused::Full | Refused::Damaged) => break,
             }
         }
-        says_kept
+        all
     }
 
     /// Takes batches, chain by chain, as far as there is room.

@@ -219,10 +219,28 @@ pub fn frontier<M: Memory>(
     let mut range: Option<(u64, u64)> = None;
     for disk in numbers.filter(|disk| disks & 1 << disk != 0) {
         let row = region.frontier(term.area, disk, topic_record_of(topic), row);
-        let is_said = |row: &Frontier| (row.chain, row.epoch) == (topic, term.epoch);
+        let is_said = |row: &Frontier| {
+            (row.chain, row.epoch) == (topic, term.epoch) && row.next != Frontier::GONE
+        };
         let row = row.found().filter(is_said)?;
         let (first, next) = range.unwrap_or((u64::MAX, u64::MAX));
         range = Some((first.min(row.first), next.min(row.next)));
     }
     range
+}
+
+/// Whether a topic that was deleted is on none of its disks any more, as the writer of a term says: it will not come back.
+pub fn is_gone<M: Memory>(region: &Region<M>, term: Term, topic: u32, disks: u8) -> bool {
+    let mut numbers = (0..region.geometry().disks).filter(|disk| disks & 1 << disk != 0);
+    numbers.all(|disk| {
+        let row = region.frontier(term.area, disk, topic_record_of(topic), 0);
+        match row.found().filter(|row| row.epoch == term.epoch) {
+            Some(row) => row.chain != topic || row.next == Frontier::GONE,
+            // The writer of this term did not find the topic in the table, and so has not said it.
+            None => {
+                let disk = region.disk_row(term.area, disk).found();
+                disk.is_some_and(|disk| disk.epoch == term.epoch && disk.commits > 0)
+            }
+        }
+    })
 }

@@ -52,6 +52,14 @@ impl<M: Memory> ShardState<M> {
                 Ok(Some(answer)) => Ok(answer),
                 Err(error) => Err(error),
             },
+            Control::DeleteTopic(DeleteTopic { name }) => {
+                match self.delete_topic(connection, &name, at) {
+                    // The disks answer.
+                    Ok(None) => return,
+                    Ok(Some(answer)) => Ok(answer),
+                    Err(error) => Err(error),
+                }
+            }
             Control::Subscribe(subscribe) => self.subscribe(connection, &subscribe),
             other => self.answer_query(other, at),
         };
@@ -100,7 +108,6 @@ impl<M: Memory> ShardState<M> {
             }
             Control::ListTopics(asked) => Ok(list(node, &asked)),
             Control::DescribeTopic(DescribeTopic { name }) => describe(node, &name),
-            Control::DeleteTopic(DeleteTopic { name }) => delete(node, &name),
             Control::Join(asked) => members::join(node, asked.takes_data),
             Control::RemoveBroker(asked) => members::remove(node, &asked),
             other => {
@@ -386,14 +393,6 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
         topic: topic.to_wire(),
         partitions,
     }))
-}
-
-fn delete<M: Memory>(node: &Node<M>, name: &str) -> Reply {
-    members::must_be_head(node)?;
-    let deleted = node.topics().delete(name);
-    let topic = deleted.map_err(|e| ErrorReply::new(e.code(), e.to_string()))?;
-    tracing::info!(topic = topic.name, id = topic.id, "topic deleted");
-    Ok(Control::TopicDeleted)
 }
 
 fn profile<M: Memory>(node: &Node<M>) -> Reply {

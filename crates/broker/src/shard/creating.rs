@@ -1,5 +1,5 @@
-//! Creates topics. One that is on disks exists for its creator once all of them have it: before that, nobody could tell it after
-//! a power cut.
+//! Creates and deletes topics. One that is on disks exists for its creator once all of them have it, and is gone once none has it
+//! any more: before that, a power cut could undo it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::members;
 use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, PendingRequest};
-use crate::log::frontier;
+use crate::log::{frontier, is_gone};
 use crate::topics::Topic;
 
 /// How long a topic waits for its disks.
@@ -46,10 +46,47 @@ impl<M: Memory> ShardState<M> {
                 topic: topic.to_wire(),
             })));
         }
-        connection.pending = Some(PendingRequest::Create { topic: topic.id });
+        self.await_answer(connection, PendingRequest::Create { topic: topic.id }, at);
+        Ok(None)
+    }
+
+    /// As [`ShardState::create_topic`].
+    pub(super) fn delete_topic(
+        &mut self,
+        connection: &mut Connection<M>,
+        name: &str,
+        at: Timestamp,
+    ) -> Result<Option<Control>, ErrorReply> {
+        let node = &*self.node;
+        members::must_be_head(node)?;
+        let deleted = node.topics().delete(name);
+        let topic = deleted.map_err(|e| ErrorReply::new(e.code(), e.to_string()))?;
+        tracing::info!(topic = topic.name, id = topic.id, "topic deleted");
+        if !topic.is_durable() {
+            return Ok(Some(Control::TopicDeleted));
+        }
+        let (topic, disks) = (topic.id, topic.disks);
+        self.await_answer(connection, PendingRequest::Delete { topic, disks }, at);
+        Ok(None)
+    }
+
+    fn await_answer(
+        &mut self,
+        connection: &mut Connection<M>,
+        pending: PendingRequest,
+        at: Timestamp,
+    ) {
+        connection.pending = Some(pending);
         connection.pending_since = at.now;
         self.creating.push(connection.token);
-        Ok(None)
+    }
+
+    /// The disks have not said in time that a topic is gone.
+    pub(super) fn deletion_failed(&mut self, connection: &mut Connection<M>, at: Timestamp) {
+        connection.pending = None;
+        let what = "the topic was deleted, and a disk does not say so: it may be there again after the memory is lost; see the log of the head";
+        let error = Control::Error(ErrorReply::new(ErrorCode::Timeout, what.into()));
+        self.reply(connection, &error, at);
     }
 
     /// The disks have not said in time that they have a topic: nobody gets it.
@@ -82,8 +119,18 @@ impl<M: Memory> Shard<M> {
             let Some(connection) = self.connections.get_mut(token) else {
                 return false;
             };
-            let Some(PendingRequest::Create { topic }) = connection.pending else {
-                return false;
+            let topic = match connection.pending {
+                Some(PendingRequest::Create { topic }) => topic,
+                Some(PendingRequest::Delete { topic, disks }) => {
+                    let is_gone = is_off_disks(&self.state.node.region, topic, disks);
+                    if is_gone {
+                        connection.pending = None;
+                        self.state.reply(connection, &Control::TopicDeleted, at);
+                        connection.finish_if_done(at.now);
+                    }
+                    return !is_gone;
+                }
+                _ => return false,
             };
             let known = self.state.node.topics().by_id(topic).cloned();
             let Some(topic) = known else {
@@ -114,4 +161,12 @@ fn is_on_disks<M: Memory>(region: &Region<M>, topic: &Topic) -> bool {
     };
     // Of a topic that is not ordered, the frontier of any broker says so.
     frontier(region, term, (topic.id, 0), topic.disks).is_some() && term.lasts(region)
+}
+
+/// Whether a topic that was deleted is on none of its disks any more.
+fn is_off_disks<M: Memory>(region: &Region<M>, topic: u32, disks: u8) -> bool {
+    let Some(term) = Leadership::observe(region).term else {
+        return false;
+    };
+    is_gone(region, term, topic, disks) && term.lasts(region)
 }

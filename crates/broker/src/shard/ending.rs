@@ -91,7 +91,9 @@ impl<M: Memory> ShardState<M> {
         if let Some(PendingRequest::Open { .. } | PendingRequest::Renew) = connection.pending {
             return Some(connection.pending_since.after(SEQUENCER_PATIENCE));
         }
-        if let Some(PendingRequest::Create { .. }) = connection.pending {
+        if let Some(PendingRequest::Create { .. } | PendingRequest::Delete { .. }) =
+            connection.pending
+        {
             return Some(connection.pending_since.after(DISK_PATIENCE));
         }
         let reply = connection.long_reply.as_ref()?;
@@ -110,6 +112,9 @@ impl<M: Memory> ShardState<M> {
         }
         if let Some(PendingRequest::Create { topic }) = connection.pending {
             return self.creation_failed(connection, topic, at);
+        }
+        if let Some(PendingRequest::Delete { .. }) = connection.pending {
+            return self.deletion_failed(connection, at);
         }
         if connection.pending.is_some() && matches!(connection.input, Input::Frames) {
             // A later answer of the sequencer finds no connection: the client asks again on another one.

@@ -234,7 +234,7 @@ impl<M: Memory> ShardState<M> {
                 }
                 Control::SessionOpened(opened.clone())
             }
-            Some(PendingRequest::Create { .. }) | None => return,
+            Some(PendingRequest::Create { .. } | PendingRequest::Delete { .. }) | None => return,
         };
         self.reply(connection, &reply, at);
         connection.finish_if_done(at.now);

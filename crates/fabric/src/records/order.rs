@@ -271,6 +271,11 @@ macro_rules! numbered {
     )* };
 }
 
+impl Frontier {
+    /// The position of a chain that is not on the disk any more, as its topic was deleted.
+    pub const GONE: u64 = u64::MAX;
+}
+
 numbered! {
     /// What a lane's record is.
     PbrKind: u8 {
