@@ -40,6 +40,13 @@ impl Disks {
             let dir = disk.directory();
             let (number, is_direct) = (disk.number(), dir.is_direct());
             tracing::info!(number, dir = %dir.path().display(), is_direct, "opened a disk of the log");
+            if dir.is_in_memory().unwrap_or(false) {
+                tracing::warn!(
+                    number,
+                    dir = %dir.path().display(),
+                    "the directory is in memory: what is there survives the cluster, and no reboot"
+                );
+            }
         }
         Ok(disks)
     }

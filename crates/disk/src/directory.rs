@@ -90,6 +90,27 @@ impl Directory {
         }
     }
 
+    /// Whether what is written there is in memory alone, so that it does not survive a reboot.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_in_memory(&self) -> io::Result<bool> {
+        const TMPFS: i64 = 0x0102_1994;
+        const RAMFS: i64 = 0x8584_58f6;
+        let kind = rustix::fs::fstatfs(&self.handle)?.f_type;
+        #[allow(clippy::unnecessary_cast, reason = "its type differs between machines")]
+        let kind = kind as i64;
+        Ok(kind == TMPFS || kind == RAMFS)
+    }
+
+    /// Whether somebody removed it: then what is written goes with the last process that has it open.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_removed(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(&self.handle)?.st_nlink == 0)
+    }
+
     fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let direct = match self.is_direct {
             true => OFlags::DIRECT,

@@ -31,6 +31,8 @@ const SEGMENTS_MIN: u64 = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often a full disk is looked at.
 const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether the directory is there.
+const LOOK_AT_DIRECTORY_EVERY: Duration = Duration::from_secs(1);
 /// How often the brokers that live are looked for.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
 
@@ -72,6 +74,8 @@ struct State {
     buffers: Vec<AlignedBuffer>,
     brokers: BrokersNotifier,
     refreshed: Option<Instant>,
+    /// When it was last looked whether the directory is there.
+    looked: Option<Instant>,
 }
 
 /// The disk, as it is written in one term.
@@ -120,6 +124,7 @@ impl DiskWriter {
                 buffers: buffers.collect(),
                 brokers: BrokersNotifier::new(region),
                 refreshed: None,
+                looked: None,
             }),
             region: region.clone(),
             claim: Arc::clone(claim),
@@ -270,6 +275,17 @@ impl Shared {
             let open = state.open.as_mut().expect("it was opened");
             if let Some(step) = open.next_chore() {
                 return step;
+            }
+            if state
+                .looked
+                .is_none_or(|at| at.elapsed() >= LOOK_AT_DIRECTORY_EVERY)
+            {
+                state.looked = Some(Instant::now());
+                if self.directory().is_removed().unwrap_or(false) {
+                    let open = state.open.as_mut().expect("it was opened");
+                    self.fail(open, "its directory was removed");
+                    continue;
+                }
             }
             let buffer = state.buffers.pop();
             let buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(COMMIT_BYTES));

@@ -32,8 +32,11 @@ pub(super) fn restore(
     disks: &Disks,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(), StartError> {
-    if disks.iter().next().is_none() || !journal::is_new(region) {
+    if disks.iter().next().is_none() {
         return Ok(());
+    }
+    if !journal::is_new(region) {
+        return check_known(region, disks);
     }
     if claim.row() != HEAD {
         return await_head(region);
@@ -58,6 +61,23 @@ pub(super) fn restore(
             "the disks have messages of a broker that is to join: before that nobody reads them; start with --brokers {} to have it at once",
             broker + 1
         );
+    }
+    Ok(())
+}
+
+/// A region that somebody has sequenced in knows its disks: what another one has, or lacks, is not its log.
+fn check_known(region: &Region<Mapped>, disks: &Disks) -> Result<(), StartError> {
+    for disk in disks.iter() {
+        let areas = 0..region.geometry().areas();
+        let rows = areas.filter_map(|area| region.disk_row(area, disk.number()).found());
+        let known = rows.max_by_key(|row| row.epoch);
+        let [half, _] = disk.identity().halves();
+        if known.is_some_and(|row| row.disk != half) {
+            return Err(StartError::OtherDisk {
+                dir: disk.directory().path().to_owned(),
+                number: disk.number(),
+            });
+        }
     }
     Ok(())
 }

@@ -44,6 +44,16 @@ pub enum StartError {
     /// A directory cannot be a disk of the log.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The region knows another disk of this number.
+    #[error(
+        "{} is another disk {number} than the one that the cluster has written to: give that one, or, when it is lost, start with --fresh, which restores the log from the disks that are left", .dir.display()
+    )]
+    OtherDisk {
+        /// The directory.
+        dir: PathBuf,
+        /// The disk's number.
+        number: u16,
+    },
     /// What a disk has cannot be read.
     #[error("{}: {error}", .dir.display())]
     Journal {

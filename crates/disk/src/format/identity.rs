@@ -66,6 +66,13 @@ pub enum IdentityError {
 }
 
 impl Identity {
+    /// The disk as two numbers, as a region knows it.
+    #[must_use]
+    pub fn halves(&self) -> [u64; 2] {
+        let (low, high) = self.disk.split_at(8);
+        [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")))
+    }
+
     /// The whole file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
