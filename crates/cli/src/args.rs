@@ -28,7 +28,7 @@ use crate::output::Color;
 
 /// A publish/subscribe shared log in memory: run it, drive it, measure it.
 ///
-/// The log lives in shared memory: it survives the death of every process, and nothing of it survives a reboot.
+/// The log lives in shared memory: it survives the death of every process, and, of topics on disks, a reboot.
 #[derive(Parser, Debug)]
 #[command(
     name = "embar",

@@ -26,9 +26,9 @@ Examples:
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
   embar up --data /mnt/a --data /mnt/b       a log on two disks, which are mounted there
 
-The log lives in shared memory: it survives the death of any process, also of all of them, and
-nothing of it survives a reboot. The next `embar up` with the same region finds the data again,
-unless --fresh is given. Ctrl-C and SIGTERM drain. A broker that dies is restarted with its
+The log lives in shared memory: it survives the death of any process, also of all of them, but
+not a reboot. The next `embar up` with the same region finds the data again, unless --fresh is
+given. Ctrl-C and SIGTERM drain. A broker that dies is restarted with its
 data, after 0.1 s and then later each time, up to 10 s, for as long as it takes; standard error
 says why it died and when it is tried again. While the head is gone, a standby sequences, and only
 topics cannot be created or deleted. A broker of an earlier command that still lives in the region
@@ -40,7 +40,8 @@ and died: whoever started it does, with its --id, or a service manager of yours.
 tables now, about 5 % of what each data broker has (14 MiB of 1GiB), and as much as each of these
 has, on top of the region's size, once somebody joins there; `embar layout` shows both.
 
-With --data the log has a directory on each disk. A file in it says which disk of which log it is,
+With --data the log has a directory on each disk, and topics of a --replication-factor above 1 are
+there, too: they survive a reboot, and the loss of the region, also with --fresh. A file in it says which disk of which log it is,
 so the order of the directories does not matter, and all of them are needed. One cluster at a time
 uses a directory. Two on one device are refused, because both are lost when it fails.
 
