@@ -1,7 +1,10 @@
 use embar_fabric::{Geometry, Layout};
 use embar_memory::{Device, Simulated};
+use embar_wire::control::CreateTopic;
+use embar_wire::time::WallNs;
 
 use super::*;
+use crate::topics::TopicTable;
 
 /// Rows of the two candidates.
 const HEAD: u16 = 0;
@@ -44,9 +47,13 @@ impl World {
         (host(&self.0), self.1.iter().map(host).collect())
     }
 
-    fn candidate(&self, row: u16, config: &BrokerConfig) -> Candidacy<Simulated> {
+    fn region(&self, row: u16) -> Region<Simulated> {
         let (control, payload_files) = self.memories(100 + u64::from(row));
-        let region = Region::from_parts(control, payload_files).expect("it was formatted");
+        Region::from_parts(control, payload_files).expect("it was formatted")
+    }
+
+    fn candidate(&self, row: u16, config: &BrokerConfig) -> Candidacy<Simulated> {
+        let region = self.region(row);
         let claim = Arc::new(region.claim_unlocked(row));
         Candidacy::new(&region, &claim, config, Now(0))
     }
@@ -94,6 +101,34 @@ fn a_standby_replaces_a_dead_head_and_a_head_that_wakes_up_stands_by() {
     assert!(head.sequencer().is_none());
     let turn = head.turn(Now(4), &|_| true);
     assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
+}
+
+#[test]
+fn a_topic_that_is_not_ordered_is_no_damaged_order() {
+    let world = World::new();
+    let mut head = world.candidate(HEAD, &config());
+    head.turn(Now(0), &|_| true);
+    let region = world.region(HEAD);
+    let records = region.topic_record_writer(&region.claim_unlocked(HEAD));
+    let mut topics = TopicTable::attach(&region, Some(records));
+    let spec = CreateTopic {
+        name: "t".into(),
+        order: 0,
+        retention_bytes: 0,
+        max_message_bytes: 0,
+        replication_factor: 1,
+    };
+    let topic = topics
+        .create(&spec, 1 << 16, WallNs(1))
+        .expect("there is room");
+    let broker = world.region(1);
+    let mut window = broker.window_writer(&broker.claim_unlocked(1), topic.record());
+    window.reset(topic.id, 0, 5);
+    let mut standby = world.candidate(STANDBY, &config());
+    let turn = standby.turn(Now(1), &|row| row != HEAD);
+    assert!(matches!(turn.outcome, Outcome::TookOver { .. }), "{turn:?}");
+    let sequencer = standby.sequencer().expect("it took over");
+    assert!(sequencer.damaged().is_empty());
 }
 
 #[test]

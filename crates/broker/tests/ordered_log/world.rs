@@ -101,16 +101,22 @@ impl World {
             disks,
             ..Geometry::default()
         };
-        let layout = Layout::new(&geometry);
+        Self::shaped(&geometry)
+    }
+
+    /// Of any shape.
+    pub fn shaped(geometry: &Geometry) -> Self {
+        let layout = Layout::new(geometry);
         let control = Device::blank(layout.control_bytes());
-        let payload_files: Vec<Device> = (2..4)
+        let payload_files: Vec<Device> = (2..)
+            .take(geometry.data_rows().count())
             .map(|seed| Device::new(geometry.payload_bytes, seed))
             .collect();
         let host = |device: &Device| Arc::new(device.host(5));
         let formatted = Region::format(
             host(&control),
             payload_files.iter().map(host).collect(),
-            &geometry,
+            geometry,
             NONCE,
             1,
         );
@@ -121,6 +127,11 @@ impl World {
             payload_files,
             lives: 0.into(),
         }
+    }
+
+    /// The region as one more process sees it.
+    pub fn host(&self) -> Region<Simulated> {
+        self.region(&Power::default()).0
     }
 
     /// The region as one more process sees it, and that process's memories.
@@ -265,6 +276,14 @@ impl World {
         created.expect("there is room")
     }
 
+    /// A topic is gone from the cluster's table.
+    pub fn delete_topic(&self, name: &str) {
+        let region = self.host();
+        let records = region.topic_record_writer(&region.claim_unlocked(0));
+        let deleted = TopicTable::attach(&region, Some(records)).delete(name);
+        deleted.expect("it was there");
+    }
+
     /// A broker with all that its threads share, in which the topic is open.
     pub fn node(
         &self,
@@ -311,7 +330,12 @@ impl World {
     ) -> (Opened, Vec<Arc<Simulated>>) {
         let (region, memories) = self.region(power);
         let claim: Arc<Claim> = Arc::new(region.claim_unlocked(row));
-        let mut log = Log::open(&region, &claim, MARKS, &topics());
+        let all = [
+            topics(),
+            TopicTable::attach(&region, None).iter().cloned().collect(),
+        ]
+        .concat();
+        let mut log = Log::open(&region, &claim, MARKS, &all);
         let mut looks = 0;
         while log.rejoin() != Rejoin::Done {
             sequencer.step(0, &|_| true);
@@ -440,8 +464,13 @@ impl Broker {
 
     /// Order 0: its offset.
     pub fn append(&mut self, sequence: u64, bytes: usize) -> u64 {
+        self.append_to(KEPT, sequence, bytes)
+    }
+
+    /// As [`Broker::append`], of any topic of order 0 or 1.
+    pub fn append_to(&mut self, topic: u32, sequence: u64, bytes: usize) -> u64 {
         let session = Session {
-            topic: KEPT,
+            topic,
             producer: 1,
             slot: 0,
             epoch: 0,
