@@ -15,7 +15,7 @@ use super::indexes::Indexes;
 use crate::log::{indexed_header, ordered_header};
 
 /// Records that are read at once.
-pub(super) const RECORDS: usize = 64;
+const RECORDS: usize = 64;
 
 /// A chain that is written to the disk.
 pub(super) struct Chain<M: Memory> {
@@ -124,9 +124,9 @@ impl<M: Memory> Chain<M> {
                 }
             }
             Source::Index(cursor, read) => {
-                let found = indexes.read(self.name.row, cursor, read);
+                let found = indexes.read(self.name.row, cursor, RECORDS, read);
                 self.ahead.extend(read.drain(..).map(Batch::Indexed));
-                found
+                found.map_or(Ahead::Gone, |()| Ahead::None)
             }
         };
         match self.ahead.is_empty() {

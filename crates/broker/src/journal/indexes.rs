@@ -8,7 +8,9 @@ use embar_fabric::region::Region;
 use embar_fabric::{IndexCursor, IndexFollower, IndexRecord, Window};
 use embar_memory::Memory;
 
-use super::chain::{Ahead, RECORDS};
+/// What comes next is not kept any more, or cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
 
 /// The index of each broker that has one.
 pub(super) struct Indexes<M: Memory> {
@@ -65,25 +67,26 @@ impl<M: Memory> Indexes<M> {
         }
     }
 
-    /// Appends what comes next of a broker's chain.
+    /// Appends what comes next of a broker's chain, at most `limit` records.
     pub fn read(
         &mut self,
         row: u16,
         cursor: &mut IndexCursor,
+        limit: usize,
         out: &mut Vec<IndexRecord>,
-    ) -> Ahead {
+    ) -> Result<(), Gone> {
         let window_of = |cursor: &IndexCursor| window(&self.region, row, cursor.chain());
         let (Some(follower), Some(window)) = (self.by_row.get_mut(&row), window_of(cursor)) else {
-            return Ahead::None;
+            return Ok(());
         };
         if cursor.next() < window.first {
-            return Ahead::Gone;
+            return Err(Gone);
         }
-        let read = follower.read(cursor, window.next, RECORDS, out);
+        let read = follower.read(cursor, window.next, limit, out);
         // The topic may have been deleted meanwhile.
         match read.is_err() && window_of(cursor).is_some() {
-            true => Ahead::Gone,
-            false => Ahead::None,
+            true => Err(Gone),
+            false => Ok(()),
         }
     }
 }

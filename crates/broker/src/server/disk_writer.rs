@@ -157,7 +157,7 @@ impl DiskWriter {
         self.wake();
     }
 
-    /// Something was ordered.
+    /// Something was ordered, or appended without an order.
     pub fn wake(&self) {
         // Partner: the swap in `sleep`, after which the gatherer looks once more.
         if self.shared.is_asleep.swap(false, Ordering::SeqCst) {
