@@ -146,6 +146,18 @@ pub enum ClientError {
         /// The identity.
         producer: u64,
     },
+    /// The cluster lost its memory, and what was acknowledged to this publisher was not all on the disks.
+    #[error(
+        "the cluster lost its memory, and up to {batches} acknowledged batches of producer {producer} of topic {topic:?} with it: acks 1 does not survive that; read the topic to find out what is there, and open a new publisher, with acks 2 for what must not be lost"
+    )]
+    AcknowledgedLost {
+        /// The topic.
+        topic: String,
+        /// The identity.
+        producer: u64,
+        /// How many batches, at most. At order 5 these are all lost.
+        batches: u64,
+    },
     /// This process could not get what it needs from the system.
     #[error("{what}: {source}")]
     System {
@@ -176,6 +188,7 @@ impl ClientError {
             | Self::NoDataBrokers
             | Self::SessionGivenUp { .. }
             | Self::SessionLost { .. }
+            | Self::AcknowledgedLost { .. }
             | Self::System { .. }
             | Self::Panicked { .. } => true,
             Self::Refused { code, .. } => code.is_retryable(),
@@ -196,6 +209,7 @@ impl ClientError {
             Self::SessionTaken { .. }
                 | Self::SessionGivenUp { .. }
                 | Self::SessionLost { .. }
+                | Self::AcknowledgedLost { .. }
                 | Self::Panicked { .. }
         )
     }

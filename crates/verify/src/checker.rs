@@ -4,7 +4,7 @@
 //! The reference reader begins before anything is published and sees every message. What was acknowledged must be among
 //! what it saw, and the other readers must see the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use embar_client::Position;
 
@@ -312,14 +312,6 @@ impl Checker {
     /// The position of the one order that a reader comes to next.
     pub fn next(&self, reader: usize) -> u64 {
         self.readers[reader].next(None)
-    }
-
-    /// How many publishers got an acknowledgement.
-    pub fn publishers_acknowledged(&self) -> usize {
-        let origins = self.origins.iter();
-        let acknowledged = origins.filter(|(_, state)| state.acknowledged.end() > 0);
-        let publishers: BTreeSet<u32> = acknowledged.map(|(origin, _)| origin.publisher).collect();
-        publishers.len()
     }
 
     /// The position of the one order behind the highest that was acknowledged.

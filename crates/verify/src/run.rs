@@ -385,12 +385,6 @@ impl OrderRun<'_> {
     fn next_cut(&mut self, now: Instant) -> Option<Instant> {
         let power = self.power.as_mut()?;
         let acknowledged = Shared::count(&self.shared.acknowledged);
-        // A session of which the disk has no batch yet does not outlive a cut: its publisher learns that, and gives up.
-        let is_first = power.progress().0 == 0;
-        let publishers = self.plan.publishers as usize;
-        if is_first && self.shared.checker().publishers_acknowledged() < publishers {
-            return None;
-        }
         power.next_due(now, acknowledged)
     }
 

@@ -36,8 +36,8 @@ pub(super) enum Answer {
 /// What is settled between the publisher and all its brokers when one of them answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenTerms {
-    /// There was an answer to an announcement before, on whichever channel.
-    pub(super) resumes: bool,
+    /// The region of the brokers that answered an announcement before, on whichever channel.
+    pub(super) session_region: Option<u64>,
     /// The topic, or 0 before that.
     pub(super) topic_id: u32,
     /// A broker is to take batches of this size.
@@ -45,6 +45,13 @@ pub(super) struct OpenTerms {
 }
 
 impl OpenTerms {
+    /// Whether brokers of this region know the publisher's session. Those of another one do not: its cluster has lost its
+    /// memory, and what is on the disks may be nothing.
+    fn resumes(self, region: u64) -> bool {
+        self.session_region
+            .is_some_and(|known| !differ(known, region))
+    }
+
     fn check(self, opened: &PublisherOpened, acks: Acks) -> Result<(), Violation> {
         let (most, wanted) = (opened.max_batch_bytes, self.batch_bytes);
         if most < wanted {
@@ -60,6 +67,11 @@ impl OpenTerms {
         }
         Ok(())
     }
+}
+
+/// Whether these are nonces of two regions; 0 says nothing.
+pub(super) fn differ(one: u64, other: u64) -> bool {
+    one != 0 && other != 0 && one != other
 }
 
 /// What is left of a connection that is gone.
@@ -83,6 +95,10 @@ pub(super) struct PublishChannel {
     assigned: VecDeque<Batch>,
     assigned_bytes: u64,
     pub(super) opened_before: bool,
+    /// Of the broker that welcomed it; 0 before.
+    pub(super) region: u64,
+    /// What was known of the session when this publisher was announced here.
+    announced_from: Option<u64>,
     /// Tells this publisher from others with the same producer.
     instance: u64,
     /// The broker said goodbye: nothing new goes here.
@@ -110,6 +126,8 @@ impl PublishChannel {
             assigned: VecDeque::new(),
             assigned_bytes: 0,
             opened_before: false,
+            region: 0,
+            announced_from: None,
             instance,
             draining: false,
             renewing: None,
@@ -250,6 +268,7 @@ impl PublishChannel {
         terms: OpenTerms,
         takes_over: u32,
     ) -> Result<(), Violation> {
+        self.announced_from = terms.session_region;
         self.peer
             .connection
             .send(&Control::OpenPublisher(OpenPublisher {
@@ -257,7 +276,7 @@ impl PublishChannel {
                 producer: config.producer,
                 acks: config.acks.level(),
                 instance: self.instance,
-                resumes: terms.resumes,
+                resumes: terms.resumes(self.region),
                 topic_id: terms.topic_id,
                 secret: config.secret,
                 takes_over,
@@ -275,6 +294,18 @@ impl PublishChannel {
         if let Err(violation) = self.announce(config, terms, epoch) {
             self.peer.reject(&violation, now);
         }
+    }
+
+    /// Whether its broker's answer may move the session from this region to the broker's. Not if the session came there
+    /// after this publisher was announced here: then this region is the older one.
+    pub(super) fn may_move_from(&self, region: u64) -> bool {
+        self.announced_from == Some(region)
+    }
+
+    /// Ends the connection at once: its broker's region is lost.
+    pub(super) fn leave_region(&mut self) {
+        let why = "the cluster has lost its memory since";
+        self.peer.give_up(ConnectionError::Local(why));
     }
 
     /// Takes in all that came; the answer to a request is returned.
@@ -333,6 +364,7 @@ impl PublishChannel {
             }
             Some(Incoming::Welcome(welcome)) => {
                 self.peer.check(&welcome)?;
+                self.region = welcome.region;
                 self.announce(config, terms, 0)?;
                 return Ok(true);
             }
@@ -408,6 +440,7 @@ impl PublishChannel {
         self.draining = false;
         self.renewing = None;
         self.shares_memory = None;
+        self.region = 0;
         LostConnection {
             refusal: self.peer.disconnected(cause, random, now),
             carried: self.in_flight.lost(out),

@@ -18,6 +18,7 @@
 
 mod loss;
 mod ordered;
+mod reopening;
 mod wait;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -202,7 +203,7 @@ impl PublisherCore {
 
     fn terms(&self) -> OpenTerms {
         OpenTerms {
-            resumes: self.session.is_some(),
+            session_region: self.session.as_ref().map(Session::region),
             topic_id: self.topic_id.unwrap_or(0),
             batch_bytes: match self.opened {
                 true => self.config.batch_bytes.min(self.max_batch_bytes),
@@ -469,7 +470,7 @@ impl PublisherCore {
             self.max_message_bytes = self.max_message_bytes.min(opened.max_message_bytes);
         }
         if opened.order.is_total() {
-            self.session_announced(opened, now);
+            self.session_announced(index, opened, now);
         }
         if std::mem::replace(&mut self.channels[index].opened_before, true) {
             self.events

@@ -5,6 +5,9 @@
 //! long, the next epoch begins at the number that it expects. What has a lower number is stored, and is sent again as it
 //! was, to learn where; what has that number or a higher one is not, and is numbered anew.
 //!
+//! A cluster that loses its memory has another region afterwards, and in it the session as the disks know it: in an older
+//! epoch perhaps, at another place, or not at all. It is opened there anew, and goes on at the mark that it has there.
+//!
 //! Invariants:
 //! - A number is open from when it is given until its batch is resolved; at most `window` numbers from the lowest open
 //!   one on are given.
@@ -43,10 +46,18 @@ pub(super) struct Session {
     /// From `lowest` on: whether the number is open. The first one is.
     open: VecDeque<bool>,
     renewal: Option<Renewal>,
+    /// Nonce of the region in which it was opened last.
+    region: u64,
+    /// The lowest number that this publisher may have given. Those below were an earlier instance's.
+    began: u64,
+    /// It was opened anew in its region, with this mark, and has not gone on there.
+    reopened_at: Option<u64>,
+    /// A region in which another instance had it when this one came.
+    held_in: Option<u64>,
 }
 
 impl Session {
-    pub(super) fn new(opened: &PublisherOpened) -> Self {
+    pub(super) fn new(opened: &PublisherOpened, region: u64) -> Self {
         Self {
             order: opened.order,
             slot: opened.session,
@@ -56,7 +67,74 @@ impl Session {
             lowest: opened.mark,
             open: VecDeque::new(),
             renewal: None,
+            region,
+            began: opened.mark,
+            reopened_at: None,
+            held_in: None,
         }
+    }
+
+    pub(super) fn region(&self) -> u64 {
+        self.region
+    }
+
+    /// Another instance has the session in this region, until this one takes it over.
+    pub(super) fn is_held_in(&mut self, region: u64) {
+        self.held_in = Some(region);
+    }
+
+    /// It was opened in another region. Nothing is numbered before it goes on there.
+    pub(super) fn reopen(&mut self, opened: &PublisherOpened, region: u64) {
+        self.slot = opened.session;
+        self.first_epoch = opened.first_epoch;
+        self.epoch = opened.session_epoch;
+        self.region = region;
+        // What was asked, was asked of the region that is lost.
+        self.renewal = Some(Renewal::default());
+        self.reopened_at = Some(opened.mark);
+    }
+
+    pub(super) fn is_reopening(&self) -> bool {
+        self.reopened_at.is_some()
+    }
+
+    /// The mark with which it was opened anew, before it has gone on there.
+    pub(super) fn reopened_at(&self) -> Option<u64> {
+        self.reopened_at
+    }
+
+    /// Whether another instance used numbers below this mark that are this one's. Who is on the disks as its owner has
+    /// batches there, so where another one was, none of this publisher's are.
+    pub(super) fn was_used_by_another(&self, mark: u64) -> bool {
+        self.held_in == Some(self.region) && mark > self.began
+    }
+
+    /// How many numbers from this one on were acknowledged to this publisher.
+    pub(super) fn acknowledged_from(&self, mark: u64) -> u64 {
+        let in_turn = self.lowest.saturating_sub(mark.max(self.began));
+        let ahead = (self.lowest..).zip(&self.open);
+        let ahead = ahead.filter(|(number, open)| *number >= mark && !**open);
+        in_turn + ahead.count() as u64
+    }
+
+    /// Goes on at the mark with which it was opened anew; no number is open then.
+    ///
+    /// # Errors
+    /// If the mark is above all numbers that were given.
+    pub(super) fn go_on_at(&mut self, mark: u64) -> Result<(), String> {
+        let given = self.open.len() as u64;
+        if mark.saturating_sub(self.lowest) > given {
+            return Err(format!(
+                "slot {} was opened anew at number {mark}, where {given} numbers from {} on were given",
+                self.slot, self.lowest
+            ));
+        }
+        self.open.clear();
+        self.lowest = mark;
+        self.began = self.began.min(mark);
+        self.renewal = None;
+        self.reopened_at = None;
+        Ok(())
     }
 
     /// Whether it is the session that began in this slot with this epoch.
@@ -156,15 +234,19 @@ mod tests {
     use super::*;
 
     fn session(window: u32) -> Session {
-        Session::new(&PublisherOpened {
+        Session::new(&opened(1, 10, window), 77)
+    }
+
+    fn opened(session_epoch: u32, mark: u64, window: u32) -> PublisherOpened {
+        PublisherOpened {
             order: Order::TotalPerPublisher,
             session: 3,
-            session_epoch: 1,
+            session_epoch,
             first_epoch: 1,
-            mark: 10,
+            mark,
             window,
             ..PublisherOpened::default()
-        })
+        }
     }
 
     fn granted(session_epoch: u32, mark: u64) -> SessionOpened {
@@ -223,6 +305,41 @@ mod tests {
         session.renew(&granted(2, 12)).expect("it follows");
         assert!(session.is_idle());
         assert_eq!(session.give().map(|sequence| sequence.number), Some(12));
+    }
+
+    #[test]
+    fn in_another_region_it_goes_on_at_the_mark_there_in_the_epoch_there() {
+        let mut session = session(4);
+        session.end_epoch();
+        session.renew(&granted(5, 10)).expect("it follows");
+        assert_eq!(numbers(&mut session).len(), 4);
+        session.settle(10);
+        session.reopen(&opened(2, 12, 4), 78);
+        assert_eq!(session.give(), None, "not before it goes on");
+        assert_eq!(session.acknowledged_from(12), 0);
+        session.go_on_at(12).expect("it was given");
+        let next = Sequence {
+            epoch: 2,
+            number: 12,
+        };
+        assert_eq!(session.give(), Some(next));
+    }
+
+    #[test]
+    fn what_was_acknowledged_above_a_mark_is_counted_and_not_what_an_earlier_instance_stored() {
+        let mut session = session(8);
+        assert_eq!(numbers(&mut session).len(), 8);
+        assert_eq!(
+            session.acknowledged_from(4),
+            0,
+            "those below 10 are others'"
+        );
+        for number in [10, 11, 13] {
+            session.settle(number);
+        }
+        let counted = [4, 11, 12, 14].map(|mark| session.acknowledged_from(mark));
+        assert_eq!(counted, [3, 2, 1, 0]);
+        assert!(session.go_on_at(19).is_err(), "18 was not given");
     }
 
     #[test]

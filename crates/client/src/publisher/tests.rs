@@ -8,6 +8,7 @@ mod members;
 mod ordered;
 mod ordered_faults;
 mod ordered_model;
+mod reopening;
 mod replaced;
 mod runs;
 pub(super) mod script;

@@ -52,7 +52,7 @@ message! {
         /// Drawn by the client, the same on all of its connections: it distinguishes two users of one
         /// producer.
         instance: u64,
-        /// Whether this instance was answered before. Then it takes the producer over from no other: if
+        /// Whether a broker of this region answered this instance before. Then it takes the producer over from no other: if
         /// another instance has it by now, the answer is [`ErrorCode::SessionTaken`](super::ErrorCode).
         resumes: bool,
         /// The topic's id, for a client that has learned it; else 0. Then another topic of that name

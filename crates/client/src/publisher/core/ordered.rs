@@ -3,7 +3,7 @@
 //!
 //! Batches with a number that no connection has lie in `resend`, by number, and go before those without. When an epoch
 //! ends, nothing is handed out until the next one is granted and no connection carries a number that it gives anew: so
-//! batches stay in the order in which they were published.
+//! batches stay in the order in which they were published. The same goes for a session that is opened anew, see `reopening`.
 
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::PublisherCore;
 use super::loss::{ends_session, is_transient};
 use crate::backoff::BackoffLimits;
 use crate::error::ClientError;
+use crate::peer::Phase;
 
 /// Between the refusal of a batch for want of room and the next attempt.
 pub(super) const AGAIN: BackoffLimits = BackoffLimits {
@@ -41,9 +42,14 @@ impl PublisherCore {
     }
 
     /// A broker announced this publisher to the sequencer.
-    pub(super) fn session_announced(&mut self, opened: &PublisherOpened, now: Now) {
+    pub(super) fn session_announced(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
+        if self.is_elsewhere(index) {
+            self.move_session(index, opened, now);
+            return;
+        }
+        let region = self.channels[index].region;
         match &mut self.session {
-            None => self.session = Some(Session::new(opened)),
+            None => self.session = Some(Session::new(opened, region)),
             // A late announcement of ours began it anew.
             Some(session) if !session.is_in(opened.session, opened.first_epoch) => {
                 self.fail_session(ErrorCode::SessionGivenUp, now);
@@ -57,6 +63,10 @@ impl PublisherCore {
     /// Another publisher has the identity, and knows the secret. It is taken over from that one, unless this one had it
     /// before.
     pub(super) fn session_held(&mut self, index: usize, held: &SessionHeld, now: Now) {
+        if self.is_elsewhere(index) {
+            self.session_held_elsewhere(index, held, now);
+            return;
+        }
         let has = self.session.as_ref().map(Session::epoch);
         if has.is_some_and(|epoch| held.session_epoch >= epoch) {
             self.fail_session(ErrorCode::SessionTaken, now);
@@ -70,6 +80,10 @@ impl PublisherCore {
 
     /// The next epoch, as a channel was told that asked for it.
     pub(super) fn session_granted(&mut self, index: usize, granted: SessionOpened, now: Now) {
+        if self.channels[index].peer.phase != Phase::Open {
+            // It may be of a region that is lost. Another channel is asked.
+            return;
+        }
         let mut session = self.session.iter();
         if session.any(|it| !it.is_in(granted.session, granted.first_epoch)) {
             self.fail_session(ErrorCode::SessionGivenUp, now);
@@ -145,12 +159,14 @@ impl PublisherCore {
     }
 
     fn is_of_older_epoch(&self, batch: &Batch) -> bool {
-        let epoch = self.session.as_ref().map(Session::epoch);
+        // While a session is opened anew, batches in flight are of another region, where epochs were others.
+        let known = self.session.as_ref().filter(|it| !it.is_reopening());
+        let epoch = known.map(Session::epoch);
         batch.sequence.map(|sequence| sequence.epoch) < epoch
     }
 
     /// Takes back what no connection has, and hands out nothing more for now.
-    fn end_epoch(&mut self) {
+    pub(super) fn end_epoch(&mut self) {
         if let Some(session) = &mut self.session {
             session.end_epoch();
         }
@@ -166,6 +182,10 @@ impl PublisherCore {
         let Some(session) = &mut self.session else {
             return;
         };
+        if session.is_reopening() {
+            self.reopen_session(now);
+            return;
+        }
         let epoch = session.epoch();
         let Some(renewal) = session.renewal() else {
             return;
@@ -199,7 +219,15 @@ impl PublisherCore {
             self.fail_protocol(what, now);
             return;
         }
-        for (_, mut batch) in self.resend.split_off(&granted.mark) {
+        self.number_anew(granted.mark);
+    }
+
+    /// Gives batches new numbers, in their order, of which the numbers from `mark` on are not used.
+    pub(super) fn number_anew(&mut self, mark: u64) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        for (_, mut batch) in self.resend.split_off(&mark) {
             if batch.written && !session.is_in_sequence() {
                 batch.flag_as_possible_duplicate();
             }
@@ -262,7 +290,7 @@ impl PublisherCore {
         self.fail(error, Failure::Closed, now);
     }
 
-    fn fail_protocol(&mut self, what: String, now: Now) {
+    pub(super) fn fail_protocol(&mut self, what: String, now: Now) {
         let peer = "the sequencer".into();
         self.fail(ClientError::Protocol { peer, what }, Failure::Closed, now);
     }

@@ -9,9 +9,9 @@ use super::script::opened;
 use super::*;
 
 pub(super) const MILLISECOND: u64 = SECOND / 1_000;
-const SLOT: u32 = 4;
+pub(super) const SLOT: u32 = 4;
 /// With which the session began there.
-const FIRST_EPOCH: u32 = 6;
+pub(super) const FIRST_EPOCH: u32 = 6;
 
 pub(super) fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
     let Control::PublisherOpened(opened) = opened() else {
@@ -77,7 +77,7 @@ pub(super) fn two_out(script: &mut Script) -> (ChannelId, ChannelId) {
     (first, second)
 }
 
-fn at(offset: u64) -> Outcome {
+pub(super) fn at(offset: u64) -> Outcome {
     let broker = None;
     Outcome::Stored(Position { broker, offset })
 }
@@ -86,7 +86,7 @@ pub(super) fn requests(script: &mut Script, channel: ChannelId) -> Vec<Control> 
     std::mem::take(&mut script.sockets.channel(channel).sent)
 }
 
-fn asks_for_an_epoch(gives_up: u32) -> [Control; 1] {
+pub(super) fn asks_for_an_epoch(gives_up: u32) -> [Control; 1] {
     [Control::OpenSession(OpenSession { gives_up })]
 }
 

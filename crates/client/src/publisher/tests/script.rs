@@ -18,7 +18,7 @@ use super::super::core::PublisherCore;
 use super::super::model::{Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 use super::super::receipt::{Outcome, Position};
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
-use crate::testing::{Sockets, all_sent, bootstrap, cluster, frame, welcome};
+use crate::testing::{REGION, Sockets, all_sent, bootstrap, cluster, frame, welcome, welcome_of};
 use crate::transport::Ways;
 
 pub(super) const A: ChannelId = ChannelId(1);
@@ -55,6 +55,8 @@ pub(super) struct Script {
     pub(super) events: Vec<Event>,
     /// Channels whose connections go by shared memory.
     pub(super) share_memory: Vec<ChannelId>,
+    /// Nonce of the region of the brokers that answer from now on.
+    pub(super) region: u64,
 }
 
 impl Script {
@@ -66,6 +68,7 @@ impl Script {
             batches: HashMap::new(),
             events: Vec::new(),
             share_memory: Vec::new(),
+            region: REGION,
         };
         script.core.start(script.now);
         script.drain();
@@ -156,7 +159,7 @@ impl Script {
     /// Connects the channel, and answers its announcement, which is returned.
     pub(super) fn announce(&mut self, channel: ChannelId, opened: &Control) -> OpenPublisher {
         self.connect(channel);
-        self.feed(channel, &welcome(channel.0));
+        self.feed(channel, &welcome_of(channel.0, self.region));
         let Some(Control::OpenPublisher(announced)) = self.sockets.channel(channel).sent.pop()
         else {
             panic!("{channel:?} does not announce the publisher");
