@@ -1,16 +1,20 @@
-//! How long a message waits for its acknowledgement, by order level, beside a bare round trip.
+//! How long a message waits for its acknowledgement, by order level and acks, beside a bare round trip and, where the topic is on
+//! disks, synced writes.
 //!
 //! Two loads. *Alone*: one message in flight, the next one when it is acknowledged. *Loaded*: messages leave when they
-//! are due, at a share of the highest rate of that order level, whatever came back; a batch's latency counts from when
-//! its first message was due.
+//! are due, at a given rate or at a share of the highest one of that order level and acks, whatever came back; a batch's latency
+//! counts from when its first message was due.
 
 mod alone;
 mod bare;
 mod loaded;
+mod result;
+
+pub use result::{Difference, LatencyLine, LatencyResult, WritesLine};
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bare::BareConnection;
 use embar_client::PublisherBuilder;
 use embar_client::{Publisher, WaitProbe};
@@ -18,54 +22,80 @@ use embar_console::context::Context;
 use embar_console::setting::BadSetting;
 use embar_console::size::as_seconds;
 use embar_console::waiting::WaitReporter;
-use embar_meter::stats::median;
 use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use loaded::Loaded;
+use result::Latencies;
 use serde::Serialize;
 
-use super::e2e::Latency;
+use super::disk::beside::DiskWalls;
 use super::plan::{BenchPlan, TOPIC};
 use super::private_cluster::PrivateCluster;
 use super::publish::create_topic;
 use super::shared_cluster::SharedCluster;
 
-/// Longest latency that a histogram resolves, 60 s.
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
-
-/// Share of a rate above which it counts as reached.
-const REACHED: f64 = 0.98;
+/// Bytes of a synced write that a message alone is compared with.
+const PAGE_BYTES: u32 = 4 << 10;
+/// Bytes that all synced writes of a trial have, at most.
+const WRITTEN_BYTES_MAX: u64 = 128 << 20;
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyPlan {
-    /// All but the order level. A trial's bytes are published to find the highest rate.
+    /// All but the order level and the acks. A trial's bytes are published to find the highest rate.
     #[serde(flatten)]
     pub publish: BenchPlan,
     /// Order levels; each round measures all of them.
     pub orders: Vec<u32>,
+    /// Levels of the acknowledgements; each round measures all of them.
+    #[serde(rename = "all_acks")]
+    pub acks: Vec<u32>,
     /// Messages of each trial with one in flight.
     pub iterations: u64,
-    /// Share of the highest rate.
-    pub load: f64,
+    /// The load of loaded trials; without, there are none.
+    pub load: Option<Load>,
     /// Length of each loaded trial.
     #[serde(rename = "duration_s", serialize_with = "as_seconds")]
     pub duration: Duration,
+}
+
+/// How much is published when loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// This share of the highest rate.
+    Share(f64),
+    /// So many bytes of messages a second.
+    BytesPerS(u64),
 }
 
 impl LatencyPlan {
     /// Refuses what cannot be run.
     pub fn validate(&self) -> Result<(), BadSetting> {
         let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
-        self.publish.validate(false)?;
+        for (order, acks) in self.cases() {
+            self.of(order, acks).validate(false)?;
+        }
+        if self.acks.contains(&0) {
+            return wrong(
+                &["acks"],
+                "at acks 0 nothing is acknowledged, so nothing can be waited for",
+            );
+        }
         if self.iterations == 0 {
             return wrong(&["iterations"], "there must be at least one message");
         }
-        if !(0.0..1.0).contains(&self.load) {
-            return wrong(
-                &["load"],
-                "a load is at least 0 and less than 1: 0.5 for half of the highest rate, 0 to leave it out",
-            );
+        match self.load {
+            Some(Load::Share(share)) if !(share > 0.0 && share < 1.0) => {
+                return wrong(
+                    &["load"],
+                    "a load is at least 0 and less than 1: 0.5 for half of the highest rate, 0 to leave it out",
+                );
+            }
+            Some(Load::BytesPerS(rate)) if rate < self.publish.message_bytes.into() => {
+                return wrong(&["rate"], "this is less than one message a second");
+            }
+            _ => {}
         }
         if self.duration.is_zero() {
             return wrong(&["duration"], "a loaded trial must be longer than 0 s");
@@ -73,70 +103,26 @@ impl LatencyPlan {
         Ok(())
     }
 
-    fn of_order(&self, order: u32) -> BenchPlan {
+    /// Order levels, each with all acks.
+    fn cases(&self) -> impl Iterator<Item = (u32, u32)> {
+        let orders = self.orders.iter();
+        orders.flat_map(|order| self.acks.iter().map(|acks| (*order, *acks)))
+    }
+
+    fn of(&self, order: u32, acks: u32) -> BenchPlan {
         BenchPlan {
             order,
+            acks,
             ..self.publish.clone()
         }
     }
-}
 
-/// One line of the result.
-#[derive(Clone, Debug, Serialize)]
-pub struct LatencyLine {
-    /// The order level; `None` for the bare round trip.
-    pub order: Option<u32>,
-    /// Messages, or batches under load.
-    pub samples: u64,
-    /// Latencies of all trials.
-    pub latency_us: Latency,
-    /// Messages a second that were due, median of the trials.
-    pub messages_per_s: Option<f64>,
-    /// Messages a second that left, median of the trials: less when the publisher was held up.
-    pub reached_per_s: Option<f64>,
-}
-
-impl LatencyLine {
-    /// The share of the messages that were due a second which left, unless nearly all did.
-    pub fn shortfall(&self) -> Option<f64> {
-        let share = self.reached_per_s? / self.messages_per_s?;
-        (share < REACHED).then_some(share)
-    }
-}
-
-/// What was measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct LatencyResult {
-    /// Latencies with one message in flight, the bare round trip first.
-    pub alone: Vec<LatencyLine>,
-    /// Latencies under load, by order level.
-    pub loaded: Vec<LatencyLine>,
-}
-
-/// Latencies of several trials.
-struct Latencies {
-    histogram: Histogram<u64>,
-    rates: Vec<f64>,
-    reached: Vec<f64>,
-}
-
-impl Latencies {
-    fn new() -> Result<Self> {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
-        Ok(Self {
-            histogram: histogram.context("the bounds are valid")?,
-            rates: Vec::new(),
-            reached: Vec::new(),
-        })
-    }
-
-    fn line(self, order: Option<u32>) -> LatencyLine {
-        LatencyLine {
-            order,
-            samples: self.histogram.len(),
-            latency_us: Latency::of(&self.histogram),
-            messages_per_s: median(&self.rates),
-            reached_per_s: median(&self.reached),
+    /// Bytes of the synced writes beside it: a page, and a batch.
+    fn write_bytes(&self) -> Vec<u32> {
+        let batch = self.publish.batch_bytes.next_multiple_of(PAGE_BYTES);
+        match self.publish.disks() {
+            [] => Vec::new(),
+            _ => vec![PAGE_BYTES, batch],
         }
     }
 }
@@ -147,6 +133,7 @@ pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<LatencyResult> {
     let rounds = Rounds {
         plan: plan.clone(),
         cluster: SharedCluster::new(&private, &plan.publish, true, context),
+        disks: DiskWalls::new(plan.publish.disks(), WRITTEN_BYTES_MAX, context)?,
     };
     let measured = private
         .cluster
@@ -158,14 +145,20 @@ pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<LatencyResult> {
 struct Rounds {
     plan: LatencyPlan,
     cluster: SharedCluster,
+    disks: DiskWalls,
 }
 
 impl Rounds {
     fn run(&self, abort: &Abort) -> Result<LatencyResult> {
-        let orders = &self.plan.orders;
-        let times =
-            || -> Result<Vec<Latencies>> { orders.iter().map(|_| Latencies::new()).collect() };
-        let (mut bare, mut alone, mut loaded) = (Latencies::new()?, times()?, times()?);
+        let cases: Vec<_> = self.plan.cases().collect();
+        let write_bytes = self.plan.write_bytes();
+        let times = |count| {
+            (0..count)
+                .map(|_| Latencies::new())
+                .collect::<Result<Vec<_>>>()
+        };
+        let (mut alone, mut loaded) = (times(cases.len())?, times(cases.len())?);
+        let (mut bare, mut writes) = (Latencies::new()?, times(write_bytes.len())?);
         let (warmup, trials) = (self.plan.publish.warmup, self.plan.publish.trials);
         for round in 0..warmup + trials {
             let counts = round >= warmup;
@@ -177,40 +170,54 @@ impl Rounds {
             ));
             let times = self.bare(abort)?;
             if counts {
-                bare.histogram.add(times).context("the bounds are equal")?;
+                bare.add(&times)?;
             }
-            for (index, order) in orders.iter().enumerate() {
-                let times = self.alone(*order, abort)?;
+            for (all, case) in alone.iter_mut().zip(&cases) {
+                let times = self.alone(*case, abort)?;
                 if counts {
-                    let all = &mut alone[index].histogram;
-                    all.add(times).context("the bounds are equal")?;
+                    all.add(&times)?;
                 }
             }
-            for (index, order) in orders.iter().enumerate() {
-                if self.plan.load == 0.0 {
-                    break;
-                }
-                let (rate, trial) = self.loaded(*order, abort)?;
+            for (all, bytes) in writes.iter_mut().zip(&write_bytes) {
+                let times = self.writes(*bytes)?;
                 if counts {
-                    let all = &mut loaded[index];
-                    let added = all.histogram.add(trial.times);
-                    added.context("the bounds are equal")?;
+                    all.add(&times)?;
+                }
+            }
+            let Some(load) = self.plan.load else {
+                continue;
+            };
+            for (all, case) in loaded.iter_mut().zip(&cases) {
+                let (rate, trial) = self.loaded(*case, load, abort)?;
+                if counts {
+                    all.add(&trial.times)?;
                     all.rates.push(rate);
                     all.reached.push(trial.reached);
                 }
             }
         }
         let lines = |times: Vec<Latencies>| {
-            let times = orders.iter().zip(times).map(|(o, t)| t.line(Some(*o)));
+            let times = cases.iter().zip(times).map(|(of, it)| it.line(Some(*of)));
             times.collect::<Vec<_>>()
         };
-        let mut measured = LatencyResult {
-            alone: vec![bare.line(None)],
-            loaded: lines(loaded),
-        };
-        measured.loaded.retain(|line| line.samples > 0);
-        measured.alone.extend(lines(alone));
-        Ok(measured)
+        let mut loaded = lines(loaded);
+        loaded.retain(|line| line.samples > 0);
+        let mut all = vec![bare.line(None)];
+        all.extend(lines(alone));
+        let writes = write_bytes.iter().zip(writes);
+        let writes = writes.map(|(bytes, times)| times.writes(*bytes)).collect();
+        Ok(LatencyResult::new(all, loaded, writes))
+    }
+
+    /// What synced writes took that nobody else kept waiting.
+    fn writes(&self, bytes: u32) -> Result<Histogram<u64>> {
+        let mut times = Latencies::new()?.histogram;
+        let most = WRITTEN_BYTES_MAX / u64::from(bytes);
+        let count = self.plan.iterations.min(most.max(1));
+        for took in self.disks.time_writes(bytes, count)? {
+            times.saturating_record(took);
+        }
+        Ok(times)
     }
 
     fn bare(&self, abort: &Abort) -> Result<Histogram<u64>> {
@@ -222,8 +229,8 @@ impl Rounds {
         Ok(times)
     }
 
-    fn alone(&self, order: u32, abort: &Abort) -> Result<Histogram<u64>> {
-        let plan = self.plan.of_order(order);
+    fn alone(&self, (order, acks): (u32, u32), abort: &Abort) -> Result<Histogram<u64>> {
+        let plan = self.plan.of(order, acks);
         let mut times = Latencies::new()?.histogram;
         let (publisher, _reporter) = self.publisher(&plan, |it| it.linger(Duration::ZERO))?;
         let message = embar_meter::random::filler(plan.message_bytes as usize);
@@ -237,10 +244,17 @@ impl Rounds {
         Ok(times)
     }
 
-    fn loaded(&self, order: u32, abort: &Abort) -> Result<(f64, Loaded)> {
-        let plan = self.plan.of_order(order);
-        let highest = self.highest_rate(&plan, abort)?;
-        let rate = highest * self.plan.load;
+    fn loaded(
+        &self,
+        (order, acks): (u32, u32),
+        load: Load,
+        abort: &Abort,
+    ) -> Result<(f64, Loaded)> {
+        let plan = self.plan.of(order, acks);
+        let rate = match load {
+            Load::Share(share) => share * self.highest_rate(&plan, abort)?,
+            Load::BytesPerS(bytes) => bytes as f64 / f64::from(plan.message_bytes),
+        };
         let batches = loaded::BatchTimes::new(rate, self.plan.duration);
         let acked = batches.clone();
         let (publisher, _reporter) = self.publisher(&plan, move |it| {
@@ -268,6 +282,7 @@ impl Rounds {
         let builder = Publisher::builder(self.cluster.connector.bootstrap())
             .transport(self.cluster.connector.transport())
             .topic(TOPIC)
+            .acks(plan.acks.try_into()?)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
             .spin(plan.spin)
@@ -283,32 +298,66 @@ mod tests {
     use super::super::plan::tests::plan;
     use super::*;
 
-    #[test]
-    fn a_line_has_the_median_of_its_trials_and_says_when_a_rate_was_not_reached() {
-        let line = |reached: [f64; 2]| {
-            let mut times = Latencies::new().expect("valid");
-            times.rates = vec![300.0, 100.0];
-            times.reached = reached.to_vec();
-            times.line(Some(5))
-        };
-        assert_eq!(line([300.0, 100.0]).messages_per_s, Some(200.0));
-        assert_eq!(line([296.0, 98.0]).shortfall(), None);
-        assert_eq!(line([270.0, 90.0]).shortfall(), Some(0.9));
-        let alone = Latencies::new().expect("valid").line(None);
-        assert_eq!((alone.messages_per_s, alone.shortfall()), (None, None));
+    fn latency_plan() -> LatencyPlan {
+        LatencyPlan {
+            publish: plan(),
+            orders: vec![2, 5],
+            acks: vec![1],
+            iterations: 10,
+            load: Some(Load::Share(0.5)),
+            duration: Duration::from_millis(1500),
+        }
     }
 
     #[test]
     fn the_configuration_has_all_that_was_asked_for() {
-        let plan = LatencyPlan {
-            publish: plan(),
-            orders: vec![0, 5],
-            iterations: 10,
-            load: 0.5,
-            duration: Duration::from_millis(1500),
-        };
-        let json = serde_json::to_value(&plan).expect("JSON");
+        let json = serde_json::to_value(latency_plan()).expect("JSON");
         assert_eq!(json["duration_s"], 1.5);
         assert_eq!(json["message_bytes"], 1024);
+        assert_eq!(json["load"]["share"], 0.5);
+        let absolute = LatencyPlan {
+            load: Some(Load::BytesPerS(250_000_000)),
+            ..latency_plan()
+        };
+        let json = serde_json::to_value(absolute).expect("JSON");
+        assert_eq!(json["load"]["bytes_per_s"], 250_000_000);
+    }
+
+    #[test]
+    fn acks_2_need_disks_and_are_measured_beside_acks_1_and_two_writes() {
+        let in_memory = LatencyPlan {
+            acks: vec![1, 2],
+            ..latency_plan()
+        };
+        assert!(in_memory.validate().is_err());
+        let durable = LatencyPlan {
+            publish: BenchPlan {
+                replication_factor: 2,
+                data: vec!["/mnt/a".into()],
+                ..plan()
+            },
+            ..in_memory
+        };
+        assert!(durable.validate().is_ok());
+        let cases: Vec<_> = durable.cases().collect();
+        assert_eq!(cases, [(2, 1), (2, 2), (5, 1), (5, 2)]);
+        assert_eq!(durable.write_bytes(), [4 << 10, 2 << 20]);
+        assert!(latency_plan().write_bytes().is_empty());
+    }
+
+    #[test]
+    fn loads_that_nobody_can_run_are_refused() {
+        let refused = |load, acks: &[u32]| {
+            let plan = LatencyPlan {
+                load: Some(load),
+                acks: acks.to_vec(),
+                orders: vec![0],
+                ..latency_plan()
+            };
+            plan.validate().expect_err("refused").settings[0]
+        };
+        assert_eq!(refused(Load::Share(1.0), &[1]), "load");
+        assert_eq!(refused(Load::BytesPerS(1000), &[1]), "rate");
+        assert_eq!(refused(Load::Share(0.5), &[0]), "acks");
     }
 }

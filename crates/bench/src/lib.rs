@@ -27,6 +27,7 @@ pub mod redis;
 pub mod report;
 pub mod retained;
 pub mod scale;
+mod scratch;
 pub mod session;
 pub mod shared_cluster;
 pub mod stamp;

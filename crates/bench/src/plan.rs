@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,10 @@ pub struct BenchPlan {
     pub acks: u32,
     /// Of the topic: 1 is in memory alone, and each disk counts one more.
     pub replication_factor: u8,
+    /// Directories for the log, one for each disk. A cluster gets a new one below each of them.
+    pub data: Vec<PathBuf>,
+    /// Whether they may be on one device.
+    pub same_device_is_fine: bool,
     /// Connections, and threads that serve them, for each data broker.
     pub threads_per_broker: u32,
     /// Application threads that publish.
@@ -126,6 +131,20 @@ impl BenchPlan {
             let why = "acks 2 needs a topic on a disk, which has a replication factor of 2 or more";
             return wrong(&["replication_factor", "acks"], why);
         }
+        let disks = usize::from(self.replication_factor.saturating_sub(1));
+        if self.data.len() < disks {
+            let why = format!(
+                "a topic with a replication factor of {} is on {disks} disk(s), and {} were given: name a directory on each",
+                self.replication_factor,
+                self.data.len()
+            );
+            return wrong(&["data", "replication_factor"], &why);
+        }
+        if self.acks == 2 && self.order < 2 {
+            let why =
+                "disks have topics of orders 2 and 5, so others are never acknowledged at acks 2";
+            return wrong(&["order", "acks"], why);
+        }
         if self.acks == 0 && self.order >= 2 {
             return wrong(&["acks"], "orders 2 and 5 acknowledge everything");
         }
@@ -140,10 +159,29 @@ impl BenchPlan {
         Ok(())
     }
 
+    /// The directories of as many disks as the topic is on.
+    pub fn disks(&self) -> &[PathBuf] {
+        let disks = usize::from(self.replication_factor.saturating_sub(1));
+        &self.data[..disks.min(self.data.len())]
+    }
+
+    /// ` (disks: A, B)`; nothing without any.
+    fn describe_disks(&self) -> String {
+        let dirs: Vec<_> = self
+            .data
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect();
+        match dirs.is_empty() {
+            true => String::new(),
+            false => format!(" (disks: {})", dirs.join(", ")),
+        }
+    }
+
     /// One line for people.
     pub fn describe(&self) -> String {
         format!(
-            "{} messages of {} bytes ({}) per trial, order {}, ack {}, replication factor {}, {} brokers ({} take data), \
+            "{} messages of {} bytes ({}) per trial, order {}, ack {}, replication factor {}{}, {} brokers ({} take data), \
              {} threads per broker, {} publishing thread(s), batches of {}, region {}, transport {}, receive {}, spin {:?}, metering {}, {} trials after {} warm-up(s)",
             embar_meter::table::grouped(self.messages),
             self.message_bytes,
@@ -151,6 +189,7 @@ impl BenchPlan {
             self.order,
             self.acks,
             self.replication_factor,
+            self.describe_disks(),
             self.brokers,
             self.data_brokers,
             self.threads_per_broker,
@@ -184,6 +223,8 @@ pub(crate) mod tests {
             order: 0,
             acks: 1,
             replication_factor: 1,
+            data: Vec::new(),
+            same_device_is_fine: false,
             threads_per_broker: 1,
             publishers: 1,
             batch_bytes: 2 << 20,
@@ -252,12 +293,40 @@ pub(crate) mod tests {
             ..plan()
         };
         assert!(small.validate(false).is_ok() && small.validate(true).is_err());
+    }
+
+    #[test]
+    fn a_topic_on_disks_needs_directories_and_an_order_that_disks_have() {
         let durable = BenchPlan {
+            order: 5,
             acks: 2,
-            replication_factor: 2,
+            replication_factor: 3,
+            data: vec!["/mnt/a".into(), "/mnt/b".into()],
             ..plan()
         };
         assert!(durable.validate(false).is_ok());
+        assert!(durable.describe().contains("(disks: /mnt/a, /mnt/b)"));
+        let refused = |plan: BenchPlan| {
+            let error = plan.validate(false).expect_err("refused");
+            (error.settings[0], error.why)
+        };
+        let (setting, why) = refused(BenchPlan {
+            data: vec!["/mnt/a".into()],
+            ..durable.clone()
+        });
+        assert_eq!(setting, "data");
+        assert!(why.contains("is on 2 disk(s), and 1 were given"), "{why}");
+        let (setting, _) = refused(BenchPlan {
+            order: 1,
+            ..durable.clone()
+        });
+        assert_eq!(setting, "order");
+        let in_memory_beside = BenchPlan {
+            acks: 1,
+            replication_factor: 1,
+            ..durable
+        };
+        assert!(in_memory_beside.validate(false).is_ok());
     }
 
     #[test]

@@ -12,12 +12,37 @@ use embar_supervise::{Cluster, ClusterPlan};
 use tempfile::TempDir;
 
 use super::plan::BenchPlan;
+use super::scratch;
 
-/// A cluster on free ports with a region of its own. Everything goes when it is dropped, its logs too.
+/// Bytes that a disk must have room for beside what is published: the segment that is written is reserved as a whole.
+const SPARE_BYTES: u64 = 256 << 20;
+
+/// A cluster on free ports with a region of its own, and with directories of its own on the disks of its plan. Everything goes
+/// when it is dropped, its logs too.
 pub struct PrivateCluster {
     /// The processes.
     pub cluster: Cluster,
+    files: Files,
+}
+
+/// What a cluster has on disks.
+struct Files {
     logs: TempDir,
+    /// One on each disk.
+    data: Vec<TempDir>,
+}
+
+impl Files {
+    fn make(plan: &BenchPlan, context: &Context) -> Result<Self> {
+        // A sixteenth more: headers.
+        let needed = plan.total_bytes + plan.total_bytes / 16 + SPARE_BYTES;
+        let places = plan.data.iter();
+        let data = places.map(|place| scratch::make(place, needed, context));
+        Ok(Self {
+            data: data.collect::<Result<_>>()?,
+            logs: logs::temporary()?,
+        })
+    }
 }
 
 impl PrivateCluster {
@@ -40,7 +65,7 @@ impl PrivateCluster {
         context: &Context,
         change: impl FnOnce(&mut ClusterPlan),
     ) -> Result<Self> {
-        let logs = logs::temporary()?;
+        let files = Files::make(plan, context)?;
         let receive = plan.receive;
         let mut plan = ClusterPlan {
             program: context.program.clone(),
@@ -53,13 +78,15 @@ impl PrivateCluster {
             fresh: true,
             temporary: true,
             kill_with_parent: Vec::new(),
-            log_dir: logs.path().to_owned(),
+            log_dir: files.logs.path().to_owned(),
             grace: Duration::from_secs(2),
             config: BrokerConfig {
                 network_threads: plan.network_threads,
                 receive: plan.receive,
                 spin: plan.spin,
                 max_batch_bytes: plan.batch_bytes.max(2 << 20),
+                data: files.data.iter().map(|dir| dir.path().to_owned()).collect(),
+                same_device_is_fine: plan.same_device_is_fine,
                 ..BrokerConfig::default()
             },
         };
@@ -71,7 +98,7 @@ impl PrivateCluster {
                 other.receive
             );
         }
-        Ok(Self { cluster, logs })
+        Ok(Self { cluster, files })
     }
 
     /// Process ids of all brokers.
@@ -91,9 +118,18 @@ impl PrivateCluster {
 
     /// Ends it in order.
     pub fn stop(self) {
-        let Self { cluster, logs } = self;
+        let Self { cluster, files } = self;
         cluster.stop();
-        drop(logs);
+        drop(files);
+    }
+
+    /// Ends it, and starts it again with what its disks have: nothing of the log is in memory then.
+    pub fn lose_memory(self, context: &Context) -> Result<Self> {
+        let Self { cluster, files } = self;
+        let plan = cluster.plan().clone();
+        cluster.stop();
+        let cluster = Cluster::start(plan, context)?;
+        Ok(Self { cluster, files })
     }
 }
 

@@ -7,7 +7,7 @@ use embar_console::context::Context;
 use embar_meter::experiment::{Experiment, Sample};
 use embar_meter::stats::median;
 
-use super::journal;
+use super::journal::{self, SEGMENT_BYTES};
 use super::plan::{DiskPlan, Work};
 use super::report::DiskReport;
 use super::space::Space;
@@ -27,7 +27,9 @@ const FILLED_BY: (u32, u16) = (1 << 20, 2);
 /// What the plan or the system says.
 pub fn run(plan: &DiskPlan, context: &Context) -> Result<DiskReport> {
     plan.validate()?;
-    let space = Space::new(&plan.data, plan.total_bytes)?;
+    // The file that is read, and what a trial writes: the last segment of a journal is reserved as a whole.
+    let needed = 2 * (plan.total_bytes + SEGMENT_BYTES);
+    let space = Space::new(&plan.data, needed, context)?;
     let rounds = Rounds {
         plan,
         context,

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
-use embar_console::size::Size;
-use embar_disk::{Directory, Storage};
+use anyhow::{Context as _, Result};
+use embar_console::context::Context;
+use embar_disk::Directory;
 use tempfile::TempDir;
 
-use super::journal::SEGMENT_BYTES;
+use crate::scratch;
 
 /// The directory.
 pub struct Space {
@@ -16,28 +16,12 @@ pub struct Space {
 }
 
 impl Space {
-    /// Below `data`, which is made if it is not there.
-    pub fn new(data: &Path, total_bytes: u64) -> Result<Self> {
-        let cannot = || format!("cannot write to {}", data.display());
-        std::fs::create_dir_all(data).with_context(cannot)?;
-        let dir = tempfile::Builder::new()
-            .prefix(".embar-bench-")
-            .tempdir_in(data);
-        let dir = dir.with_context(cannot)?;
-        let directory = Directory::open(dir.path()).with_context(cannot)?;
-        let free = directory.free_bytes().with_context(cannot)?;
-        // The file that is read, and what a trial writes: the last segment of a journal is reserved as a whole.
-        let needed = 2 * (total_bytes + SEGMENT_BYTES);
-        if free < needed {
-            bail!(
-                "{} has room for {}, and the measurement needs {}: choose a smaller --size, or another --data",
-                data.display(),
-                Size(free),
-                Size(needed)
-            );
-        }
+    /// Below `data`, which is made if it is not there, with room for so many bytes.
+    pub fn new(data: &Path, needed: u64, context: &Context) -> Result<Self> {
+        let dir = scratch::make(data, needed, context)?;
+        let directory = Directory::open(dir.path());
         Ok(Self {
-            directory,
+            directory: directory.with_context(|| format!("cannot open {}", data.display()))?,
             _dir: dir,
         })
     }

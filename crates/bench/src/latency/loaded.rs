@@ -15,7 +15,7 @@ use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use rustix::thread::set_current_timer_slack;
 
-use super::Latencies;
+use super::result::Latencies;
 use crate::plan::BenchPlan;
 
 /// Batches that may be on their way: more than any publisher has.

@@ -274,6 +274,8 @@ impl ScalePlan {
             order: self.order,
             acks: 1,
             replication_factor: 1,
+            data: Vec::new(),
+            same_device_is_fine: false,
             threads_per_broker: load.connections_per_broker,
             publishers: load.threads,
             batch_bytes: load.batch_bytes,

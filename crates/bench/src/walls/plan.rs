@@ -335,6 +335,8 @@ impl WallsPlan {
             order,
             acks: 1,
             replication_factor: 1,
+            data: Vec::new(),
+            same_device_is_fine: false,
             threads_per_broker: self.threads_per_broker,
             publishers: 1,
             batch_bytes: case.batch_bytes,

@@ -6,6 +6,7 @@ mod disk;
 mod e2e;
 mod latency;
 mod metering;
+mod on_disks;
 mod publish;
 mod read;
 pub(super) mod redis;
@@ -28,11 +29,11 @@ use embar_broker::ReceivePath;
 use embar_client::{Acks, Transport};
 use embar_console::context::Context as Work;
 use embar_console::size::{Size, parse_duration};
+use on_disks::OnDisks;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit;
-use crate::replication_factor::replication_factor;
 
 /// Measure publishing, reading, both at once, sessions, a Redis client, or the machine itself
 #[derive(Args, Debug)]
@@ -117,12 +118,11 @@ pub struct LoadArgs {
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "1024")]
     message_size: Size,
-    /// Order level of the topic: 0, 1, 2 or 5 [default: 0]
+    /// Order level of the topic: 0, 1, 2 or 5 [default: 0, or 5 with --data: disks have topics of orders 2 and 5]
     #[arg(short, long, value_name = "N", value_parser = parse_order)]
     order: Option<u32>,
-    /// 1: the topic is in memory alone; 2: in memory and on one disk; 3: in memory and on two, and so on
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = replication_factor())]
-    replication_factor: u8,
+    #[command(flatten)]
+    on_disks: OnDisks,
     /// Client threads, each with a connection, for each data broker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads_per_broker: u32,
@@ -174,10 +174,12 @@ impl CommonArgs {
 
 impl LoadArgs {
     /// The names of these options, for commands that have nothing to do with them.
-    pub const IDS: [&str; 12] = [
+    pub const IDS: [&str; 14] = [
         "message_size",
         "order",
-        "replication_factor",
+        OnDisks::IDS[0],
+        OnDisks::IDS[1],
+        OnDisks::IDS[2],
         "threads_per_broker",
         "publishers",
         "brokers",
@@ -197,14 +199,16 @@ impl LoadArgs {
         }
         let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = size / u64::from(message_bytes.max(1));
-        Ok(BenchPlan {
+        Ok(self.on_disks.of(BenchPlan {
             topic: TOPIC.to_owned(),
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
-            order: self.order.unwrap_or(0),
+            order: self.order.unwrap_or(self.on_disks.default_order()),
             acks: acks.level(),
-            replication_factor: self.replication_factor,
+            replication_factor: 1,
+            data: Vec::new(),
+            same_device_is_fine: false,
             threads_per_broker: self.threads_per_broker,
             publishers: self.publishers,
             batch_bytes: exit::to_u32(self.batch_size, "--batch-size")?,
@@ -218,7 +222,7 @@ impl LoadArgs {
             metering,
             transport: self.transport,
             spin: self.spin,
-        })
+        }))
     }
 }
 
@@ -298,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_plan_is_exactly_what_was_asked_for() {
-        let line = "x -m 100 -o 1 --replication-factor 2 --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
+        let line = "x -m 100 -o 1 --replication-factor 2 --data /mnt/a --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
                     --network-threads 2 --region-size 64MiB --batch-size 1MiB --transport unix";
         let common = Line::try_parse_from(line.split_whitespace())
             .expect("options")
@@ -328,6 +332,10 @@ mod tests {
             (2, 64 << 20, 1 << 20)
         );
         assert_eq!(plan.transport, Transport::Unix);
+        assert_eq!(
+            (plan.replication_factor, plan.data.as_slice()),
+            (2, ["/mnt/a".into()].as_slice())
+        );
         let wall = wall_of(&plan);
         assert_eq!(
             (
@@ -337,6 +345,15 @@ mod tests {
             ),
             (2, 3, 64 << 20)
         );
+    }
+
+    #[test]
+    fn topics_on_disks_have_an_order_that_disks_have_unless_told_otherwise() {
+        for (line, order) in [("x", 0), ("x --data /a", 5), ("x --data /a -o 2", 2)] {
+            let line = Line::try_parse_from(line.split_whitespace()).expect("options");
+            let plan = line.common.plan(4096, Acks::Readable, Metering::Off);
+            assert_eq!(plan.expect("a plan").order, order);
+        }
     }
 
     #[test]

@@ -72,6 +72,8 @@ impl QuickstartArgs {
             order: 0,
             acks: 1,
             replication_factor: 1,
+            data: Vec::new(),
+            same_device_is_fine: false,
             threads_per_broker: 1,
             publishers: 1,
             batch_bytes: 2 << 20,

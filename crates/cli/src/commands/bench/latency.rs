@@ -4,25 +4,31 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use embar_bench::latency::{self, LatencyLine, LatencyPlan, LatencyResult};
+use embar_bench::e2e::Latency;
+use embar_bench::latency::{
+    self, Difference, LatencyLine, LatencyPlan, LatencyResult, Load, WritesLine,
+};
 use embar_bench::plan::{BenchPlan, Metering, TOPIC, parse_order};
 use embar_broker::ReceivePath;
-use embar_client::Transport;
+use embar_client::{Acks, Transport};
 use embar_console::size::{Size, parse_duration};
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
 use super::data_brokers;
+use super::on_disks::OnDisks;
 use crate::context::Context;
 use crate::exit;
 
-/// How long messages wait for their acknowledgement, by order level, beside a bare round trip
+/// How long messages wait for their acknowledgement, by order level and acks, beside a bare round trip and synced writes
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   embar bench latency                          all order levels, alone and at half the highest rate
   embar bench latency --orders 5 --load 0      one message in flight, nothing else
   embar bench latency --load 0.8 --duration 10s
+  embar bench latency --orders 5 --rate 100MiB --batch-size 1MiB   loaded with 100 MiB per second
+  embar bench latency --orders 5 --acks 1,2 --replication-factor 2 --data /var/lib/embar
   embar bench latency --transport shm --brokers 2 --spin 1ms --load 0  broker and client spin
 
 Alone: one message in flight, sent at once; from the call that publishes it to the return of the
@@ -32,19 +38,31 @@ is part of it. The highest rate is that of publishing --size with batches of --b
 round trip is a message and its headers there and 32 bytes back over a socket between two threads.
 All are measured by turns on one cluster, and each trial has a new topic.
 
-JSON, one object: config; alone[] (the bare round trip has order null) and loaded[], each with
-order, samples, latency_us with p50, p90, p99, p999, max, and when loaded messages_per_s, which
-were due, and reached_per_s, which left")]
+Where topics are on disks, synced writes of 4 KiB and of --batch-size stand beside it, one after
+the other, each done when all disks have it, at most 128 MiB a trial. With --acks 1,2 the last table
+has how much longer acks 2 take, in writes: of 4 KiB alone, of a batch when loaded.
+
+JSON, one object: config; alone[] (the bare round trip has order and acks null) and loaded[], each
+with order, acks, samples, latency_us with p50, p90, p99, p999, max, and when loaded messages_per_s,
+which were due, and reached_per_s, which left; writes[] with bytes, samples, latency_us;
+differences[] with load (alone, loaded), order, quantile (p50, p99), acks_1_us, acks_2_us, write_us,
+in_writes")]
 pub struct LatencyArgs {
-    /// Order levels to measure
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "0,1,2,5", value_parser = parse_order)]
+    /// Order levels to measure [default: 0,1,2,5, or 5 with --data: disks have topics of orders 2 and 5]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = parse_order)]
     orders: Vec<u32>,
+    /// 1: acknowledged when it is readable; 2 or all: when all disks of the topic have it, too
+    #[arg(short, long, value_name = "N,N", value_delimiter = ',', default_values_t = [Acks::Readable])]
+    acks: Vec<Acks>,
     /// Messages of each trial with one in flight
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     iterations: u64,
     /// Share of the highest rate that loaded trials have; 0 leaves them out
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     load: f64,
+    /// Bytes of messages per second that loaded trials have, instead of a share
+    #[arg(long, value_name = "SIZE", conflicts_with = "load")]
+    rate: Option<Size>,
     /// Length of each loaded trial
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     duration: Duration,
@@ -69,6 +87,8 @@ pub struct LatencyArgs {
     /// Bytes of shared memory in all
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     region_size: Size,
+    #[command(flatten)]
+    on_disks: OnDisks,
     /// How clients connect to brokers: tcp, unix, shm (shared memory), or auto (the shortest way)
     #[arg(long, value_name = "HOW", default_value_t = Transport::Tcp)]
     transport: Transport,
@@ -90,12 +110,19 @@ pub fn run(args: &LatencyArgs, context: &Context) -> Result<()> {
     let plan = plan(args)?;
     plan.validate()?;
     let output = &context.output;
+    let load = match plan.load {
+        None => String::new(),
+        Some(Load::Share(share)) => {
+            format!(", then {share} of the highest rate for {:?}", plan.duration)
+        }
+        Some(Load::BytesPerS(rate)) => {
+            format!(", then {} per second for {:?}", Size(rate), plan.duration)
+        }
+    };
     output.say(format_args!(
-        "latency of messages of {} bytes: {} alone in each trial, then {} of the highest rate for {:?}; batches of {}, {} brokers, {} trials after {} warm-up(s)",
+        "latency of messages of {} bytes: {} alone in each trial{load}; batches of {}, {} brokers, {} trials after {} warm-up(s)",
         plan.publish.message_bytes,
         grouped(plan.iterations),
-        plan.load,
-        plan.duration,
         args.batch_size,
         plan.publish.brokers,
         plan.publish.trials,
@@ -108,34 +135,48 @@ pub fn run(args: &LatencyArgs, context: &Context) -> Result<()> {
         measured: &measured,
     })?;
     let bare = measured.alone[0].latency_us.p50;
-    output.say(format_args!(
-        "\n{}",
-        table("alone (us)", &measured.alone, bare)
-    ))?;
-    if !measured.loaded.is_empty() {
-        output.say(format_args!(
-            "\n{}",
-            table("loaded (us)", &measured.loaded, bare)
-        ))?;
+    let tables = [
+        ("alone (us)", &measured.alone, measured.writes.first()),
+        ("loaded (us)", &measured.loaded, measured.writes.last()),
+    ];
+    for (title, lines, write) in tables.iter().filter(|(_, lines, _)| !lines.is_empty()) {
+        output.say(format_args!("\n{}", table(title, lines, *write, bare)))?;
+    }
+    if !measured.differences.is_empty() {
+        output.say(format_args!("\n{}", differences(&measured.differences)))?;
     }
     Ok(())
 }
 
 fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
-    if (1..args.orders.len()).any(|i| args.orders[..i].contains(&args.orders[i])) {
+    let has_twice = |list: &[u32]| (1..list.len()).any(|i| list[..i].contains(&list[i]));
+    let mut orders = args.orders.clone();
+    if orders.is_empty() {
+        orders = match args.on_disks.default_order() {
+            0 => vec![0, 1, 2, 5],
+            order => vec![order],
+        };
+    }
+    if has_twice(&orders) {
         return Err(exit::usage("--orders names an order level twice"));
+    }
+    let acks: Vec<u32> = args.acks.iter().map(|acks| acks.level()).collect();
+    if has_twice(&acks) {
+        return Err(exit::usage("--acks names a level twice"));
     }
     let message_bytes = exit::to_u32(args.message_size, "--message-size")?;
     let messages = args.size.0 / u64::from(message_bytes.max(1));
     Ok(LatencyPlan {
-        publish: BenchPlan {
+        publish: args.on_disks.of(BenchPlan {
             topic: TOPIC.to_owned(),
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
-            order: args.orders[0],
-            acks: 1,
+            order: orders[0],
+            acks: acks[0],
             replication_factor: 1,
+            data: Vec::new(),
+            same_device_is_fine: false,
             threads_per_broker: 1,
             publishers: 1,
             batch_bytes: exit::to_u32(args.batch_size, "--batch-size")?,
@@ -149,15 +190,20 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             metering: Metering::On,
             transport: args.transport,
             spin: args.spin,
-        },
-        orders: args.orders.clone(),
+        }),
+        orders,
+        acks,
         iterations: args.iterations,
-        load: args.load,
+        load: match (args.rate, args.load) {
+            (Some(rate), _) => Some(Load::BytesPerS(rate.0)),
+            (None, 0.0) => None,
+            (None, share) => Some(Load::Share(share)),
+        },
         duration: args.duration,
     })
 }
 
-fn table(title: &str, lines: &[LatencyLine], bare: f64) -> Table {
+fn table(title: &str, lines: &[LatencyLine], write: Option<&WritesLine>, bare: f64) -> Table {
     let header = [
         title,
         "p50",
@@ -170,23 +216,88 @@ fn table(title: &str, lines: &[LatencyLine], bare: f64) -> Table {
         "messages/s",
     ];
     let mut table = Table::new(header);
-    for line in lines {
-        let name = line
-            .order
-            .map_or("bare round trip".into(), |order| format!("order {order}"));
-        let it = &line.latency_us;
+    let mut row = |name: String, it: &Latency, samples: u64, rate: String| {
         let micros = [it.p50, it.p90, it.p99, it.p999, it.max].map(|us| format!("{us:.0}"));
+        let rest = [format!("{:.1}", it.p50 / bare), grouped(samples), rate];
+        table.row(std::iter::once(name).chain(micros).chain(rest));
+    };
+    for line in lines {
         let rate = line.messages_per_s.map(|rate| grouped(rate as u64));
         let rate = rate.map(|rate| match line.shortfall() {
             Some(share) => format!("{rate}, {:.0} % reached", share * 100.0),
             None => rate,
         });
-        let rest = [
-            format!("{:.1}", it.p50 / bare),
-            grouped(line.samples),
-            rate.unwrap_or_default(),
-        ];
-        table.row(std::iter::once(name).chain(micros).chain(rest));
+        let rate = rate.unwrap_or_default();
+        row(name(line), &line.latency_us, line.samples, rate);
+    }
+    if let Some(write) = write {
+        let name = format!("synced write of {}", Size(write.bytes.into()));
+        row(name, &write.latency_us, write.samples, String::new());
     }
     table
+}
+
+fn name(line: &LatencyLine) -> String {
+    match (line.order, line.acks) {
+        (Some(order), Some(acks)) => format!("order {order}, acks {acks}"),
+        _ => "bare round trip".into(),
+    }
+}
+
+/// What acks 2 cost beside acks 1.
+fn differences(differences: &[Difference]) -> Table {
+    let header = [
+        "acks 2 beside acks 1 (us)",
+        "acks 1",
+        "acks 2",
+        "a write",
+        "longer, in writes",
+    ];
+    let mut table = Table::new(header);
+    for it in differences {
+        let micros = [it.acks_1_us, it.acks_2_us, it.write_us].map(|us| format!("{us:.0}"));
+        let name = format!("{}, order {}, {}", it.load, it.order, it.quantile);
+        let in_writes = format!("{:.2}", it.in_writes);
+        table.row([name].into_iter().chain(micros).chain([in_writes]));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: LatencyArgs,
+    }
+
+    fn planned(line: &str) -> Result<LatencyPlan> {
+        plan(&Line::try_parse_from(line.split_whitespace())?.args)
+    }
+
+    #[test]
+    fn loads_are_shares_or_rates_and_not_both() {
+        let load = |line: &str| planned(line).expect("a plan").load;
+        assert_eq!(load("x"), Some(Load::Share(0.5)));
+        assert_eq!(load("x --load 0"), None);
+        assert_eq!(load("x --rate 1MiB"), Some(Load::BytesPerS(1 << 20)));
+        assert!(planned("x --rate 1MiB --load 0.2").is_err());
+    }
+
+    #[test]
+    fn topics_on_disks_have_acks_2_beside_acks_1() {
+        let durable = planned("x --acks 1,2 --replication-factor 2 --data /a").expect("a plan");
+        assert_eq!(
+            (&durable.orders[..], &durable.acks[..]),
+            (&[5][..], &[1, 2][..])
+        );
+        assert!(durable.validate().is_ok());
+        let in_memory = planned("x").expect("a plan");
+        assert_eq!(in_memory.orders, [0, 1, 2, 5]);
+        assert!(planned("x --acks 1,1").is_err() && planned("x --orders 5,5").is_err());
+    }
 }

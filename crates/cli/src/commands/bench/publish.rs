@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
+use embar_bench::disk::beside::{DEPTHS, DiskWalls, IO_BYTES};
 use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::publish::{PublishTrial, trial};
@@ -29,12 +30,19 @@ Examples:
   embar bench publish --trials 3 --record --json
   embar bench publish --transport unix                    by Unix sockets instead of TCP
   embar bench publish --transport shm                     through shared memory
+  embar bench publish -a 2 --replication-factor 2 --data /var/lib/embar -s 512MiB --wall
+  embar bench publish --compare acks=1,2 --replication-factor 2 --data /var/lib/embar -s 512MiB
+  embar bench publish --compare replication-factor=1,2 --data /var/lib/embar -s 512MiB
   embar bench publish --compare order=0,1,2,5 -s 256MiB --batch-size 16KiB
   embar bench publish --compare receive=direct,staging,blocking,uring -s 2GiB
 
 Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
 of message values. Configurations of one run are interleaved, so that a change of the machine
 hits all of them alike. `embar bench --help` says what --compare prints.
+
+Where the topic is on disks, --wall also measures these: synced writes of 1 MiB, 1, 2 and 4 at
+once, of --size bytes, at most 512 MiB, on all of its disks at the same time. The fastest of the
+three is the wall.
 
 JSON, one object:
   config                what was run, every parameter
@@ -49,7 +57,8 @@ JSON, one object:
   publisher_profile     likewise
   recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches
   wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
-                        with intervals
+                        with intervals; disk null or {io_bytes, depth, bytes, ratio}: the fastest
+                        writes, and the ratio to them
   note                  null, or what the number does not measure")]
 pub struct PublishArgs {
     /// Bytes of each trial
@@ -92,6 +101,17 @@ struct WallReport {
     series: Vec<SeriesReport>,
     ratio_to_working: Comparison,
     ratio_to_bare: Comparison,
+    disk: Option<DiskWallReport>,
+}
+
+/// The fastest synced writes, and what publishing is of them.
+#[derive(Serialize)]
+struct DiskWallReport {
+    io_bytes: u32,
+    depth: u16,
+    /// Of each trial.
+    bytes: u64,
+    ratio: Comparison,
 }
 
 /// One configuration of the experiment.
@@ -99,32 +119,39 @@ struct WallReport {
 enum Config {
     WorkingWall,
     BareWall,
-    Publish { metering: bool },
+    /// Synced writes, so many at once.
+    DiskWall {
+        depth: u16,
+    },
+    Publish {
+        metering: bool,
+    },
 }
 
 impl Config {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::WorkingWall => "working wall",
-            Self::BareWall => "bare wall",
-            Self::Publish { metering: true } => "publish",
-            Self::Publish { metering: false } => "publish, metering off",
+            Self::WorkingWall => "working wall".into(),
+            Self::BareWall => "bare wall".into(),
+            Self::DiskWall { depth } => format!("disk wall, {depth} at once"),
+            Self::Publish { metering: true } => "publish".into(),
+            Self::Publish { metering: false } => "publish, metering off".into(),
         }
     }
 }
 
 /// The first is the baseline of what the experiment prints.
-fn configs(metering: Metering, wall: bool) -> Vec<Config> {
-    let walls: &[Config] = if wall {
-        &[Config::WorkingWall, Config::BareWall]
-    } else {
-        &[]
-    };
-    let publish: &[Config] = match metering {
-        Metering::On => &[Config::Publish { metering: true }],
-        Metering::Off => &[Config::Publish { metering: false }],
-    };
-    [walls, publish].concat()
+fn configs(plan: &BenchPlan, wall: bool) -> Vec<Config> {
+    let mut configs = Vec::new();
+    if wall {
+        configs.extend([Config::WorkingWall, Config::BareWall]);
+        if plan.replication_factor > 1 {
+            configs.extend(DEPTHS.map(|depth| Config::DiskWall { depth }));
+        }
+    }
+    let metering = plan.metering == Metering::On;
+    configs.push(Config::Publish { metering });
+    configs
 }
 
 /// Runs it and prints the report.
@@ -133,12 +160,17 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     plan.validate(false)?;
     let output = &context.output;
     output.say(format_args!("publish: {}", plan.describe()))?;
-    let configs = configs(args.metering, args.wall);
+    let configs = configs(&plan, args.wall);
     let wall = wall_of(&plan);
     let receivers = args
         .wall
         .then(|| Receivers::start(&wall, &context.work))
         .transpose()?;
+    let walls_of = match args.wall {
+        true => plan.disks(),
+        false => &[],
+    };
+    let disks = DiskWalls::new(walls_of, plan.total_bytes, &context.work)?;
     let mut trials = Vec::new();
     let outcome = Experiment::new(configs.iter().map(|config| config.name()))
         .unit("MiB/s")
@@ -150,6 +182,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
                     receivers.run(Wall::PublishWorking, &wall)?
                 }
                 (Config::BareWall, Some(receivers)) => receivers.run(Wall::PublishBare, &wall)?,
+                (Config::DiskWall { depth }, _) => disks.write(depth)?,
                 (Config::Publish { metering }, _) => {
                     let trial = trial(&plan, metering, &context.work)?;
                     let rate = trial.rate.mib_per_s;
@@ -160,16 +193,67 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
                 }
                 (wall, None) => return Err(anyhow!("{wall:?} has no receivers")),
             };
-            show_progress(context, configs[index].name(), round, rate);
+            show_progress(context, &configs[index].name(), round, rate);
             Ok(Sample::from(rate))
         })
         .map_err(trial_failed)?;
     drop(receivers);
+    let wall_bytes = disks.bytes();
+    drop(disks);
     if let Some(path) = args.record.path() {
         record(&path, &plan, &trials.iter().collect::<Vec<_>>())?;
         context.note(format_args!("recorded in {}", path.display()));
     }
-    report(&plan, &configs, &trials, &outcome, context)
+    let measured = Measured {
+        configs,
+        trials,
+        outcome,
+        wall_bytes,
+    };
+    report(&plan, &measured, context)
+}
+
+/// What was measured.
+struct Measured {
+    configs: Vec<Config>,
+    trials: Vec<PublishTrial>,
+    outcome: Outcome,
+    /// Of each trial of a disk's wall.
+    wall_bytes: u64,
+}
+
+impl Measured {
+    fn place(&self, config: Config) -> Option<usize> {
+        self.configs.iter().position(|other| *other == config)
+    }
+
+    /// What publishing is of a wall, if that was measured.
+    fn ratio_to(&self, wall: Config, published: Config) -> Result<Option<Comparison>> {
+        let both = self.place(wall).zip(self.place(published));
+        let compared = both.map(|(wall, published)| self.outcome.compare(wall, published));
+        Ok(compared.transpose()?)
+    }
+
+    /// The fastest of the disk's walls.
+    fn disk(&self, published: Config) -> Result<Option<DiskWallReport>> {
+        let median = |depth: u16| {
+            let place = self.place(Config::DiskWall { depth })?;
+            Some(self.outcome.series(place).median())
+        };
+        let measured = DEPTHS
+            .iter()
+            .filter_map(|depth| Some((*depth, median(*depth)?)));
+        let Some((depth, _)) = measured.max_by(|(_, one), (_, other)| one.total_cmp(other)) else {
+            return Ok(None);
+        };
+        let ratio = self.ratio_to(Config::DiskWall { depth }, published)?;
+        Ok(ratio.map(|ratio| DiskWallReport {
+            io_bytes: IO_BYTES,
+            depth,
+            bytes: self.wall_bytes,
+            ratio,
+        }))
+    }
 }
 
 /// Progress for those who wait: trials take seconds.
@@ -177,27 +261,17 @@ pub fn show_progress(context: &Context, name: &str, round: Trial, rate: f64) {
     context.note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
 }
 
-fn report(
-    plan: &BenchPlan,
-    configs: &[Config],
-    trials: &[PublishTrial],
-    outcome: &Outcome,
-    context: &Context,
-) -> Result<()> {
-    let metering = plan.metering == Metering::On;
+fn report(plan: &BenchPlan, measured: &Measured, context: &Context) -> Result<()> {
+    let (trials, outcome) = (&measured.trials, &measured.outcome);
+    let published = Config::Publish {
+        metering: plan.metering == Metering::On,
+    };
     let counted: Vec<&PublishTrial> = trials.iter().collect();
     let rates: Vec<_> = counted.iter().map(|trial| trial.rate).collect();
     let broker_profile = merged(trials.iter().map(|trial| trial.broker_profile.as_ref()));
-    let place = |config: Config| configs.iter().position(|other| *other == config);
-    let compare = |baseline: Option<usize>, changed: Option<usize>| {
-        baseline
-            .zip(changed)
-            .map(|(baseline, changed)| outcome.compare(baseline, changed))
-            .transpose()
-    };
-    let published = place(Config::Publish { metering });
-    let to_working = compare(place(Config::WorkingWall), published)?;
-    let to_bare = compare(place(Config::BareWall), published)?;
+    let to_working = measured.ratio_to(Config::WorkingWall, published)?;
+    let to_bare = measured.ratio_to(Config::BareWall, published)?;
+    let disk = measured.disk(published)?;
     let report = Report {
         bench: "publish",
         config: plan,
@@ -213,6 +287,7 @@ fn report(
                 series: series(outcome),
                 ratio_to_working,
                 ratio_to_bare,
+                disk,
             }),
         note: (plan.acks == 0).then_some(ACK_0_NOTE),
         trials: counted,
@@ -248,28 +323,54 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
             "publish is {:.3} of the working wall and {:.3} of the bare wall",
             wall.ratio_to_working.ratio, wall.ratio_to_bare.ratio
         ))?;
+        if let Some(disk) = &wall.disk {
+            output.say(format_args!(
+                "publish is {:.3} of synced writes of {}, {} at once, the fastest",
+                disk.ratio.ratio,
+                Size(disk.io_bytes.into()),
+                disk.depth
+            ))?;
+        }
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use embar_meter::experiment::ExperimentError;
 
     use super::*;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PublishArgs,
+    }
+
     #[test]
     fn configurations_follow_the_options() {
+        let configs = |line: &str, wall| {
+            let line = Line::try_parse_from(line.split_whitespace()).expect("options");
+            let args = line.args;
+            let plan = args.common.plan(args.size.0, args.acks, args.metering);
+            configs(&plan.expect("a plan"), wall)
+        };
         let (on, off) = (
             Config::Publish { metering: true },
             Config::Publish { metering: false },
         );
-        assert_eq!(configs(Metering::On, false), [on]);
-        assert_eq!(configs(Metering::Off, false), [off]);
-        assert_eq!(
-            configs(Metering::On, true),
-            [Config::WorkingWall, Config::BareWall, on]
-        );
+        assert_eq!(configs("x", false), [on]);
+        assert_eq!(configs("x --metering off", false), [off]);
+        let walls = [Config::WorkingWall, Config::BareWall];
+        assert_eq!(configs("x", true), [&walls[..], &[on]].concat());
+        let disks = DEPTHS.map(|depth| Config::DiskWall { depth });
+        let all = [&walls[..], &disks, &[on]].concat();
+        let durable = "x -a 2 --replication-factor 2 --data /a";
+        assert_eq!(configs(durable, true), all);
+        assert_eq!(configs(durable, false), [on]);
+        let in_memory = configs("x --replication-factor 1 --data /a", true);
+        assert_eq!(in_memory, [&walls[..], &[on]].concat());
     }
 
     #[test]

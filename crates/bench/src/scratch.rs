@@ -1,0 +1,107 @@
+//! Directories that a bench makes below those that users name, on the disks that it measures. Each goes when it is dropped. A
+//! bench that was killed leaves them, and the next one that comes to the same place removes them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use embar_console::context::Context;
+use embar_console::size::Size;
+use embar_disk::{Directory, Storage};
+use embar_supervise::regions::is_alive;
+use tempfile::TempDir;
+
+/// All names begin so; the id of the process that made the directory follows, and a part of its own.
+const PREFIX: &str = ".embar-bench-";
+
+/// Makes a directory below `place`, which is made if it is not there, and has room for so many bytes.
+///
+/// # Errors
+/// What the system says, or how much room there is.
+pub fn make(place: &Path, needed: u64, context: &Context) -> Result<TempDir> {
+    let cannot = || format!("cannot write to {}", place.display());
+    fs::create_dir_all(place).with_context(cannot)?;
+    for left in sweep(place) {
+        context.note(format_args!(
+            "removed {}, left by a run that was killed",
+            left.display()
+        ));
+    }
+    let dir = make_in(place, std::process::id()).with_context(cannot)?;
+    let free = Directory::open(dir.path()).and_then(|opened| opened.free_bytes());
+    let free = free.with_context(cannot)?;
+    if free < needed {
+        bail!(
+            "{} has room for {}, and the measurement needs {}: choose a smaller --size, or another --data",
+            place.display(),
+            Size(free),
+            Size(needed)
+        );
+    }
+    Ok(dir)
+}
+
+fn make_in(place: &Path, maker: u32) -> std::io::Result<TempDir> {
+    let mut names = tempfile::Builder::new();
+    names.prefix(&format!("{PREFIX}{maker}.")).tempdir_in(place)
+}
+
+/// Removes the directories of processes that have ended. Returns what it removed.
+fn sweep(place: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
+        })
+        .map(|entry| entry.path())
+        .filter(|dir| fs::remove_dir_all(dir).is_ok())
+        .collect()
+}
+
+fn maker(name: &str) -> Option<u32> {
+    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    pid.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use embar_console::interrupt::Interrupt;
+    use embar_console::progress::Silent;
+
+    use super::*;
+
+    /// Above the largest id that Linux gives out.
+    const DEAD: u32 = 4_194_305;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_nothing_else() {
+        let place = tempfile::tempdir().expect("a directory");
+        let mine = make_in(place.path(), std::process::id()).expect("made");
+        let left = make_in(place.path(), DEAD).expect("made").keep();
+        fs::write(left.join("000000000000.segment"), "x").expect("written");
+        for name in ["other", ".embar-bench-x", ".embar-bench-4194305"] {
+            fs::create_dir(place.path().join(name)).expect("made");
+        }
+        assert_eq!(sweep(place.path()), [left]);
+        assert!(mine.path().exists());
+        assert_eq!(fs::read_dir(place.path()).map_or(0, Iterator::count), 4);
+    }
+
+    #[test]
+    fn a_place_without_room_is_refused_and_stays_empty() {
+        let place = tempfile::tempdir().expect("a directory");
+        let below = place.path().join("a/b");
+        let context = Context {
+            progress: Arc::new(Silent),
+            interrupt: Interrupt::default(),
+            program: PathBuf::new(),
+        };
+        let error = make(&below, u64::MAX, &context).expect_err("no disk has it");
+        assert!(error.to_string().contains("--data"), "{error}");
+        assert_eq!(fs::read_dir(&below).map_or(0, Iterator::count), 0);
+        let dir = make(&below, 0, &context).expect("room");
+        assert!(dir.path().exists());
+    }
+}
