@@ -14,6 +14,7 @@
 pub mod compare;
 pub mod diagnose;
 pub mod disk;
+pub mod disk_profile;
 pub mod e2e;
 pub mod experiment;
 pub mod largest_stage;

@@ -16,6 +16,7 @@ use embar_meter::random::filler;
 use embar_supervise::work::Abort;
 use serde::Serialize;
 
+use super::disk_profile;
 use super::plan::BenchPlan;
 use super::private_cluster::PrivateCluster;
 use super::stamp::Stamper;
@@ -44,6 +45,9 @@ pub struct PublishTrial {
     /// Stage times of the publisher.
     #[serde(skip)]
     pub publisher_profile: Option<Snapshot>,
+    /// Stage times of the threads that write and read disks, where there are any.
+    #[serde(skip)]
+    pub disk_profile: Option<Snapshot>,
 }
 
 /// Starts a cluster, measures once, and removes the cluster.
@@ -91,6 +95,7 @@ impl PublishJob {
         create_topic(&admin, plan)?;
         let (publisher, _reporter) = open(plan, &self.connector, self.metering)?;
         let before = broker_profile(&admin, &self.data_brokers)?;
+        let disks_before = disk_profile::of_plan(&admin, plan)?;
         let done = AtomicU64::new(0);
         let meters = Meters::start(&self.pids)?;
         let started = Instant::now();
@@ -111,6 +116,7 @@ impl PublishJob {
         let costs = meters.stop(plan.total_bytes)?;
         abort.check()?;
         let broker_profile = broker_profile(&admin, &self.data_brokers)?.since(&before);
+        let disks = disk_profile::of_plan(&admin, plan)?;
         let publisher_profile = publisher.profile();
         publisher.close()?;
         Ok(PublishTrial {
@@ -120,6 +126,7 @@ impl PublishJob {
             metering: self.metering,
             broker_profile: self.metering.then_some(broker_profile),
             publisher_profile: self.metering.then_some(publisher_profile),
+            disk_profile: disk_profile::since(disks, disks_before).filter(|_| self.metering),
         })
     }
 

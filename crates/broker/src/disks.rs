@@ -1,20 +1,26 @@
 //! The disks of the log, opened for this process.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use embar_disk::format::DISKS_MAX;
 use embar_disk::{Disk, DiskError, OpenOptions, RegionName, open_disks};
 use embar_fabric::{Region, geometry};
 use embar_memory::Mapped;
+use embar_meter::profile::Profile;
 
 use crate::config::BrokerConfig;
 use crate::places::HEAD;
+use crate::profile;
 
 const _: () = assert!(DISKS_MAX == geometry::DISKS_MAX);
 
 /// The disks of the log, by their numbers. While a process has them, no cluster but its own uses their directories.
 #[derive(Debug)]
-pub struct Disks(Vec<Disk>);
+pub struct Disks {
+    disks: Vec<Disk>,
+    profile: Arc<Profile>,
+}
 
 impl Disks {
     /// Opens the directories of `config` for the owner of `row`. The head makes what is not there.
@@ -35,7 +41,12 @@ impl Disks {
             may_create: row == HEAD,
             same_device_is_fine: config.same_device_is_fine,
         };
-        let disks = Self(open_disks(&config.data, &name, options)?);
+        let profile = Profile::new(&profile::disk::SCHEMA);
+        profile.set_enabled(config.metering);
+        let disks = Self {
+            disks: open_disks(&config.data, &name, options)?,
+            profile,
+        };
         for disk in disks.iter() {
             let dir = disk.directory();
             let (number, is_direct) = (disk.number(), dir.is_direct());
@@ -57,11 +68,16 @@ impl Disks {
     /// When there is none.
     #[must_use]
     pub fn get(&self, number: u16) -> &Disk {
-        &self.0[usize::from(number)]
+        &self.disks[usize::from(number)]
     }
 
     /// Each of them, in the order of their numbers, which begin at 0.
     pub fn iter(&self) -> impl Iterator<Item = &Disk> {
-        self.0.iter()
+        self.disks.iter()
+    }
+
+    /// Stage timers of all threads that write and read them.
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
     }
 }

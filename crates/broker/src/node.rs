@@ -18,6 +18,7 @@ use embar_frame::Now;
 use embar_memory::canary::{Canary, injected};
 use embar_memory::{Held, Memory};
 use embar_meter::profile::Profile;
+use embar_meter::snapshot::Snapshot;
 use embar_order::{LeaderWatch, Leadership, Term};
 use embar_transport::Peer as Origin;
 use embar_wire::time::WallNs;
@@ -61,6 +62,8 @@ pub struct Node<M: Memory> {
     pub region: Region<M>,
     /// Stage timers of all threads.
     pub profile: Arc<Profile>,
+    /// Those of the threads that write and read disks, where there are any.
+    pub disk_profile: Option<Arc<Profile>>,
     /// When it started.
     pub started: WallNs,
     alive: Alive,
@@ -104,6 +107,7 @@ impl<M: Memory> Node<M> {
             incarnation: claim.incarnation(),
             region,
             profile,
+            disk_profile: None,
             started,
             alive,
             row: Mutex::new(row),
@@ -123,6 +127,28 @@ impl<M: Memory> Node<M> {
             config,
             leave_state: AtomicU8::new(leave_state::STAYS),
         }
+    }
+
+    /// The same, with the stage timers of the disks of this process.
+    #[must_use]
+    pub fn with_disk_profile(mut self, profile: &Arc<Profile>) -> Self {
+        self.disk_profile = Some(Arc::clone(profile));
+        self
+    }
+
+    /// Times stages from now on, or does not.
+    pub fn set_metering(&self, on: bool) {
+        let profiles = [Some(&self.profile), self.disk_profile.as_ref()];
+        for profile in profiles.into_iter().flatten() {
+            profile.set_enabled(on);
+        }
+    }
+
+    /// What is timed, and of a process that has disks, what is timed of these.
+    pub fn profiles(&self) -> Vec<Snapshot> {
+        let profiles = [Some(&self.profile), self.disk_profile.as_ref()];
+        let profiles = profiles.into_iter().flatten();
+        profiles.map(|profile| profile.snapshot()).collect()
     }
 
     /// Whether this is the head, which owns the topic table.

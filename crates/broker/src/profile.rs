@@ -1,6 +1,8 @@
 //! The stages of receiving a batch that a broker times, and the events that it counts, with the names that its profile
 //! prints.
 
+pub mod disk;
+
 use embar_meter::profile::Schema;
 
 /// A metered step of receiving a batch. The discriminant indexes [`SCHEMA`].

@@ -225,8 +225,8 @@ impl Server {
             heartbeat.stop();
             self.node.set_state(BrokerState::Gone);
         }
-        let profile = self.node.profile.snapshot();
-        if profile.total_ns() > 0 {
+        let profiles = self.node.profiles();
+        for profile in profiles.iter().filter(|it| it.total_ns() > 0) {
             tracing::info!("at shutdown\n{profile}");
         }
         if drained {

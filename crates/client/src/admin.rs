@@ -203,6 +203,13 @@ impl Admin {
         self.ask(move |worker| worker.profile(broker))
     }
 
+    /// Where the time of one broker's way to and from its disks went, which the process that sequences writes; nothing where the
+    /// log has no disks. Behind the feature `profile`.
+    #[cfg(feature = "profile")]
+    pub fn disk_profile(&self, broker: u32) -> Request<Option<Snapshot>> {
+        self.ask(move |worker| worker.disk_profile(broker))
+    }
+
     /// Switches the stage timers of one broker on or off.
     pub fn set_metering(&self, broker: u32, on: bool) -> Request<()> {
         self.ask(move |worker| worker.set_metering(broker, on))

@@ -38,6 +38,8 @@ pub struct Commit {
     pub buffer: AlignedBuffer,
     /// ...and how many.
     pub len: usize,
+    /// Bytes of the payloads in it.
+    pub payload_bytes: u64,
     /// Names it in [`Journal::synced`].
     pub ticket: u64,
 }
@@ -266,7 +268,7 @@ impl Journal {
             assert_eq!(*next, *first, "{:?} goes on where it ended", progress.chain);
             *next = progress.next;
         }
-        let is_empty = builder.is_empty();
+        let (is_empty, payload_bytes) = (builder.is_empty(), builder.payload_bytes());
         open.indexing
             .add(builder.runs(), open.at, builder.has_completed_facts());
         let (number, before, synced) = (open.commits, open.last_crc, open.synced);
@@ -278,6 +280,7 @@ impl Journal {
             at: open.at,
             buffer,
             len,
+            payload_bytes,
             ticket,
         };
         open.at += len as u64;
@@ -368,11 +371,11 @@ pub fn begin_segment(
     file.write_synced(0, &header, SEGMENT_HEADER_BYTES)
 }
 
-/// Stores the index of a segment that is over.
+/// Stores the index of a segment that is over. Returns the bytes that it has.
 ///
 /// # Errors
 /// What the system says. Nothing depends on the index being there.
-pub fn store_index<S: Storage>(storage: &S, index: &SegmentIndex) -> io::Result<()> {
+pub fn store_index<S: Storage>(storage: &S, index: &SegmentIndex) -> io::Result<usize> {
     let name = index_name(index.segment.number);
     let bytes = index.encode();
     let mut buffer = AlignedBuffer::new(bytes.len());
@@ -385,7 +388,8 @@ pub fn store_index<S: Storage>(storage: &S, index: &SegmentIndex) -> io::Result<
     }
     let file = storage.create(&name, buffer.len() as u64)?;
     file.write_synced(0, &buffer, buffer.len())?;
-    storage.sync_names()
+    storage.sync_names()?;
+    Ok(buffer.len())
 }
 
 impl Open {

@@ -9,12 +9,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use embar_disk::format::{SegmentIndex, index_name, segment_name};
+use embar_disk::format::{SEGMENT_HEADER_BYTES, SegmentIndex, index_name, segment_name};
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{DiskState, SharedNews};
 use embar_memory::Mapped;
+use embar_meter::profile::Recorder;
 use embar_order::Term;
 
 use super::alive::is_alive;
@@ -22,6 +23,7 @@ use super::wakeups::BrokersNotifier;
 use crate::clock::Clock;
 use crate::disks::Disks;
 use crate::journal::{COMMIT_BYTES, Found, Gathered, IN_FLIGHT_MAX, Writer};
+use crate::profile::disk::{Counter, Stage};
 
 /// Bytes of a segment, at most and at least: as much as a disk has room for several times.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 256 << 20;
@@ -198,11 +200,12 @@ enum Step {
 
 impl Shared {
     fn run(&self) {
+        let recorder = self.disks.profile().recorder();
         loop {
-            match self.next_step() {
-                Step::Write(term, commit, file) => self.write(term, commit, &file),
+            match self.next_step(&recorder) {
+                Step::Write(term, commit, file) => self.write(term, commit, &file, &recorder),
                 Step::Prepare(term, next) => self.prepare(term, next),
-                Step::Index(index) => self.store_index(&index),
+                Step::Index(index) => self.store_index(&index, &recorder),
                 Step::Remove(segments) => self.remove(&segments),
                 Step::Stop => return,
             }
@@ -210,13 +213,13 @@ impl Shared {
     }
 
     /// Waits for the gatherer's place, and then for something to write.
-    fn next_step(&self) -> Step {
+    fn next_step(&self, recorder: &Recorder) -> Step {
         let mut state = lock(&self.state);
         while state.is_gathering && !state.is_stopped {
             state = self.wait(state);
         }
         state.is_gathering = true;
-        let step = self.gather(state);
+        let step = self.gather(state, recorder);
         let mut state = lock(&self.state);
         state.is_gathering = false;
         drop(state);
@@ -225,7 +228,7 @@ impl Shared {
         step
     }
 
-    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Step {
+    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>, recorder: &Recorder) -> Step {
         let (mut is_last_look, mut has_slept) = (false, false);
         loop {
             if state.is_stopped {
@@ -291,6 +294,7 @@ impl Shared {
             let buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(COMMIT_BYTES));
             let time = self.clock.read().wall.0;
             let open = state.open.as_mut().expect("it was opened");
+            let began = recorder.start();
             let mut gathered = open.writer.gather(buffer, time);
             if let Gathered::Nothing(buffer) = gathered {
                 // What was written last may be the last for long.
@@ -301,6 +305,7 @@ impl Shared {
             }
             match gathered {
                 Gathered::Commit(commit) => {
+                    recorder.stop(Stage::GatherCommit as usize, began);
                     self.is_asleep.store(false, Ordering::Relaxed);
                     let file = open.file.as_ref().expect("a segment was begun");
                     let step = Step::Write(open.term, commit, Arc::clone(file));
@@ -313,7 +318,7 @@ impl Shared {
                 }
                 Gathered::Segment(buffer) => {
                     state.buffers.push(buffer);
-                    self.begin_segment(&mut state);
+                    self.begin_segment(&mut state, recorder);
                 }
                 Gathered::Nothing(buffer) => {
                     state.buffers.push(buffer);
@@ -417,7 +422,7 @@ impl Shared {
         }
     }
 
-    fn begin_segment(&self, state: &mut State) {
+    fn begin_segment(&self, state: &mut State, recorder: &Recorder) {
         let time = self.clock.read().wall.0;
         // Tells this segment from whatever was in its blocks before.
         let nonce = RandomState::new().hash_one(time) | 1;
@@ -431,6 +436,8 @@ impl Shared {
         match file {
             Ok(file) => match open.writer.begin_segment(&file, nonce, time) {
                 Ok(()) => {
+                    recorder.count(Counter::Segments as usize, 1);
+                    recorder.count(Counter::Bytes as usize, SEGMENT_HEADER_BYTES as u64);
                     open.file = Some(Arc::new(file));
                     self.has_room(open);
                 }
@@ -452,8 +459,10 @@ impl Shared {
         }
     }
 
-    fn write(&self, term: Term, commit: Commit, file: &File) {
+    fn write(&self, term: Term, commit: Commit, file: &File, recorder: &Recorder) {
+        let began = recorder.start();
         let written = file.write_synced(commit.at, &commit.buffer, commit.len);
+        recorder.stop(Stage::WriteAndSync as usize, began);
         let mut state = lock(&self.state);
         let state = &mut *state;
         state.writes -= 1;
@@ -464,9 +473,14 @@ impl Shared {
         if let Some(open) = open.filter(|open| open.term == term && open.health != Health::Failed) {
             match written {
                 Ok(()) => {
+                    recorder.count(Counter::Commits as usize, 1);
+                    recorder.count(Counter::Bytes as usize, commit.len as u64);
+                    recorder.count(Counter::PayloadBytes as usize, commit.payload_bytes);
+                    let began = recorder.start();
                     if open.writer.synced(commit.ticket) {
                         self.wake_brokers(state);
                     }
+                    recorder.stop(Stage::AdvanceFrontier as usize, began);
                 }
                 // A file system that reserves nothing. The journal goes on from what counts, in another file.
                 Err(error) if is_full(&error) => {
@@ -481,14 +495,17 @@ impl Shared {
     }
 
     /// Without it, readers go through the segment.
-    fn store_index(&self, index: &SegmentIndex) {
-        if let Err(error) = embar_disk::store_index(self.directory(), index) {
-            let segment = index.segment.number;
-            tracing::warn!(
-                disk = self.number,
-                segment,
-                "cannot store the index of a segment: {error}"
-            );
+    fn store_index(&self, index: &SegmentIndex, recorder: &Recorder) {
+        match embar_disk::store_index(self.directory(), index) {
+            Ok(bytes) => recorder.count(Counter::Bytes as usize, bytes as u64),
+            Err(error) => {
+                let segment = index.segment.number;
+                tracing::warn!(
+                    disk = self.number,
+                    segment,
+                    "cannot store the index of a segment: {error}"
+                );
+            }
         }
     }
 

@@ -106,16 +106,16 @@ impl Beating {
     }
 }
 
-/// Logs the profile of each interval that had traffic.
+/// Logs the profiles of each interval that had traffic.
 struct ProfileLogger {
-    last: Snapshot,
+    last: Vec<Snapshot>,
     due: Now,
 }
 
 impl ProfileLogger {
     fn new(node: &Node<Mapped>, at: Timestamp) -> Self {
         Self {
-            last: node.profile.snapshot(),
+            last: node.profiles(),
             due: at.now.after(node.config.profile_interval),
         }
     }
@@ -125,10 +125,12 @@ impl ProfileLogger {
             return;
         }
         self.due = at.now.after(node.config.profile_interval);
-        let now = node.profile.snapshot();
-        let interval = now.since(&self.last);
-        if interval.total_ns() > 0 {
-            tracing::info!("\n{interval}");
+        let now = node.profiles();
+        for (now, last) in now.iter().zip(&self.last) {
+            let interval = now.since(last);
+            if interval.total_ns() > 0 {
+                tracing::info!("\n{interval}");
+            }
         }
         self.last = now;
     }

@@ -10,11 +10,13 @@ use embar_disk::format::Before;
 use embar_disk::history::{History, HistoryError, Span};
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
+use embar_meter::profile::Recorder;
 use embar_order::Leadership;
 use embar_transport::{Token, Waker};
 use embar_wire::batch::BatchHeader;
 
 use crate::disks::Disks;
+use crate::profile::disk::{Counter, Stage};
 use crate::shard::{DiskPiece, DiskRead};
 
 /// What a network thread asks for.
@@ -94,6 +96,7 @@ impl HistoryThread {
             region: region.clone(),
             row,
             histories: histories.collect(),
+            recorder: disks.profile().recorder(),
             disks: Arc::clone(disks),
         };
         let queue = requests.clone();
@@ -142,6 +145,7 @@ struct Reader {
     disks: Arc<Disks>,
     /// By disk.
     histories: Vec<History>,
+    recorder: Recorder,
 }
 
 impl Reader {
@@ -194,7 +198,11 @@ impl Reader {
             let (row, stored_by) = (row.into(), stored_by.into());
             read.share.has(row, stored_by, header.frame_len())
         };
+        let began = self.recorder.start();
         let batches = history.read(directory, &span, &mut wants)?;
+        self.recorder.stop(Stage::ReadBlock as usize, began);
+        let bytes = batches.bytes.len() as u64;
+        self.recorder.count(Counter::ReadBytes as usize, bytes);
         match batches.next > read.from {
             true => Ok(DiskPiece::Batches {
                 bytes: batches.bytes,

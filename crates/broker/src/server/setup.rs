@@ -128,7 +128,10 @@ pub(super) fn join(
     }
     let locks = region.clone();
     let alive = Box::new(move |row| is_alive(&locks, row));
-    let node = Node::new(config, &claim, region, alive, row, topics, log);
+    let mut node = Node::new(config, &claim, region, alive, row, topics, log);
+    if disks.iter().next().is_some() {
+        node = node.with_disk_profile(disks.profile());
+    }
     Ok(Joined {
         node: Arc::new(node),
         claim,

@@ -6,9 +6,9 @@ use embar_readings::process::ProcessReading;
 use embar_session::SendError;
 use embar_wire::acks::{Acks, UnknownAcks};
 use embar_wire::control::{
-    BrokerStatus, Control, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply, ListTopics,
-    OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply,
-    Subscribe, Subscribed, TopicDescription, Topics,
+    BrokerStatus, Control, DISK_PROFILE, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,
+    ListTopics, OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt,
+    StatusReply, Subscribe, Subscribed, TopicDescription, Topics,
 };
 use embar_wire::isolation::Isolation;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
@@ -103,7 +103,7 @@ impl<M: Memory> ShardState<M> {
             Control::Status => Ok(self.status(at)),
             Control::Profile => profile(node),
             Control::SetMetering(SetMetering { on }) => {
-                node.profile.set_enabled(on);
+                node.set_metering(on);
                 Ok(Control::Done)
             }
             Control::ListTopics(asked) => Ok(list(node, &asked)),
@@ -395,8 +395,15 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
     }))
 }
 
+/// The profile, and under `disks` that of the disks, at a process that has any.
 fn profile<M: Memory>(node: &Node<M>) -> Reply {
-    let json = serde_json::to_vec(&node.profile.snapshot());
-    let json = json.map_err(|e| ErrorReply::new(ErrorCode::Internal, e.to_string()))?;
+    let encode = || {
+        let mut json = serde_json::to_value(node.profile.snapshot())?;
+        if let Some(disks) = &node.disk_profile {
+            json[DISK_PROFILE] = serde_json::to_value(disks.snapshot())?;
+        }
+        serde_json::to_vec(&json)
+    };
+    let json = encode().map_err(|e| ErrorReply::new(ErrorCode::Internal, e.to_string()))?;
     Ok(Control::ProfileReply(ProfileReply { json }))
 }

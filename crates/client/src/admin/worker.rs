@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "profile")]
 use embar_meter::Snapshot;
 use embar_transport::Address;
+#[cfg(feature = "profile")]
+use embar_wire::control::DISK_PROFILE;
 use embar_wire::control::{
     BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
     ErrorCode, ErrorReply, ListTopics, Metadata, RemoveBroker, SetMetering, Topic,
@@ -237,11 +239,31 @@ impl Worker {
 
     #[cfg(feature = "profile")]
     pub(super) fn profile(&mut self, broker: u32) -> Result<Snapshot, AdminError> {
+        self.read_profile(broker, |json| serde_json::from_value(json))
+    }
+
+    #[cfg(feature = "profile")]
+    pub(super) fn disk_profile(&mut self, broker: u32) -> Result<Option<Snapshot>, AdminError> {
+        self.read_profile(broker, |mut json| {
+            let disks = json.get_mut(DISK_PROFILE).map(serde_json::Value::take);
+            serde_json::from_value(disks.unwrap_or_default())
+        })
+    }
+
+    #[cfg(feature = "profile")]
+    fn read_profile<T>(
+        &mut self,
+        broker: u32,
+        read: impl FnOnce(serde_json::Value) -> serde_json::Result<T>,
+    ) -> Result<T, AdminError> {
         match self.ask_one(broker, &Control::Profile)? {
-            Control::ProfileReply(reply) => serde_json::from_slice(&reply.json).map_err(|error| {
-                let what = format!("its profile cannot be read: {error}");
-                misbehaved(&format!("broker {broker}"), what)
-            }),
+            Control::ProfileReply(reply) => {
+                let profile = serde_json::from_slice(&reply.json).and_then(read);
+                profile.map_err(|error| {
+                    let what = format!("its profile cannot be read: {error}");
+                    misbehaved(&format!("broker {broker}"), what)
+                })
+            }
             other => Err(unexpected(&format!("broker {broker}"), &other)),
         }
     }

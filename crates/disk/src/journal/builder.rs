@@ -30,6 +30,7 @@ pub struct CommitBuilder {
     table: Vec<Run>,
     /// Of the headers of the last run.
     crc: Crc,
+    payload_bytes: u64,
     completes_facts: bool,
     limit: usize,
 }
@@ -52,6 +53,7 @@ impl CommitBuilder {
             used: COMMIT_HEADER_BYTES,
             table: Vec::new(),
             crc: Crc::new(),
+            payload_bytes: 0,
             completes_facts: false,
         }
     }
@@ -74,6 +76,12 @@ impl CommitBuilder {
     pub fn bytes(&self) -> usize {
         let table_bytes = self.table.len() * RUN_BYTES;
         (self.used + table_bytes).next_multiple_of(ALIGN_BYTES)
+    }
+
+    /// Bytes of the payloads of all batches in it.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
     }
 
     /// Gives its memory back.
@@ -121,6 +129,7 @@ impl CommitBuilder {
             crc: 0,
         };
         self.used += bytes as usize;
+        self.payload_bytes += u64::from(bytes) - BATCH_HEADER_BYTES as u64;
         let follows = |last: &&mut Run| {
             last.kind == RunKind::Batches
                 && (last.row, last.chain, last.end()) == (row, run.chain, run.first)

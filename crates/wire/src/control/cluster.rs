@@ -175,10 +175,13 @@ message! {
     }
 }
 
+/// Name of the disks' snapshot in a [`ProfileReply`].
+pub const DISK_PROFILE: &str = "disks";
+
 message! {
     /// Answer to Profile.
     ProfileReply as ProfileReplyView {
-        /// The snapshot, as JSON.
+        /// The snapshot, as JSON; that of the disks is a part of it, at a process that has any.
         json: Vec<u8>,
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow};
 use clap::Args;
 use embar_bench::disk::beside::{DEPTHS, DiskWalls, IO_BYTES};
+use embar_bench::disk_profile::{self, DiskDerived};
 use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::publish::{PublishTrial, trial};
@@ -55,6 +56,9 @@ JSON, one object:
   broker_profile        stages[] with name, total_ns, count, avg_ns, share; counters[]; all
                         brokers and trials together
   publisher_profile     likewise
+  disk_profile          likewise, of the threads that write disks; null without --data. Then also
+                        write_amplification (bytes written for each byte of payload) and
+                        bytes_per_commit
   recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches
   wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
                         with intervals; disk null or {io_bytes, depth, bytes, ratio}: the fastest
@@ -89,8 +93,11 @@ struct Report<'a> {
     costs: Costs,
     broker_profile: Option<embar_meter::Snapshot>,
     publisher_profile: Option<embar_meter::Snapshot>,
+    disk_profile: Option<embar_meter::Snapshot>,
     #[serde(flatten)]
     derived: Derived,
+    #[serde(flatten)]
+    on_disks: Option<DiskDerived>,
     wall: Option<WallReport>,
     note: Option<&'static str>,
 }
@@ -269,6 +276,7 @@ fn report(plan: &BenchPlan, measured: &Measured, context: &Context) -> Result<()
     let counted: Vec<&PublishTrial> = trials.iter().collect();
     let rates: Vec<_> = counted.iter().map(|trial| trial.rate).collect();
     let broker_profile = merged(trials.iter().map(|trial| trial.broker_profile.as_ref()));
+    let disk_profile = merged(trials.iter().map(|trial| trial.disk_profile.as_ref()));
     let to_working = measured.ratio_to(Config::WorkingWall, published)?;
     let to_bare = measured.ratio_to(Config::BareWall, published)?;
     let disk = measured.disk(published)?;
@@ -280,6 +288,8 @@ fn report(plan: &BenchPlan, measured: &Measured, context: &Context) -> Result<()
         derived: broker_profile.as_ref().map(Derived::of).unwrap_or_default(),
         broker_profile,
         publisher_profile: merged(trials.iter().map(|trial| trial.publisher_profile.as_ref())),
+        on_disks: disk_profile.as_ref().map(DiskDerived::of),
+        disk_profile,
         wall: to_working
             .zip(to_bare)
             .map(|(ratio_to_working, ratio_to_bare)| WallReport {
@@ -314,6 +324,9 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
         .flatten()
     {
         output.say(format_args!("\n{}", profile_text(profile)))?;
+    }
+    if let Some(profile) = &report.disk_profile {
+        output.say(format_args!("\n{}", disk_profile::text(profile)))?;
     }
     if outcome.configs().len() > 1 {
         output.say(format_args!("\n{outcome}"))?;
