@@ -89,6 +89,8 @@ fn one_of_each() -> Vec<Control> {
                 next: 3,
                 payload_bytes: 4,
                 batches: 5,
+                disk_first: Some(0),
+                durable: Some(3),
             }],
         }),
         Control::Metadata(Metadata {

@@ -387,6 +387,8 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
             next: extents.next,
             payload_bytes: extents.bytes,
             batches: extents.batches,
+            disk_first: topic.is_durable().then_some(extents.first_on_disks),
+            durable: topic.is_durable().then_some(extents.durable),
         });
     }
     Ok(Control::TopicDescription(TopicDescription {

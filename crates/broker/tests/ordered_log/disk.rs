@@ -2,7 +2,7 @@
 
 use embar_broker::journal::{Found, Gathered, Writer};
 use embar_disk::history::{Batches, History, HistoryError, Span};
-use embar_disk::{AlignedBuffer, Chain, Commit, Storage, StoredFile};
+use embar_disk::{AlignedBuffer, Chain, Commit, Storage, StoredFile, prepare_segment};
 use embar_memory::Simulated;
 use embar_order::{Sequencer, Term};
 
@@ -46,7 +46,7 @@ impl DiskWriter {
         let (region, epoch) = (world.host(), sequencer.epoch());
         let claim = region.claim_unlocked(0);
         let news = region.frontier_news_writer(&claim);
-        let start = found(disk).start((epoch, region.nonce()), SEGMENT_BYTES, news);
+        let start = found(disk).start((epoch, region.nonce()), (SEGMENT_BYTES, u64::MAX), news);
         let term = Term { epoch, area: 0 };
         Self {
             writer: Writer::new(&region, &claim, term, 0, start),
@@ -63,8 +63,12 @@ impl DiskWriter {
                 Gathered::Commit(commit) => return Some(commit),
                 Gathered::Segment(_) => {
                     self.nonce += 1;
-                    let begun = self.writer.begin_segment(&self.disk, self.nonce, 1);
-                    self.file = Some(begun.expect("a simulated disk has room"));
+                    let next = self.writer.next_segment();
+                    let file = prepare_segment(&self.disk, next);
+                    let file = file.expect("a simulated disk has room");
+                    let begun = self.writer.begin_segment(&file, self.nonce, 1);
+                    begun.expect("a simulated disk takes everything");
+                    self.file = Some(file);
                 }
                 Gathered::Nothing(_) | Gathered::Deposed => return None,
                 Gathered::Busy(_) => panic!("nothing is on its way"),

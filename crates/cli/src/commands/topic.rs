@@ -75,7 +75,8 @@ Examples:
   embar topic describe orders
 
 JSON: the topic as from `topic create`, and partitions[] with broker, first, next, bytes,
-batches; offsets first to next - 1 can be read")]
+batches, and disk_first and durable, which are null for a topic in memory alone; offsets first to
+next - 1 can be read from memory, and from disk_first on from disks, by default below durable")]
     Describe {
         /// Its name
         name: String,
@@ -129,6 +130,8 @@ struct PartitionReport {
     next: u64,
     bytes: u64,
     batches: u64,
+    disk_first: Option<u64>,
+    durable: Option<u64>,
 }
 
 impl From<&Partition> for PartitionReport {
@@ -139,6 +142,8 @@ impl From<&Partition> for PartitionReport {
             next: partition.next,
             bytes: partition.payload_bytes,
             batches: partition.batches,
+            disk_first: partition.disk_first,
+            durable: partition.durable,
         }
     }
 }
@@ -274,19 +279,29 @@ fn describe(topic: &Topic, partitions: &[Partition]) -> String {
 
 /// Each broker has offsets of its own.
 fn order_of_each(partitions: &[Partition]) -> (String, Table) {
-    let mut table = Table::new(["broker", "first", "next", "messages", "bytes", "batches"]);
+    let is_durable = partitions.iter().any(|part| part.durable.is_some());
+    let mut header = vec!["broker", "first", "next", "messages", "bytes", "batches"];
+    if is_durable {
+        header.extend(["on disks from", "durable to"]);
+    }
+    let mut table = Table::new(header);
     let mut all = 0;
     for part in partitions {
-        let messages = part.next.saturating_sub(part.first);
+        let messages = part.next.saturating_sub(first_of(part));
         all += messages;
-        table.row([
+        let mut row = vec![
             part.broker.to_string(),
             part.first.to_string(),
             part.next.to_string(),
             grouped(messages),
             Size(part.payload_bytes).to_string(),
             grouped(part.batches),
-        ]);
+        ];
+        if is_durable {
+            let shown = [part.disk_first, part.durable];
+            row.extend(shown.map(|at| at.map_or("-".into(), |at| at.to_string())));
+        }
+        table.row(row);
     }
     (format!("{} messages can be read", grouped(all)), table)
 }
@@ -301,13 +316,23 @@ fn one_order(partitions: &[Partition]) -> (String, Table) {
             grouped(part.batches),
         ]);
     }
-    let first = partitions.iter().map(|part| part.first).max().unwrap_or(0);
-    let next = partitions.iter().map(|part| part.next).max().unwrap_or(0);
-    let readable = format!(
+    let most = |of: fn(&Partition) -> u64| partitions.iter().map(of).max().unwrap_or(0);
+    let (first, next) = (most(first_of), most(|part| part.next));
+    let mut readable = format!(
         "{} messages can be read: positions {first} to below {next}",
         grouped(next.saturating_sub(first))
     );
+    if let Some(durable) = partitions.iter().filter_map(|part| part.durable).max() {
+        let memory = most(|part| part.first);
+        readable += &format!("; from {memory} on in memory, up to {durable} on all disks");
+    }
     (readable, table)
+}
+
+/// The first offset that can be read, from memory or from disks.
+fn first_of(part: &Partition) -> u64 {
+    part.disk_first
+        .map_or(part.first, |first| first.min(part.first))
 }
 
 #[cfg(test)]
@@ -340,10 +365,33 @@ mod tests {
             next,
             payload_bytes: 4096,
             batches: 1,
+            ..Partition::default()
         };
         let text = describe(&topic(), &[part(1, 10, 1010), part(2, 0, 500)]);
         assert!(text.contains("1,500 messages can be read"), "{text}");
         assert!(text.contains("keeps 1MiB on each broker"), "{text}");
         assert!(text.contains("in memory and on 2 disks"), "{text}");
+    }
+
+    #[test]
+    fn a_description_says_what_disks_have() {
+        let part = Partition {
+            broker: 1,
+            first: 10,
+            next: 30,
+            disk_first: Some(5),
+            durable: Some(20),
+            ..Partition::default()
+        };
+        let text = describe(&topic(), std::slice::from_ref(&part));
+        assert!(text.contains("25 messages can be read"), "{text}");
+        assert!(text.contains("durable to"), "{text}");
+        let one = Topic {
+            order: embar_client::Order::Total,
+            ..topic()
+        };
+        let text = describe(&one, &[part]);
+        let said = "positions 5 to below 30; from 10 on in memory, up to 20 on all disks";
+        assert!(text.contains(said), "{text}");
     }
 }

@@ -223,7 +223,7 @@ message! {
 }
 
 message! {
-    /// What one broker retains of a topic: offsets `first..next`.
+    /// What one broker retains of a topic: offsets `first..next` in memory.
     Partition as PartitionView {
         /// Row of the broker.
         broker: u32,
@@ -235,6 +235,10 @@ message! {
         payload_bytes: u64,
         /// Batches retained.
         batches: u64,
+        /// First offset that its disks have, if it is on any.
+        disk_first: Option<u64>,
+        /// Offset up to which all of its disks have it, if it is on any.
+        durable: Option<u64>,
     }
 }
 
