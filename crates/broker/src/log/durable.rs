@@ -203,7 +203,8 @@ impl<M: Memory> Log<M> {
     /// alone.
     pub fn durable(&self, topic: u32) -> u64 {
         let stats = self.topic_stats(topic);
-        stats.map_or(u64::MAX, |stats| stats.durable)
+        // One that was deleted is on none.
+        stats.map_or(0, |stats| stats.durable)
     }
 }
 
