@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod beside_reader;
 pub mod compare;
 pub mod diagnose;
 pub mod disk;

@@ -61,13 +61,9 @@ pub struct ReadJob {
 }
 
 impl ReadJob {
-    /// Reads from the start until everything is there; an error if anything is not as it was published.
-    pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
-        let meters = Meters::start(&self.pids)?;
-        let started = Instant::now();
-        let probe = WaitProbe::new();
-        let _reporter = self.connector.report_waits(&probe, Some(SILENCE_MAX));
-        let mut subscriber = Subscriber::builder(self.connector.bootstrap())
+    /// A subscriber from the first message to the last.
+    pub(super) fn open(&self, probe: &WaitProbe) -> Result<Subscriber> {
+        let subscriber = Subscriber::builder(self.connector.bootstrap())
             .transport(self.connector.transport())
             .topic(&self.topic)
             .from(Start::Earliest)
@@ -75,11 +71,26 @@ impl ReadJob {
             .spin(self.spin)
             .checksums(self.reader.checksums())
             .metering(self.metering)
-            .wait_probe(&probe)
+            .wait_probe(probe)
             .open()?;
+        Ok(subscriber)
+    }
+
+    /// The next message, `None` at the end; silence for too long is an error.
+    pub(super) fn next<'a>(&self, subscriber: &'a mut Subscriber) -> Result<Option<Message<'a>>> {
+        Ok(subscriber.next_timeout(SILENCE_MAX)?)
+    }
+
+    /// Reads from the start until everything is there; an error if anything is not as it was published.
+    pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
+        let meters = Meters::start(&self.pids)?;
+        let started = Instant::now();
+        let probe = WaitProbe::new();
+        let _reporter = self.connector.report_waits(&probe, Some(SILENCE_MAX));
+        let mut subscriber = self.open(&probe)?;
         let mut verifier = Verifier::new(self.message_bytes as usize, self.messages);
         let mut arrived = 0u64;
-        while let Some(message) = next(&mut subscriber)? {
+        while let Some(message) = self.next(&mut subscriber)? {
             match self.reader {
                 Reader::Verifies => drop(verifier.check(message.value)),
                 other => other.touch(message.value),
@@ -110,9 +121,4 @@ impl ReadJob {
             subscriber_profile: self.metering.then_some(profile),
         })
     }
-}
-
-/// The next message, `None` at the end; silence for too long is an error.
-fn next(subscriber: &mut Subscriber) -> Result<Option<Message<'_>>> {
-    Ok(subscriber.next_timeout(SILENCE_MAX)?)
 }

@@ -3,6 +3,7 @@
 
 mod compare;
 mod disk;
+mod disk_wall;
 mod e2e;
 mod latency;
 mod metering;

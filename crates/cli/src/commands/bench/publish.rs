@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_bench::disk::beside::{DEPTHS, DiskWalls, IO_BYTES};
+use embar_bench::disk::beside::{DEPTHS, DiskWalls};
 use embar_bench::disk_profile::{self, DiskDerived};
 use embar_bench::experiment::trial_failed;
 use embar_bench::plan::{BenchPlan, Metering};
@@ -18,6 +18,7 @@ use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Experiment, Outcome, Sample, Trial};
 use serde::Serialize;
 
+use super::disk_wall::DiskWallReport;
 use super::{CommonArgs, RecordArgs, wall_of};
 use crate::context::Context;
 
@@ -109,16 +110,6 @@ struct WallReport {
     ratio_to_working: Comparison,
     ratio_to_bare: Comparison,
     disk: Option<DiskWallReport>,
-}
-
-/// The fastest synced writes, and what publishing is of them.
-#[derive(Serialize)]
-struct DiskWallReport {
-    io_bytes: u32,
-    depth: u16,
-    /// Of each trial.
-    bytes: u64,
-    ratio: Comparison,
 }
 
 /// One configuration of the experiment.
@@ -243,23 +234,13 @@ impl Measured {
 
     /// The fastest of the disk's walls.
     fn disk(&self, published: Config) -> Result<Option<DiskWallReport>> {
-        let median = |depth: u16| {
-            let place = self.place(Config::DiskWall { depth })?;
-            Some(self.outcome.series(place).median())
-        };
-        let measured = DEPTHS
-            .iter()
-            .filter_map(|depth| Some((*depth, median(*depth)?)));
-        let Some((depth, _)) = measured.max_by(|(_, one), (_, other)| one.total_cmp(other)) else {
+        let Some(published) = self.place(published) else {
             return Ok(None);
         };
-        let ratio = self.ratio_to(Config::DiskWall { depth }, published)?;
-        Ok(ratio.map(|ratio| DiskWallReport {
-            io_bytes: IO_BYTES,
-            depth,
-            bytes: self.wall_bytes,
-            ratio,
-        }))
+        let walls = DEPTHS.into_iter();
+        let walls =
+            walls.filter_map(|depth| Some((depth, self.place(Config::DiskWall { depth })?)));
+        DiskWallReport::of(&self.outcome, walls, published, self.wall_bytes)
     }
 }
 
@@ -337,12 +318,8 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
             wall.ratio_to_working.ratio, wall.ratio_to_bare.ratio
         ))?;
         if let Some(disk) = &wall.disk {
-            output.say(format_args!(
-                "publish is {:.3} of synced writes of {}, {} at once, the fastest",
-                disk.ratio.ratio,
-                Size(disk.io_bytes.into()),
-                disk.depth
-            ))?;
+            let of_writes = disk.describe("synced writes");
+            output.say(format_args!("publish is {of_writes}"))?;
         }
     }
     Ok(())
