@@ -6,6 +6,9 @@
 //! - A frontier is stored after the row that says how much of the journal counts, and that after the sync.
 //! - Before the first batch of a session's epoch the journal says what the session is, and how far.
 
+mod due;
+mod removal;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
@@ -22,11 +25,11 @@ use embar_order::{ChangedChains, Term};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::chain::{Ahead, Batch, Chain};
-use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, encode_session, encode_topic_ids};
 use super::indexes::Indexes;
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
 use crate::topics::TopicTable;
+use due::{Due, say_session};
 
 /// Most bytes that one commit gathers, unless a single batch is larger.
 pub const COMMIT_BYTES: usize = 4 << 20;
@@ -50,27 +53,6 @@ pub enum Gathered {
     Segment(AlignedBuffer),
     /// The term is over. Nothing is to be written any more.
     Deposed,
-}
-
-/// What is to be said.
-#[derive(Clone, Copy, Debug)]
-enum Due {
-    FirstKept,
-    TopicIds,
-    Topic(u32),
-    Chain(ChainName),
-    NoTopic(u32),
-    Session(u32),
-    NoSession(u32),
-}
-
-/// What a commit says of which somebody waits until it counts.
-#[derive(Default)]
-struct Said {
-    /// Which segment is the first that is kept.
-    first_kept: bool,
-    /// Topics that are not on the disk any more.
-    gone: Vec<u32>,
 }
 
 /// The writer of one disk in one term.
@@ -277,6 +259,8 @@ impl<M: Memory> Writer<M> {
         }
         self.looks_what_is_kept = true;
         self.prune_sessions();
+        let gone = self.due.iter().filter(|due| matches!(due, Due::NoTopic(_)));
+        let gone: Vec<Due> = gone.copied().collect();
         self.due.clear();
         self.due.push_back(Due::FirstKept);
         self.due.push_back(Due::TopicIds);
@@ -288,77 +272,13 @@ impl<M: Memory> Writer<M> {
             self.due.push_back(Due::Chain(*chain));
         }
         self.due.extend(self.sessions.places().map(Due::Session));
+        // Somebody waits until they are said to be gone.
+        self.due.extend(gone);
         self.is_complete = false;
         let chains = self.chains.keys();
         let begins = chains.map(|chain| (*chain, self.journal.next_of(*chain)));
         self.segment_begins = begins.collect();
         Ok(())
-    }
-
-    /// Finds out which segments nobody needs any more; once a commit that says so counts, [`Writer::take_removals`] has them.
-    fn look_what_is_kept(&mut self) {
-        if !self.is_complete || !std::mem::take(&mut self.looks_what_is_kept) {
-            return;
-        }
-        let topics = &self.topics;
-        let retention =
-            |chain: &ChainName| topics.by_id(chain.topic).map(|topic| topic.retention_bytes);
-        let first = self.kept.first_needed(self.limit, retention);
-        if let Some(first) = first.filter(|first| *first > self.journal.first_kept()) {
-            self.journal.keep_from(first);
-            self.due.push_back(Due::FirstKept);
-        }
-    }
-
-    /// Numbers of segments that nobody needs any more, once: their files may go.
-    pub fn take_removals(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.removals)
-    }
-
-    /// Tells of topics that are not on the disk any more, unless another one has their record.
-    fn tell_gone(&mut self) {
-        let journal = &self.journal;
-        while let Some((_, topic)) = self
-            .gone_said
-            .pop_front_if(|(said, _)| journal.counts(*said))
-        {
-            let record = embar_fabric::geometry::topic_record_of(topic);
-            if !self.topics.iter().any(|other| other.record() == record) {
-                let gone = Frontier {
-                    next: Frontier::GONE,
-                    chain: topic,
-                    epoch: self.term.epoch,
-                    ..Frontier::default()
-                };
-                self.frontiers.store(record, 0, &gone);
-            }
-        }
-    }
-
-    /// A commit counts that says which segment is the first that is kept.
-    fn forget_segments(&mut self) {
-        // A successor has to find a commit that says so, before it finds that they are gone.
-        if !self.term.lasts(&self.region) {
-            return;
-        }
-        let first_kept = self.journal.first_kept();
-        self.said.first_kept = first_kept;
-        let removed = self.kept.remove_below(first_kept);
-        if removed.is_empty() {
-            return;
-        }
-        self.removals.extend(removed);
-        for chain in self.chains.keys() {
-            let first = self.kept.first_of(*chain);
-            let first = first.or(self.segment_begins.get(chain).copied());
-            let first = first.unwrap_or(0);
-            if self.firsts.insert(*chain, first) != Some(first)
-                && let Some(next) = self.synced.get(chain)
-            {
-                let (chain, next) = (*chain, *next);
-                self.counted.push(Progress { chain, next });
-            }
-        }
     }
 
     /// A commit is synced. Stores how much counts by that, and how far each chain is. True if a chain is further than before.
@@ -553,50 +473,6 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Says what is due, as far as there is room.
-    fn say_facts(&mut self, builder: &mut CommitBuilder) -> Said {
-        let mut all = Said::default();
-        while let Some(due) = self.due.front() {
-            let said = match *due {
-                Due::FirstKept => self.journal.say_first_kept(builder),
-                Due::TopicIds => {
-                    builder.fact(ABOUT_TOPIC_IDS, 0, &encode_topic_ids(self.highest_id))
-                }
-                Due::Topic(id) => match self.topics.by_id(id) {
-                    Some(topic) => builder.fact(ABOUT_TOPIC, id.into(), &topic.encode()),
-                    None => Ok(()),
-                },
-                Due::Chain(chain) if self.chains.contains_key(&chain) => {
-                    let next = self.journal.next_of(chain);
-                    builder.next(&Progress { chain, next })
-                }
-                Due::Chain(_) => Ok(()),
-                Due::NoTopic(id) => builder.fact(ABOUT_TOPIC, id.into(), &[]),
-                Due::Session(place) => match self.sessions.get(place) {
-                    Some(known) => say_session(builder, place, known),
-                    None => Ok(()),
-                },
-                // Another one may have the place by now, and was said.
-                Due::NoSession(place) => match self.sessions.get(place) {
-                    Some(_) => Ok(()),
-                    None => builder.fact(ABOUT_SESSION, place.into(), &[]),
-                },
-            };
-            match said {
-                Ok(()) => {
-                    match *due {
-                        Due::FirstKept => all.first_kept = true,
-                        Due::NoTopic(topic) => all.gone.push(topic),
-                        _ => {}
-                    }
-                    self.due.pop_front();
-                }
-                Err(Refused::Full | Refused::Damaged) => break,
-            }
-        }
-        all
-    }
-
     /// Takes batches, chain by chain, as far as there is room.
     fn take_batches(&mut self, builder: &mut CommitBuilder) {
         while let Some(chain) = self.next_turn() {
@@ -699,27 +575,6 @@ impl<M: Memory> Writer<M> {
         let owner = self.region.session_owner(self.term.area, place).found()?;
         Some(KnownSession { row, owner })
     }
-
-    /// Forgets sessions that are over.
-    fn prune_sessions(&mut self) {
-        let mut sessions = std::mem::take(&mut self.sessions);
-        sessions.retain(|place, known| {
-            self.session(place).is_some_and(|now| {
-                let same = now.row.in_use == 1 && now.row.first_epoch == known.row.first_epoch;
-                same && (now.row.chain, now.row.producer) == (known.row.chain, known.row.producer)
-            })
-        });
-        self.sessions = sessions;
-    }
-}
-
-fn say_session(
-    builder: &mut CommitBuilder,
-    place: u32,
-    known: &KnownSession,
-) -> Result<(), Refused> {
-    let bytes = encode_session(&known.row, &known.owner);
-    builder.fact(ABOUT_SESSION, place.into(), &bytes)
 }
 
 pub(super) fn chain_of(topic: u32) -> embar_disk::Chain {
