@@ -139,6 +139,11 @@ impl Journal {
         (self.next_segment, self.segment_bytes)
     }
 
+    /// The next segment's number is taken.
+    pub fn pass_over_segment(&mut self) {
+        self.next_segment += 1;
+    }
+
     /// The next position of each chain, as written.
     pub fn chains(&self) -> impl Iterator<Item = Progress> {
         let chains = self.chains.iter();

@@ -187,7 +187,13 @@ impl Drop for LoopDisk {
             && let Some(dir) = self.dir.take()
         {
             let dir = dir.keep();
-            eprintln!("{} stays: {why:#}", dir.display());
+            #[allow(
+                clippy::print_stderr,
+                reason = "it stays mounted, and nobody else hears of it"
+            )]
+            {
+                eprintln!("{} stays: {why:#}", dir.display());
+            }
         }
     }
 }

@@ -30,6 +30,12 @@ pub struct Found {
     disk: [u8; 16],
 }
 
+/// Whether no disk has a newer topic in the record of this one: then this one was deleted, although its disk does not say so yet.
+pub(super) fn is_newest<'a>(topic: &Topic, found: impl IntoIterator<Item = &'a Found>) -> bool {
+    let mut all = found.into_iter().flat_map(|its| &its.topics);
+    all.all(|other| other.record() != topic.record() || other.id <= topic.id)
+}
+
 impl Found {
     /// What a disk has on which nothing was written yet.
     #[must_use]
@@ -48,19 +54,21 @@ impl Found {
     /// # Errors
     /// [`RecoverError`]
     pub fn read<S: Storage>(storage: &S, disk: &[u8; 16]) -> Result<Self, RecoverError> {
+        let mut looks = 0;
+        let found = loop {
+            looks += 1;
+            match Self::look(storage, disk) {
+                Err(RecoverError::Damaged { .. }) if looks < LOOKS => {}
+                found => break found?,
+            }
+        };
+        // Only now: what was read may have been on its way to the disk.
         let synced = storage.sync_all();
         synced.map_err(|error| RecoverError::Io {
             name: "the directory".into(),
             error,
         })?;
-        let mut looks = 0;
-        loop {
-            looks += 1;
-            match Self::look(storage, disk) {
-                Err(RecoverError::Damaged { .. }) if looks < LOOKS => {}
-                found => return found,
-            }
-        }
+        Ok(found)
     }
 
     fn look<S: Storage>(storage: &S, disk: &[u8; 16]) -> Result<Self, RecoverError> {

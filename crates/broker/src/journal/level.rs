@@ -18,7 +18,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, encode_session};
-use super::found::Found;
+use super::found::{Found, is_newest};
 use super::sessions::{KnownSession, Sessions};
 use super::writer::COMMIT_BYTES;
 use crate::topics::Topic;
@@ -77,7 +77,11 @@ fn missing<S>(target: &Disk<'_, S>, source: &Disk<'_, S>, disks: &[Disk<'_, S>])
     let mut missing = Missing::new();
     for (chain, next) in &source.found.recovered.position.chains {
         let topic = source.found.topics.iter().find(|it| it.id == chain.topic);
-        let Some(topic) = topic.filter(|topic| topic.disks & 1 << target.number != 0) else {
+        let topic = topic.filter(|topic| {
+            let found = disks.iter().map(|disk| &disk.found);
+            topic.disks & 1 << target.number != 0 && is_newest(topic, found)
+        });
+        let Some(topic) = topic else {
             continue;
         };
         let is_longest = disks.iter().all(|other| {

@@ -15,7 +15,7 @@ use embar_memory::Memory;
 use embar_order::Leadership;
 use thiserror::Error;
 
-use super::found::Found;
+use super::found::{Found, is_newest};
 use super::sessions::KnownSession;
 use super::writer::chain_of;
 use crate::places::HEAD;
@@ -210,7 +210,7 @@ fn local_chains(found: &[Found], topics: &BTreeMap<u32, (Topic, usize)>) -> BTre
 fn longest(found: &[Found]) -> BTreeMap<u32, (Topic, usize)> {
     let mut chains: BTreeMap<u32, (Topic, usize)> = BTreeMap::new();
     for (disk, its) in found.iter().enumerate() {
-        for topic in &its.topics {
+        for topic in its.topics.iter().filter(|topic| is_newest(topic, found)) {
             let chain = chain_of(topic.id);
             let other = chains.get(&topic.id);
             let is_longer =

@@ -233,6 +233,11 @@ impl<M: Memory> Writer<M> {
         self.journal.next_segment()
     }
 
+    /// The next segment's number is taken, by a writer of another term.
+    pub fn pass_over_segment(&mut self) {
+        self.journal.pass_over_segment();
+    }
+
     /// Whether the next segment will be wanted soon.
     pub fn wants_segment_soon(&self) -> bool {
         let (_, bytes) = self.journal.next_segment();
@@ -330,7 +335,10 @@ impl<M: Memory> Writer<M> {
         let (next_segment, _) = self.journal.next_segment();
         self.said.next_segment = next_segment;
         self.said.state = state as u32;
-        if let Some(counted) = self.journal.counted() {
+        // What was begun and failed may not be there.
+        if state == DiskState::Writes
+            && let Some(counted) = self.journal.counted()
+        {
             self.said.segment = counted.number;
             self.said.nonce = counted.nonce;
             self.said.commits = counted.commits;

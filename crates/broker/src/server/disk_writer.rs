@@ -1,7 +1,9 @@
 //! The threads that write one disk while this process sequences: each gathers a commit and writes it, and while it waits for
 //! the disk another gathers the next.
 
-use std::cmp;
+mod health;
+mod opening;
+
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use embar_disk::format::{SEGMENT_HEADER_BYTES, SegmentIndex, index_name, segment_name};
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
+use embar_fabric::SharedNews;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
-use embar_fabric::{DiskState, SharedNews};
 use embar_memory::Mapped;
 use embar_meter::profile::Recorder;
 use embar_order::Term;
@@ -22,7 +24,7 @@ use super::alive::is_alive;
 use super::wakeups::BrokersNotifier;
 use crate::clock::Clock;
 use crate::disks::Disks;
-use crate::journal::{COMMIT_BYTES, Found, Gathered, IN_FLIGHT_MAX, Writer};
+use crate::journal::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Writer};
 use crate::profile::disk::{Counter, Stage};
 
 /// Bytes of a segment, at most and at least: as much as a disk has room for several times.
@@ -357,71 +359,6 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Finds out what counts on the disk, and goes on from there.
-    fn open(&self, term: Term) -> Open {
-        let (directory, number) = (self.directory(), self.number);
-        let id = self.disks.get(number).identity().disk;
-        let began = Instant::now();
-        let found = Found::read(directory, &id);
-        let (start, error) = match found {
-            Ok(found) if !self.may_go_on(&found, term) => {
-                let why = format!(
-                    "it was written in term {} of another region, and this is term {}",
-                    found.recovered.epoch, term.epoch
-                );
-                (Found::nothing(id), Some(why))
-            }
-            // After this look no successor has made a file that was found.
-            Ok(_) if !term.lasts(&self.region) => {
-                (Found::nothing(id), Some("another one writes it now".into()))
-            }
-            Ok(found) => (found, None),
-            Err(error) => (Found::nothing(id), Some(error.to_string())),
-        };
-        let dead = start.recovered.dead.clone();
-        if error.is_none() {
-            let took = began.elapsed();
-            let topics = start.topics.len();
-            tracing::info!(
-                disk = number,
-                epoch = term.epoch,
-                topics,
-                ?took,
-                "writes the disk"
-            );
-        }
-        let region = (term.epoch, self.region.nonce());
-        let free = directory.free_bytes().unwrap_or(0) / SEGMENTS_MIN;
-        let bytes = free.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / SEGMENT_BYTES_MIN
-            * SEGMENT_BYTES_MIN;
-        let start = start.start(region, (bytes, self.limit), self.news.clone());
-        let mut open = Open {
-            term,
-            writer: Writer::new(&self.region, &self.claim, term, number, start),
-            file: None,
-            prepared: None,
-            preparing: 0,
-            dead,
-            health: Health::Good,
-            is_torn: false,
-        };
-        if let Some(why) = error {
-            self.fail(&mut open, &why);
-        }
-        open
-    }
-
-    /// Whether what was found is of older terms of this region, or of this one, in which no other process writes.
-    fn may_go_on(&self, found: &Found, term: Term) -> bool {
-        let last = found.recovered.segments.last();
-        let is_own = last.is_some_and(|last| last.header.region == self.region.nonce());
-        match found.recovered.epoch.cmp(&term.epoch) {
-            cmp::Ordering::Less => true,
-            cmp::Ordering::Equal => is_own,
-            cmp::Ordering::Greater => false,
-        }
-    }
-
     fn begin_segment(&self, state: &mut State, recorder: &Recorder) {
         let time = self.clock.read().wall.0;
         // Tells this segment from whatever was in its blocks before.
@@ -443,6 +380,10 @@ impl Shared {
                 }
                 Err(error) => self.fail(open, &format!("no segment can be begun: {error}")),
             },
+            // A deposed writer made it, or an earlier one. The next one is tried.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                open.writer.pass_over_segment();
+            }
             Err(error) if is_full(&error) => self.fill(open),
             Err(error) => self.fail(open, &format!("no segment can be made: {error}")),
         }
@@ -525,37 +466,6 @@ impl Shared {
                 }
             }
         }
-    }
-
-    /// The disk has no room: what waits for it waits, and it is looked at again.
-    fn fill(&self, open: &mut Open) {
-        if !matches!(open.health, Health::Full(_)) {
-            open.writer.say(DiskState::Full);
-            tracing::error!(
-                disk = self.number,
-                directory = %self.directory().path().display(),
-                "the disk is full: publishers of its topics wait, and all others go on; remove what else is there, delete topics or let them retain less, and it goes on by itself"
-            );
-        }
-        open.health = Health::Full(Instant::now());
-    }
-
-    fn has_room(&self, open: &mut Open) {
-        if matches!(open.health, Health::Full(_)) {
-            tracing::info!(disk = self.number, "the disk has room again");
-        }
-        open.health = Health::Good;
-    }
-
-    /// The disk takes nothing any more in this term: what a failed write left nobody knows.
-    fn fail(&self, open: &mut Open, why: &str) {
-        open.health = Health::Failed;
-        open.writer.say(DiskState::Failed);
-        tracing::error!(
-            disk = self.number,
-            directory = %self.directory().path().display(),
-            "the disk has failed: {why}; batches of its topics are not acknowledged at acks 2 any more; replace it, and start the cluster again"
-        );
     }
 
     fn wake_brokers(&self, state: &mut State) {

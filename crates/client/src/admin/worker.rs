@@ -239,7 +239,7 @@ impl Worker {
 
     #[cfg(feature = "profile")]
     pub(super) fn profile(&mut self, broker: u32) -> Result<Snapshot, AdminError> {
-        self.read_profile(broker, |json| serde_json::from_value(json))
+        self.read_profile(broker, serde_json::from_value)
     }
 
     #[cfg(feature = "profile")]

@@ -1,0 +1,77 @@
+//! Opens a disk for one term.
+
+use std::cmp;
+use std::time::Instant;
+
+use embar_disk::Storage;
+use embar_order::Term;
+
+use super::{Health, Open, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, Shared};
+use crate::journal::{Found, Writer};
+
+impl Shared {
+    /// Finds out what counts on the disk, and goes on from there.
+    pub(super) fn open(&self, term: Term) -> Open {
+        let (directory, number) = (self.directory(), self.number);
+        let id = self.disks.get(number).identity().disk;
+        let began = Instant::now();
+        let found = Found::read(directory, &id);
+        let (start, error) = match found {
+            Ok(found) if !self.may_go_on(&found, term) => {
+                let why = format!(
+                    "it was written in term {} of another region, and this is term {}",
+                    found.recovered.epoch, term.epoch
+                );
+                (Found::nothing(id), Some(why))
+            }
+            // After this look no successor has made a file that was found.
+            Ok(_) if !term.lasts(&self.region) => {
+                (Found::nothing(id), Some("another one writes it now".into()))
+            }
+            Ok(found) => (found, None),
+            Err(error) => (Found::nothing(id), Some(error.to_string())),
+        };
+        let dead = start.recovered.dead.clone();
+        if error.is_none() {
+            let took = began.elapsed();
+            let topics = start.topics.len();
+            tracing::info!(
+                disk = number,
+                epoch = term.epoch,
+                topics,
+                ?took,
+                "writes the disk"
+            );
+        }
+        let region = (term.epoch, self.region.nonce());
+        let free = directory.free_bytes().unwrap_or(0) / SEGMENTS_MIN;
+        let bytes = free.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / SEGMENT_BYTES_MIN
+            * SEGMENT_BYTES_MIN;
+        let start = start.start(region, (bytes, self.limit), self.news.clone());
+        let mut open = Open {
+            term,
+            writer: Writer::new(&self.region, &self.claim, term, number, start),
+            file: None,
+            prepared: None,
+            preparing: 0,
+            dead,
+            health: Health::Good,
+            is_torn: false,
+        };
+        if let Some(why) = error {
+            self.fail(&mut open, &why);
+        }
+        open
+    }
+
+    /// Whether what was found is of older terms of this region, or of this one, in which no other process writes.
+    pub(super) fn may_go_on(&self, found: &Found, term: Term) -> bool {
+        let last = found.recovered.segments.last();
+        let is_own = last.is_some_and(|last| last.header.region == self.region.nonce());
+        match found.recovered.epoch.cmp(&term.epoch) {
+            cmp::Ordering::Less => true,
+            cmp::Ordering::Equal => is_own,
+            cmp::Ordering::Greater => false,
+        }
+    }
+}
