@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use embar_disk::format::{SegmentIndex, index_name, segment_name};
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
+use embar_fabric::SharedNews;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
-use embar_fabric::{DiskState, SharedNews};
 use embar_memory::Mapped;
 use embar_order::Term;
 
@@ -410,7 +410,7 @@ impl Shared {
         let prepared = open.prepared.take().filter(|(number, _)| *number == next.0);
         let file = match prepared {
             Some((_, file)) => Ok(file),
-            None => embar_disk::prepare_segment(self.directory(), next),
+            None => open.writer.make_segment(self.directory()),
         };
         match file {
             Ok(file) => match open.writer.begin_segment(&file, nonce, time) {
@@ -432,7 +432,13 @@ impl Shared {
         let open = state.open.as_mut().filter(|open| open.term == term);
         // Whatever was in the way is said when the segment is to be begun.
         if let (Some(open), Ok(file)) = (open, made) {
-            open.prepared = Some((next.0, file));
+            if open.writer.next_segment().0 <= next.0 {
+                open.prepared = Some((next.0, file));
+                return;
+            }
+            drop(state);
+            // The segment was full before that, and the number was passed over.
+            self.remove(&[next.0]);
         }
     }
 
@@ -446,12 +452,9 @@ impl Shared {
         }
         let open = state.open.as_mut();
         if let Some(open) = open.filter(|open| open.term == term && open.health != Health::Failed) {
-            match written {
-                Ok(()) => {
-                    if open.writer.synced(commit.ticket) {
-                        self.wake_brokers(state);
-                    }
-                }
+            match open.writer.written(commit.ticket, written) {
+                Ok(true) => self.wake_brokers(state),
+                Ok(false) => {}
                 // A file system that reserves nothing. The journal goes on from what counts, in another file.
                 Err(error) if is_full(&error) => {
                     self.fill(open);
@@ -497,7 +500,7 @@ impl Shared {
     /// The disk has no room: what waits for it waits, and it is looked at again.
     fn fill(&self, open: &mut Open) {
         if !matches!(open.health, Health::Full(_)) {
-            open.writer.say(DiskState::Full);
+            open.writer.say_full();
             tracing::error!(
                 disk = self.number,
                 directory = %self.directory().path().display(),
@@ -517,7 +520,7 @@ impl Shared {
     /// The disk takes nothing any more in this term: what a failed write left nobody knows.
     fn fail(&self, open: &mut Open, why: &str) {
         open.health = Health::Failed;
-        open.writer.say(DiskState::Failed);
+        open.writer.fail();
         tracing::error!(
             disk = self.number,
             directory = %self.directory().path().display(),
