@@ -560,11 +560,9 @@ fn facts_of_commits_that_do_not_count_are_no_beginning() {
     let file = make_segment(&disk, &mut writer.journal).expect("no fault");
     begin_segment(&mut writer.journal, &file, 5, 1).expect("no fault");
     writer.file = Some(file);
-    let index = writer.journal.take_index();
-    assert!(index.is_none(), "of another term");
-    let mut last = recover(&disk, &DISK, &mut |_| {}).expect("whole");
-    for index in std::mem::take(&mut last.unindexed) {
-        store_index(&disk, &index).expect("no fault");
+    let begun = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    for index in &begun.unindexed {
+        store_index(&disk, index).expect("no fault");
     }
     // All facts and a batch, of which only the table gets to the disk.
     let frame = batch(CHAINS[0], done.next(CHAINS[0]), &mut random);
@@ -579,24 +577,14 @@ fn facts_of_commits_that_do_not_count_are_no_beginning() {
     });
     put.expect("room");
     assert!(writer.write(builder));
-    let begun = recover(&disk, &DISK, &mut |_| {}).expect("whole");
     writer.end(0, &mut done);
-    // A bit of the batch's payload is lost.
-    let whole = recover(&disk, &DISK, &mut |_| {}).expect("whole");
-    let run = 8 * (4096 + 64);
-    disk.flip(
-        &segment_name(1),
-        run + 8 * (BATCH_HEADER_BYTES as u64 + 200),
-    );
+    let lost = 8 * (4096 + 64 + BATCH_HEADER_BYTES as u64 + 200);
+    disk.flip(&segment_name(1), lost);
     let torn = recover(&disk, &DISK, &mut |_| {}).expect("torn");
     assert_eq!(torn.facts, facts);
     assert_eq!(torn.segments[1].counted.commits, 0);
-    drop(whole);
     // What a successor did not see does not count when it gets to the disk later.
-    disk.flip(
-        &segment_name(1),
-        run + 8 * (BATCH_HEADER_BYTES as u64 + 200),
-    );
+    disk.flip(&segment_name(1), lost);
     let mut successor = Writer::new(&disk, 3, begun.position);
     let file = make_segment(&disk, &mut successor.journal).expect("no fault");
     begin_segment(&mut successor.journal, &file, 6, 1).expect("no fault");
