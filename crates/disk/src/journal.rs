@@ -1,10 +1,12 @@
-//! The writer's side of a disk, without I/O but for [`prepare_segment`], [`begin_segment`] and [`store_index`]: which bytes come next, where they belong, and from when on they count.
+//! The writer's side of a disk, without I/O but for [`prepare_segment`], [`make_segment`], [`begin_segment`] and [`store_index`]: which bytes come next, where they belong, and from when on they count.
 //!
 //! A writer begins a segment and says all facts that hold; then it makes commits of what has come. Several may be on their
 //! way to the disk at once, but they count in their order: [`Journal::synced`] tells how far each chain is on the disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+
+use embar_memory::canary::{Canary, injected};
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
@@ -137,11 +139,6 @@ impl Journal {
     #[must_use]
     pub fn next_segment(&self) -> (u64, u64) {
         (self.next_segment, self.segment_bytes)
-    }
-
-    /// The next segment's number is taken.
-    pub fn pass_over_segment(&mut self) {
-        self.next_segment += 1;
     }
 
     /// The next position of each chain, as written.
@@ -307,7 +304,11 @@ impl Journal {
     /// When it is not on its way.
     pub fn synced(&mut self, ticket: u64, counts: &mut Vec<Progress>) {
         let commit = self.in_flight.iter_mut().find(|it| it.ticket == ticket);
-        commit.expect("it was sealed, and is synced once").is_synced = true;
+        let commit = commit.expect("it was sealed, and is synced once");
+        commit.is_synced = true;
+        if injected(Canary::CommitsBefore) {
+            counts.extend(&commit.progress);
+        }
         while let Some(commit) = self.in_flight.pop_front_if(|first| first.is_synced) {
             let open = self.open.as_mut().expect("a segment outlives its commits");
             open.synced += 1;
@@ -353,8 +354,24 @@ pub fn prepare_segment<S: Storage>(
     (number, bytes): (u64, u64),
 ) -> io::Result<S::File> {
     let file = storage.create(&segment_name(number), bytes)?;
-    storage.sync_names()?;
+    if !injected(Canary::SegmentName) {
+        storage.sync_names()?;
+    }
     Ok(file)
+}
+
+/// [Prepares](prepare_segment) the next segment of a journal. Numbers are passed over that a deposed writer took since the disk was
+/// read, or one who prepares a segment at this moment.
+///
+/// # Errors
+/// As [`prepare_segment`].
+pub fn make_segment<S: Storage>(storage: &S, journal: &mut Journal) -> io::Result<S::File> {
+    loop {
+        match prepare_segment(storage, journal.next_segment()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => journal.next_segment += 1,
+            made => return made,
+        }
+    }
 }
 
 /// Begins the next segment of a journal in a file that was [prepared](prepare_segment) for it, as [`Journal::begin_segment`] says: on

@@ -53,12 +53,12 @@ pub use disk::Disk;
 pub use error::DiskError;
 pub use format::Chain;
 pub use journal::{
-    Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, prepare_segment,
-    store_index,
+    Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, make_segment,
+    prepare_segment, store_index,
 };
 pub use open::{OpenOptions, open_disks};
 pub use positions::Positions;
 pub use region_lock::{DirectoryUser, RegionName};
-pub use simulated::Simulated;
+pub use simulated::{Simulated, SimulatedFile};
 pub use storage::{Storage, StoredFile};
 pub use view::{DiskView, ViewError};

@@ -1,4 +1,4 @@
-//! A disk in memory that loses, when its power is cut, what a real one may lose.
+//! A disk in memory that loses, when its power is cut, what a real one may lose, and fails when it is told to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,11 @@ const SECTOR_BYTES: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub struct Simulated {
     state: Arc<Mutex<State>>,
+    failure: Failure,
 }
+
+/// The operation that fails next, counted from now: 0 is the next one.
+type Failure = Arc<Mutex<Option<(u64, io::ErrorKind)>>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -29,16 +33,25 @@ struct State {
 struct Content {
     bytes: Vec<u8>,
     /// Writes that were begun and not ended: each by its number.
-    begun: BTreeMap<u64, (u64, Vec<u8>)>,
+    begun: BTreeMap<u64, Begun>,
     next: u64,
     /// Where a page begins that cannot be read.
     bad_page: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Begun {
+    at: u64,
+    bytes: Vec<u8>,
+    /// Readers see it already.
+    is_seen: bool,
 }
 
 /// A file of a [`Simulated`] disk.
 #[derive(Clone, Debug)]
 pub struct SimulatedFile {
     content: Arc<Mutex<Content>>,
+    failure: Failure,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -78,6 +91,19 @@ impl Simulated {
         };
         Self {
             state: Arc::new(Mutex::new(after)),
+            failure: Failure::default(),
+        }
+    }
+
+    /// Of the operations that change something or sync it, the one behind so many more fails, with this error.
+    pub fn fail_after(&self, operations: u64, error: io::ErrorKind) {
+        *lock(&self.failure) = Some((operations, error));
+    }
+
+    fn file(&self, content: &Arc<Mutex<Content>>) -> SimulatedFile {
+        SimulatedFile {
+            content: Arc::clone(content),
+            failure: Arc::clone(&self.failure),
         }
     }
 
@@ -101,6 +127,19 @@ impl Simulated {
     }
 }
 
+/// An operation that may have been told to fail.
+fn attempt(failure: &Failure) -> io::Result<()> {
+    let mut failure = lock(failure);
+    match failure.take() {
+        Some((0, error)) => Err(error.into()),
+        Some((more, error)) => {
+            *failure = Some((more - 1, error));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
 impl Content {
     fn write(&mut self, at: u64, bytes: &[u8]) {
         let at = usize::try_from(at).expect("a small disk");
@@ -116,32 +155,64 @@ impl Content {
             bytes: self.bytes.clone(),
             ..Self::default()
         };
-        for (at, bytes) in self.begun.values() {
-            // None of it, all of it, or any sectors.
-            let kept = chance(4);
-            for (number, sector) in (0..).zip(bytes.chunks(SECTOR_BYTES)) {
-                let is_kept = match kept {
-                    0 => false,
-                    1 => true,
-                    _ => chance(2) == 0,
-                };
-                if is_kept {
-                    after.write(at + number * SECTOR_BYTES as u64, sector);
-                }
-            }
+        for begun in self.begun.values() {
+            after.write_some(begun, chance);
         }
         after
+    }
+
+    /// None of a write, all of it, or any sectors.
+    fn write_some(&mut self, begun: &Begun, chance: &mut dyn FnMut(u64) -> u64) {
+        let kept = chance(4);
+        for (number, sector) in (0..).zip(begun.bytes.chunks(SECTOR_BYTES)) {
+            let is_kept = match kept {
+                0 => false,
+                1 => true,
+                _ => chance(2) == 0,
+            };
+            if is_kept {
+                self.write(begun.at + number * SECTOR_BYTES as u64, sector);
+            }
+        }
+    }
+
+    fn take_begun(&mut self, number: u64) -> Begun {
+        let begun = self.begun.remove(&number);
+        begun.expect("begun, and ended once")
+    }
+
+    /// What readers see of it stays from now on.
+    fn sync_seen(&mut self) {
+        let seen = self.begun.values().filter(|begun| begun.is_seen).cloned();
+        for begun in seen.collect::<Vec<_>>() {
+            self.write(begun.at, &begun.bytes);
+        }
     }
 }
 
 impl SimulatedFile {
-    /// Begins a write that [`SimulatedFile::end`] ends; until then it is not synced.
+    /// Begins a write that [`SimulatedFile::end`] or [`SimulatedFile::fail`] ends; until then it is not synced.
     pub fn begin(&self, at: u64, bytes: &[u8]) -> u64 {
         let mut content = lock(&self.content);
         let number = content.next;
         content.next += 1;
-        content.begun.insert(number, (at, bytes.to_vec()));
+        let begun = Begun {
+            at,
+            bytes: bytes.to_vec(),
+            is_seen: false,
+        };
+        content.begun.insert(number, begun);
         number
+    }
+
+    /// Readers see a write that was begun, and nothing says that it stays.
+    ///
+    /// # Panics
+    /// When it was not begun, or has ended.
+    pub fn show(&self, number: u64) {
+        let mut content = lock(&self.content);
+        let begun = content.begun.get_mut(&number);
+        begun.expect("begun, and ended once").is_seen = true;
     }
 
     /// Ends a write: its bytes are synced.
@@ -150,11 +221,28 @@ impl SimulatedFile {
     /// When it was not begun, or has ended.
     pub fn end(&self, number: u64) {
         let mut content = lock(&self.content);
-        let (at, bytes) = content
-            .begun
-            .remove(&number)
-            .expect("begun, and ended once");
-        content.write(at, &bytes);
+        let begun = content.take_begun(number);
+        content.write(begun.at, &begun.bytes);
+    }
+
+    /// Ends a write as [`SimulatedFile::end`] does, but its bytes lie elsewhere: the disk misdirected them.
+    ///
+    /// # Panics
+    /// As [`SimulatedFile::end`].
+    pub fn end_at(&self, number: u64, at: u64) {
+        let mut content = lock(&self.content);
+        let begun = content.take_begun(number);
+        content.write(at, &begun.bytes);
+    }
+
+    /// Ends a write with an error: any of its sectors may be there. `chance` is that of [`Simulated::cut_power`].
+    ///
+    /// # Panics
+    /// When it was not begun, or has ended.
+    pub fn fail(&self, number: u64, chance: &mut dyn FnMut(u64) -> u64) {
+        let mut content = lock(&self.content);
+        let begun = content.take_begun(number);
+        content.write_some(&begun, chance);
     }
 }
 
@@ -166,6 +254,7 @@ impl Storage for Simulated {
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<SimulatedFile> {
+        attempt(&self.failure)?;
         let mut state = lock(&self.state);
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -176,31 +265,36 @@ impl Storage for Simulated {
         };
         let content = Arc::new(Mutex::new(content));
         state.names.insert(name.to_owned(), Arc::clone(&content));
-        Ok(SimulatedFile { content })
+        Ok(self.file(&content))
     }
 
     fn open(&self, name: &str) -> io::Result<SimulatedFile> {
         let state = lock(&self.state);
         let content = state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(SimulatedFile {
-            content: Arc::clone(content),
-        })
+        Ok(self.file(content))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        attempt(&self.failure)?;
         let removed = lock(&self.state).names.remove(name);
         removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn sync_names(&self) -> io::Result<()> {
+        attempt(&self.failure)?;
         let mut state = lock(&self.state);
         state.synced_names = state.names.clone();
         Ok(())
     }
 
-    /// Writes end when they are synced, so there is nothing else to sync.
     fn sync_all(&self) -> io::Result<()> {
-        self.sync_names()
+        self.sync_names()?;
+        let state = lock(&self.state);
+        state
+            .names
+            .values()
+            .for_each(|content| lock(content).sync_seen());
+        Ok(())
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
@@ -210,6 +304,7 @@ impl Storage for Simulated {
 
 impl StoredFile for SimulatedFile {
     fn write_synced(&self, at: u64, bytes: &AlignedBuffer, len: usize) -> io::Result<()> {
+        attempt(&self.failure)?;
         let number = self.begin(at, &bytes[..len]);
         self.end(number);
         Ok(())
@@ -227,6 +322,15 @@ impl StoredFile for SimulatedFile {
         let bytes = &content.bytes[from..];
         let len = bytes.len().min(into.len());
         into[..len].copy_from_slice(&bytes[..len]);
+        for begun in content.begun.values().filter(|begun| begun.is_seen) {
+            let begun_at = usize::try_from(begun.at).expect("a small disk");
+            let first = begun_at.max(from);
+            let end = (begun_at + begun.bytes.len()).min(from + len);
+            if first < end {
+                let seen = &begun.bytes[first - begun_at..end - begun_at];
+                into[first - from..end - from].copy_from_slice(seen);
+            }
+        }
         Ok(len)
     }
 

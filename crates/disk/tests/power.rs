@@ -7,7 +7,7 @@ use embar_disk::recover::{RecoverError, Recovered, recover};
 use embar_disk::scan::{Depth, Scan};
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Journal, Position, Progress, Refused, Simulated,
-    Storage, StoredFile, begin_segment, prepare_segment,
+    Storage, StoredFile, begin_segment, make_segment, prepare_segment, store_index,
 };
 use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -107,8 +107,7 @@ impl Writer {
     /// Begins a segment and says the facts, synced.
     fn begin_segment(&mut self, done: &mut Done, random: &mut fastrand::Rng) {
         let nonce = random.u64(1..);
-        let next = self.journal.next_segment();
-        let file = prepare_segment(&self.disk, next).expect("no fault");
+        let file = make_segment(&self.disk, &mut self.journal).expect("no fault");
         begin_segment(&mut self.journal, &file, nonce, 1).expect("no fault");
         self.file = Some(file);
         // In two commits, the second of which says that these are all.
@@ -440,6 +439,29 @@ fn a_last_segment_that_lost_its_header_is_missed() {
 }
 
 #[test]
+fn a_number_that_a_deposed_writer_took_is_passed_over() {
+    let (disk, mut done, ..) = written(1);
+    let found = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    let mut random = fastrand::Rng::with_seed(2);
+    let mut deposed = Writer::new(&disk, 2, found.position.clone());
+    let mut writer = Writer::new(&disk, 3, found.position);
+    deposed.begin_segment(&mut done.clone(), &mut random);
+    writer.begin_segment(&mut done, &mut random);
+    assert!(writer.commit(&mut done, &mut random));
+    writer.end(0, &mut done);
+    let recovered = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    let numbers = |of: &Recovered| -> Vec<u64> {
+        let segments = of.segments.iter();
+        segments.map(|it| it.header.number).collect()
+    };
+    assert_eq!(
+        (numbers(&recovered), &recovered.dead[..]),
+        (vec![0, 2], &[1][..])
+    );
+    check(&disk, &recovered, &mut done);
+}
+
+#[test]
 fn segments_of_another_disk_are_refused_and_missing_ones_named() {
     let (disk, mut done, ..) = written(2);
     let other = [0; 16];
@@ -492,6 +514,82 @@ fn whatever_is_damaged_is_an_error_or_the_end_and_never_other_batches() {
             assert!(*next <= done.next(*chain), "{chain:?}");
         }
     }
+}
+
+#[test]
+fn a_write_that_landed_elsewhere_is_an_error_or_the_end_and_never_other_batches() {
+    let mut errors = 0;
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let disk = Simulated::new();
+        let mut done = Done::default();
+        let mut writer = Writer::new(&disk, 1, Position::default());
+        writer.begin_segment(&mut done, &mut random);
+        let misdirected = random.usize(..8);
+        for number in 0..8 {
+            assert!(writer.commit(&mut done, &mut random), "it has room");
+            if number == misdirected {
+                let writing = writer.writing.pop_front().expect("it was begun");
+                let at = random.u64(1..SEGMENT_BYTES / 4096 / 2) * 4096;
+                writing.file.end_at(writing.number, at);
+                writer.journal.synced(writing.ticket, &mut Vec::new());
+            } else {
+                writer.end(0, &mut done);
+            }
+        }
+        match recover(&disk, &DISK, &mut |_| {}) {
+            Err(_) => errors += 1,
+            Ok(recovered) => {
+                let batches = read_all(&disk, &recovered);
+                for (chain, found) in batches {
+                    assert!(done.batches[&chain].starts_with(&found), "{chain:?}");
+                }
+            }
+        }
+    }
+    assert!(errors > 150, "nobody notices: {errors}");
+}
+
+#[test]
+fn facts_of_commits_that_do_not_count_are_no_beginning() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let (disk, mut done, ..) = written(2);
+    let found = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    let facts = found.facts.clone();
+    let mut writer = Writer::new(&disk, 2, found.position);
+    let file = make_segment(&disk, &mut writer.journal).expect("no fault");
+    begin_segment(&mut writer.journal, &file, 5, 1).expect("no fault");
+    writer.file = Some(file);
+    let begun = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    for index in &begun.unindexed {
+        store_index(&disk, index).expect("no fault");
+    }
+    // All facts and a batch, of which only the table gets to the disk.
+    let frame = batch(CHAINS[0], done.next(CHAINS[0]), &mut random);
+    let mut builder = writer.builder();
+    for progress in writer.journal.chains() {
+        builder.next(&progress).expect("room");
+    }
+    builder.complete_facts();
+    let payload = &frame[BATCH_HEADER_BYTES..];
+    let put = builder.batch(CHAINS[0].row, &header_of(&frame), |into| {
+        into.copy_from_slice(payload);
+    });
+    put.expect("room");
+    assert!(writer.write(builder));
+    writer.end(0, &mut done);
+    let lost = 8 * (4096 + 64 + BATCH_HEADER_BYTES as u64 + 200);
+    disk.flip(&segment_name(1), lost);
+    let torn = recover(&disk, &DISK, &mut |_| {}).expect("torn");
+    assert_eq!(torn.facts, facts);
+    assert_eq!(torn.segments[1].counted.commits, 0);
+    // What a successor did not see does not count when it gets to the disk later.
+    disk.flip(&segment_name(1), lost);
+    let mut successor = Writer::new(&disk, 3, begun.position);
+    let file = make_segment(&disk, &mut successor.journal).expect("no fault");
+    begin_segment(&mut successor.journal, &file, 6, 1).expect("no fault");
+    let found = recover(&disk, &DISK, &mut |_| {}).expect("whole");
+    assert_eq!(found.facts, facts);
 }
 
 #[test]

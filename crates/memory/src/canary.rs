@@ -1,4 +1,4 @@
-//! Canaries: rules broken on purpose, one at a time, to prove that the simulator's checkers notice.
+//! Canaries: rules broken on purpose, one at a time, to prove that the simulator's checkers notice, or those of the durable log.
 //!
 //! The code that keeps a rule asks [`injected`] whether to break it. Without the feature `canary` the answer is a
 //! constant `false`, and the compiler removes the question. Canaries of all layers are in this list, because the lowest
@@ -138,6 +138,42 @@ canaries! {
     StreamRing,
     /// The invalidation before a look whether a peer sleeps.
     StreamSleepInvalidate,
+    /// The sync of a commit, before a frontier counts it.
+    CommitSync,
+    /// The commits before it, before a frontier counts a commit.
+    CommitsBefore,
+    /// The row that says how much of a disk counts, before the frontiers that follow from it.
+    DiskRowFirst,
+    /// The sync of a segment's name, before its commits.
+    SegmentName,
+    /// The end of a disk for its term when a write failed.
+    FailedWrite,
+    /// The look whether a later commit counted one that is damaged.
+    CountedCommit,
+    /// The sync of what a successor has read.
+    FoundSync,
+    /// Epochs above those that disks have, in a region that is restored.
+    RestoredEpoch,
+    /// The copy of what a disk lacks, before its region is restored.
+    LevelDisks,
+    /// Sessions in the journal count what is there, and not what is ordered.
+    SessionFacts,
+}
+
+impl Canary {
+    /// Those that the model of the durable log notices, a test of the crate `broker`. The simulator has no disks.
+    pub const OF_DISKS: &[Self] = &[
+        Self::CommitSync,
+        Self::CommitsBefore,
+        Self::DiskRowFirst,
+        Self::SegmentName,
+        Self::FailedWrite,
+        Self::CountedCommit,
+        Self::FoundSync,
+        Self::RestoredEpoch,
+        Self::LevelDisks,
+        Self::SessionFacts,
+    ];
 }
 
 #[cfg(feature = "canary")]

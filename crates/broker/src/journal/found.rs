@@ -6,6 +6,7 @@ use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
 use embar_disk::{Chain, Journal, Storage};
 use embar_fabric::SharedNews;
 use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, decode_topic_ids};
 use super::kept::Kept;
@@ -15,6 +16,16 @@ use crate::topics::Topic;
 
 /// How often a disk is read whose end moves: a writer that does not know yet that it is deposed may have commits on their way.
 const LOOKS: u32 = 4;
+
+/// The ids of the topics that hold. One that another followed in its record was deleted, although its disk does not say so yet.
+pub(super) fn holding<'a>(all: impl IntoIterator<Item = &'a Found>) -> BTreeSet<u32> {
+    let mut newest: BTreeMap<u16, u32> = BTreeMap::new();
+    for topic in all.into_iter().flat_map(|its| &its.topics) {
+        let id = newest.entry(topic.record()).or_default();
+        *id = topic.id.max(*id);
+    }
+    newest.into_values().collect()
+}
 
 /// What a disk has.
 #[derive(Debug)]
@@ -28,12 +39,6 @@ pub struct Found {
     /// The highest id that a topic of it ever had; 0 if none.
     pub highest_id: u32,
     disk: [u8; 16],
-}
-
-/// Whether no disk has a newer topic in the record of this one: then this one was deleted, although its disk does not say so yet.
-pub(super) fn is_newest<'a>(topic: &Topic, found: impl IntoIterator<Item = &'a Found>) -> bool {
-    let mut all = found.into_iter().flat_map(|its| &its.topics);
-    all.all(|other| other.record() != topic.record() || other.id <= topic.id)
 }
 
 impl Found {
@@ -62,6 +67,9 @@ impl Found {
                 found => break found?,
             }
         };
+        if injected(Canary::FoundSync) {
+            return Ok(found);
+        }
         // Only now: what was read may have been on its way to the disk.
         let synced = storage.sync_all();
         synced.map_err(|error| RecoverError::Io {
@@ -73,7 +81,7 @@ impl Found {
 
     fn look<S: Storage>(storage: &S, disk: &[u8; 16]) -> Result<Self, RecoverError> {
         let mut sessions = Sessions::default();
-        let recovered = recover(storage, disk, &mut |sight| match sight {
+        let mut recovered = recover(storage, disk, &mut |sight| match sight {
             Sight::Batch(_, header) => {
                 let (topic, producer) = (header.topic(), header.producer());
                 sessions.place(topic, producer, header.epoch(), header.sequence());
@@ -96,6 +104,9 @@ impl Found {
         let topics: Vec<Topic> = about(ABOUT_TOPIC)
             .filter_map(|(_, bytes)| Topic::decode(bytes))
             .collect();
+        // A topic that was forgotten may come again from another disk, and then as a whole.
+        let chains = &mut recovered.position.chains;
+        chains.retain(|chain, _| topics.iter().any(|topic| topic.id == chain.topic));
         let ids = facts.get(&(ABOUT_TOPIC_IDS, 0));
         let ids = ids.and_then(|bytes| decode_topic_ids(bytes));
         // Of a segment that does not say all facts again, the ones before hold; of one that does, only its own.
@@ -151,18 +162,14 @@ impl Found {
         (segment_bytes, limit): (u64, u64),
         news: SharedNews<M>,
     ) -> Start<M> {
-        let mut firsts = self.firsts();
+        let firsts = self.firsts();
         let Self {
-            mut recovered,
-            topics,
+            recovered,
             sessions,
             highest_id,
             disk,
+            ..
         } = self;
-        let topics: BTreeSet<u32> = topics.iter().map(|topic| topic.id).collect();
-        let chains = &mut recovered.position.chains;
-        chains.retain(|chain, _| topics.contains(&chain.topic));
-        firsts.retain(|chain, _| topics.contains(&chain.topic));
         let (half, _) = disk.split_first_chunk().expect("16 bytes");
         Start {
             journal: Journal::new(disk, (epoch, region), segment_bytes, recovered.position),

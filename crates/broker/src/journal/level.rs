@@ -4,7 +4,7 @@
 //! A batch that only one of two disks has was never acknowledged at level 2. It may have been read all the same, and its publisher
 //! may have been told that it is readable, so it stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use embar_disk::format::{BatchRun, Run, RunKind, segment_name};
@@ -12,13 +12,14 @@ use embar_disk::recover::{RecoverError, Segment};
 use embar_disk::scan::{Depth, Scan};
 use embar_disk::{
     AlignedBuffer, Chain, CommitBuilder, Journal, Progress, Refused, Storage, StoredFile,
-    begin_segment, prepare_segment,
+    begin_segment, make_segment,
 };
+use embar_memory::canary::{Canary, injected};
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, encode_session};
-use super::found::{Found, is_newest};
+use super::found::{Found, holding};
 use super::sessions::{KnownSession, Sessions};
 use super::writer::COMMIT_BYTES;
 use crate::topics::Topic;
@@ -50,11 +51,15 @@ pub fn level<S: Storage>(
 ) -> Result<bool, RecoverError> {
     let epochs = disks.iter().map(|disk| disk.found.recovered.epoch);
     let epoch = epochs.max().unwrap_or(0) + 1;
+    if injected(Canary::LevelDisks) {
+        return Ok(false);
+    }
+    let holding = holding(disks.iter().map(|disk| &disk.found));
     let mut has_changed = false;
     for target in disks {
         let mut sources: Vec<(&Disk<'_, S>, Missing)> = Vec::new();
         for source in disks.iter().filter(|it| it.number != target.number) {
-            let missing = missing(target, source, disks);
+            let missing = missing(target, source, (disks, &holding));
             if !missing.is_empty() {
                 sources.push((source, missing));
             }
@@ -73,15 +78,17 @@ pub fn level<S: Storage>(
 }
 
 /// The chains of a disk of which this source has more than any other, and the disk less.
-fn missing<S>(target: &Disk<'_, S>, source: &Disk<'_, S>, disks: &[Disk<'_, S>]) -> Missing {
+fn missing<S>(
+    target: &Disk<'_, S>,
+    source: &Disk<'_, S>,
+    (disks, holding): (&[Disk<'_, S>], &BTreeSet<u32>),
+) -> Missing {
     let mut missing = Missing::new();
     for (chain, next) in &source.found.recovered.position.chains {
         let topic = source.found.topics.iter().find(|it| it.id == chain.topic);
-        let topic = topic.filter(|topic| {
-            let found = disks.iter().map(|disk| &disk.found);
-            topic.disks & 1 << target.number != 0 && is_newest(topic, found)
-        });
-        let Some(topic) = topic else {
+        let Some(topic) =
+            topic.filter(|it| it.disks & 1 << target.number != 0 && holding.contains(&it.id))
+        else {
             continue;
         };
         let is_longest = disks.iter().all(|other| {
@@ -372,9 +379,9 @@ fn make<S: Storage>(
     journal: &mut Journal,
     nonce: &mut dyn FnMut() -> u64,
 ) -> Result<S::File, RecoverError> {
-    let next = journal.next_segment();
-    let name = segment_name(next.0);
-    let file = prepare_segment(storage, next).map_err(io_error(&name))?;
+    let made = make_segment(storage, journal);
+    let name = segment_name(journal.next_segment().0);
+    let file = made.map_err(io_error(&name))?;
     begin_segment(journal, &file, nonce(), 0).map_err(io_error(&name))?;
     Ok(file)
 }

@@ -5,6 +5,7 @@
 //! - Nothing is gathered of an order that a higher epoch may have cut: after the records were read, the term lasted.
 //! - A frontier is stored after the row that says how much of the journal counts, and that after the sync.
 //! - Before the first batch of a session's epoch the journal says what the session is, and how far.
+//! - After a write or a sync has failed nothing counts any more in this term: what it left nobody knows.
 
 mod due;
 mod removal;
@@ -14,13 +15,14 @@ use std::io;
 
 use embar_disk::format::{Run, SegmentIndex};
 use embar_disk::{
-    AlignedBuffer, Chain as ChainName, Commit, CommitBuilder, Journal, Progress, Refused,
+    AlignedBuffer, Chain as ChainName, Commit, CommitBuilder, Journal, Progress, Refused, Storage,
     StoredFile,
 };
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{DiskRow, DiskState, Frontier, FrontierTable, GoiRecord, RowWriter, SharedNews};
 use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 use embar_order::{ChangedChains, Term};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
@@ -75,6 +77,7 @@ pub struct Writer<M: Memory> {
     due: VecDeque<Due>,
     /// All facts were said in the present segment.
     is_complete: bool,
+    has_failed: bool,
     kept: Kept,
     /// Most bytes of all segments that are over.
     limit: u64,
@@ -147,6 +150,7 @@ impl<M: Memory> Writer<M> {
             turns: VecDeque::new(),
             due: VecDeque::new(),
             is_complete: false,
+            has_failed: false,
             kept: start.kept,
             limit: start.limit,
             looks_what_is_kept: true,
@@ -172,6 +176,9 @@ impl<M: Memory> Writer<M> {
 
     /// Makes a commit of what is to be written. `time` is in nanoseconds since the Unix epoch.
     pub fn gather(&mut self, buffer: AlignedBuffer, time: u64) -> Gathered {
+        if self.has_failed {
+            return Gathered::Nothing(buffer);
+        }
         if self.journal.in_flight() >= IN_FLIGHT_MAX {
             return Gathered::Busy(buffer);
         }
@@ -216,13 +223,17 @@ impl<M: Memory> Writer<M> {
         let gone = said.gone.into_iter();
         self.gone_said
             .extend(gone.map(|topic| (commit.ticket, topic)));
+        if injected(Canary::CommitSync) {
+            self.counted.extend(self.journal.chains());
+            self.store_frontiers();
+        }
         Gathered::Commit(commit)
     }
 
     /// A commit without anything in it, where one says that the last one counts.
     pub fn confirm(&mut self, buffer: AlignedBuffer, time: u64) -> Gathered {
         let builder = CommitBuilder::new(buffer);
-        if !self.journal.wants_confirmation() || !self.journal.fits(&builder) {
+        if self.has_failed || !self.journal.wants_confirmation() || !self.journal.fits(&builder) {
             return Gathered::Nothing(builder.into_buffer());
         }
         Gathered::Commit(self.journal.seal(builder, time))
@@ -233,15 +244,18 @@ impl<M: Memory> Writer<M> {
         self.journal.next_segment()
     }
 
-    /// The next segment's number is taken, by a writer of another term.
-    pub fn pass_over_segment(&mut self) {
-        self.journal.pass_over_segment();
-    }
-
     /// Whether the next segment will be wanted soon.
     pub fn wants_segment_soon(&self) -> bool {
         let (_, bytes) = self.journal.next_segment();
         self.journal.used() > bytes / 2
+    }
+
+    /// Makes the file of the next segment. Its number may be higher than [`Writer::next_segment`] says: others may have taken that.
+    ///
+    /// # Errors
+    /// What the system says: that the disk is full, perhaps.
+    pub fn make_segment<S: Storage>(&mut self, storage: &S) -> io::Result<S::File> {
+        embar_disk::make_segment(storage, &mut self.journal)
     }
 
     /// Begins the next segment, in a file that was prepared for it. All that holds is said in it again.
@@ -286,11 +300,30 @@ impl<M: Memory> Writer<M> {
         Ok(())
     }
 
-    /// A commit is synced. Stores how much counts by that, and how far each chain is. True if a chain is further than before.
+    /// A commit was written and synced, or not. Stores how much counts by that, and how far each chain is. True if a chain is
+    /// further than before.
+    ///
+    /// # Errors
+    /// What the system said. Then this writer takes nothing any more; whether the disk [failed](Writer::fail) or is
+    /// [full](Writer::say_full), the caller says.
     ///
     /// # Panics
     /// When it is not on its way.
-    pub fn synced(&mut self, ticket: u64) -> bool {
+    pub fn written(&mut self, ticket: u64, written: io::Result<()>) -> io::Result<bool> {
+        if self.has_failed {
+            return Ok(false);
+        }
+        match written {
+            Ok(()) => Ok(self.synced(ticket)),
+            Err(_) if injected(Canary::FailedWrite) => Ok(self.synced(ticket)),
+            Err(error) => {
+                self.has_failed = true;
+                Err(error)
+            }
+        }
+    }
+
+    fn synced(&mut self, ticket: u64) -> bool {
         self.journal.synced(ticket, &mut self.counted);
         if let Some(said) = self.first_kept_said
             && self.journal.counts(said)
@@ -298,8 +331,14 @@ impl<M: Memory> Writer<M> {
             self.first_kept_said = None;
             self.forget_segments();
         }
-        self.say(DiskState::Writes);
+        let is_first = injected(Canary::DiskRowFirst) && self.store_frontiers();
+        self.say_counted();
         self.tell_gone();
+        self.store_frontiers() || is_first
+    }
+
+    /// Stores how far chains are by what counts since the last call. True if any is further.
+    fn store_frontiers(&mut self) -> bool {
         let mut changed = std::mem::take(&mut self.changed);
         for progress in self.counted.drain(..) {
             let (chain, topic) = (progress.chain, progress.chain.topic);
@@ -330,15 +369,33 @@ impl<M: Memory> Writer<M> {
         is_further
     }
 
-    /// The disk takes nothing any more, or nothing for now.
-    pub fn say(&mut self, state: DiskState) {
+    /// The disk takes nothing any more in this term.
+    pub fn fail(&mut self) {
+        self.has_failed = true;
+        self.say(DiskState::Failed);
+    }
+
+    /// Whether this writer takes nothing any more.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// The disk takes nothing for now.
+    pub fn say_full(&mut self) {
+        self.say(DiskState::Full);
+    }
+
+    /// What counted before still does. A segment that could not be begun is none.
+    fn say(&mut self, state: DiskState) {
+        self.said.state = state as u32;
+        self.row.store(&self.said);
+    }
+
+    fn say_counted(&mut self) {
         let (next_segment, _) = self.journal.next_segment();
         self.said.next_segment = next_segment;
-        self.said.state = state as u32;
-        // What was begun and failed may not be there.
-        if state == DiskState::Writes
-            && let Some(counted) = self.journal.counted()
-        {
+        self.said.state = DiskState::Writes as u32;
+        if let Some(counted) = self.journal.counted() {
             self.said.segment = counted.number;
             self.said.nonce = counted.nonce;
             self.said.commits = counted.commits;

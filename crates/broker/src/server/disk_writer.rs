@@ -368,7 +368,7 @@ impl Shared {
         let prepared = open.prepared.take().filter(|(number, _)| *number == next.0);
         let file = match prepared {
             Some((_, file)) => Ok(file),
-            None => embar_disk::prepare_segment(self.directory(), next),
+            None => open.writer.make_segment(self.directory()),
         };
         match file {
             Ok(file) => match open.writer.begin_segment(&file, nonce, time) {
@@ -380,10 +380,6 @@ impl Shared {
                 }
                 Err(error) => self.fail(open, &format!("no segment can be begun: {error}")),
             },
-            // A deposed writer made it, or an earlier one. The next one is tried.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                open.writer.pass_over_segment();
-            }
             Err(error) if is_full(&error) => self.fill(open),
             Err(error) => self.fail(open, &format!("no segment can be made: {error}")),
         }
@@ -396,7 +392,13 @@ impl Shared {
         let open = state.open.as_mut().filter(|open| open.term == term);
         // Whatever was in the way is said when the segment is to be begun.
         if let (Some(open), Ok(file)) = (open, made) {
-            open.prepared = Some((next.0, file));
+            if open.writer.next_segment().0 <= next.0 {
+                open.prepared = Some((next.0, file));
+                return;
+            }
+            drop(state);
+            // The segment was full before that, and the number was passed over.
+            self.remove(&[next.0]);
         }
     }
 
@@ -412,16 +414,16 @@ impl Shared {
         }
         let open = state.open.as_mut();
         if let Some(open) = open.filter(|open| open.term == term && open.health != Health::Failed) {
-            match written {
-                Ok(()) => {
+            let began = recorder.start();
+            match open.writer.written(commit.ticket, written) {
+                Ok(is_further) => {
                     recorder.count(Counter::Commits as usize, 1);
                     recorder.count(Counter::Bytes as usize, commit.len as u64);
                     recorder.count(Counter::PayloadBytes as usize, commit.payload_bytes);
-                    let began = recorder.start();
-                    if open.writer.synced(commit.ticket) {
+                    recorder.stop(Stage::AdvanceFrontier as usize, began);
+                    if is_further {
                         self.wake_brokers(state);
                     }
-                    recorder.stop(Stage::AdvanceFrontier as usize, began);
                 }
                 // A file system that reserves nothing. The journal goes on from what counts, in another file.
                 Err(error) if is_full(&error) => {

@@ -80,8 +80,8 @@ impl DiskWriter {
     pub fn sync(&mut self, commit: Commit) {
         let file = self.file.as_ref().expect("a segment was begun");
         let written = file.write_synced(commit.at, &commit.buffer, commit.len);
-        written.expect("a simulated disk takes everything");
-        self.writer.synced(commit.ticket);
+        let counted = self.writer.written(commit.ticket, written);
+        counted.expect("a simulated disk takes everything");
     }
 
     /// All that there is gets onto the disk.

@@ -2,15 +2,13 @@
 
 use std::time::Instant;
 
-use embar_fabric::DiskState;
-
 use super::{Health, Open, Shared};
 
 impl Shared {
     /// The disk has no room: what waits for it waits, and it is looked at again.
     pub(super) fn fill(&self, open: &mut Open) {
         if !matches!(open.health, Health::Full(_)) {
-            open.writer.say(DiskState::Full);
+            open.writer.say_full();
             tracing::error!(
                 disk = self.number,
                 directory = %self.directory().path().display(),
@@ -30,7 +28,7 @@ impl Shared {
     /// The disk takes nothing any more in this term: what a failed write left nobody knows.
     pub(super) fn fail(&self, open: &mut Open, why: &str) {
         open.health = Health::Failed;
-        open.writer.say(DiskState::Failed);
+        open.writer.fail();
         tracing::error!(
             disk = self.number,
             directory = %self.directory().path().display(),

@@ -1,0 +1,357 @@
+//! A process that may sequence, and that writes the disks while it does.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_broker::BrokerConfig;
+use embar_broker::candidacy::{Candidacy, Outcome};
+use embar_broker::journal::{Found, Gathered, Writer, seed};
+use embar_disk::format::{index_name, segment_name};
+use embar_disk::recover::RecoverError;
+use embar_disk::{
+    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, prepare_segment, store_index,
+};
+use embar_fabric::{Claim, SharedNews};
+use embar_frame::Now;
+use embar_memory::{Outage, Power, Simulated};
+use embar_order::{Leadership, Term};
+use fastrand::Rng;
+
+use super::busy::Busy;
+use super::disks::disk_id;
+use super::memory::{DISKS, Files, Mapping};
+
+/// Bytes of a segment: hardly more than a largest batch of these tests, and the facts.
+pub const SEGMENT_BYTES: u64 = 96 << 10;
+/// Bytes that a commit gathers.
+const GATHER_BYTES: usize = 24 << 10;
+
+/// See the module.
+pub struct Candidate {
+    pub row: u16,
+    mapping: Mapping,
+    /// Another value of the same region, as a process has for its writers.
+    for_writers: Mapping,
+    claim: Arc<Claim>,
+    news: SharedNews<Simulated>,
+    candidacy: Candidacy<Simulated>,
+    pub writers: Vec<DiskWriter>,
+}
+
+/// Of one disk, in one term.
+pub struct DiskWriter {
+    term: Term,
+    state: State,
+    file: Option<SimulatedFile>,
+    wants_segment: bool,
+    /// The file of the next segment, by its number.
+    prepared: Option<(u64, SimulatedFile)>,
+    /// Files that were no part of the journal when it was opened.
+    dead: Vec<u64>,
+    pub writes: Vec<Write>,
+}
+
+enum State {
+    /// It did not read the disk yet.
+    Waits,
+    Open(Box<Writer<Simulated>>),
+    /// The term is over: commits on their way go on.
+    Deposed,
+    /// It cannot be read.
+    Failed,
+}
+
+/// A commit on its way.
+pub struct Write {
+    pub file: SimulatedFile,
+    at: u64,
+    bytes: Vec<u8>,
+    ticket: u64,
+    /// Its number in the file, once it was begun.
+    number: Option<u64>,
+    is_shown: bool,
+}
+
+impl Write {
+    /// It comes a step further, and does not end.
+    pub fn step(&mut self) {
+        match self.number {
+            None => self.number = Some(self.file.begin(self.at, &self.bytes)),
+            Some(number) if !self.is_shown => {
+                self.file.show(number);
+                self.is_shown = true;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Ends it, if it was begun.
+    pub fn end(&self) -> bool {
+        self.number.map(|number| self.file.end(number)).is_some()
+    }
+
+    pub fn is_begun(&self) -> bool {
+        self.number.is_some()
+    }
+}
+
+impl Candidate {
+    pub fn new(files: &Files, row: u16) -> Self {
+        let power = Power::default();
+        let mapping = files.map(&power);
+        let for_writers = files.map(&power);
+        let claim = Arc::new(mapping.region.claim_unlocked(row));
+        let config = BrokerConfig {
+            gap_lease: Duration::from_millis(500),
+            ..BrokerConfig::default()
+        };
+        Self {
+            row,
+            candidacy: Candidacy::new(&mapping.region, &claim, &config, Now(0)),
+            news: for_writers.region.frontier_news_writer(&claim),
+            mapping,
+            for_writers,
+            claim,
+            writers: Vec::new(),
+        }
+    }
+
+    /// For the head, which makes topics and restores a region.
+    pub fn head(&self) -> (&Mapping, &Arc<Claim>) {
+        (&self.mapping, &self.claim)
+    }
+
+    /// Puts what the disks have into the region.
+    pub fn restore(&self, found: &[Found]) {
+        let seeded = seed(&self.mapping.region, &self.claim, found);
+        seeded.expect("there is room for all of it");
+    }
+
+    /// Sequences from now on.
+    pub fn take_over(&mut self, now: Now) {
+        match self.candidacy.take_over(now, &|_| true).outcome {
+            Outcome::TookOver { .. } => {}
+            other => panic!("{other:?}"),
+        }
+        let region = &self.mapping.region;
+        let term = Leadership::observe(region).term.expect("it is active");
+        self.writers = (0..DISKS).map(|_| DiskWriter::new(term)).collect();
+    }
+
+    /// Sequences, while it is not deposed.
+    pub fn turn(&mut self, now: Now) {
+        if self.candidacy.sequencer().is_some() {
+            self.candidacy.turn(now, &|_| true);
+        }
+    }
+
+    /// It fails behind so many accesses to memory.
+    pub fn fail_after(&self, accesses: u64) {
+        self.mapping.power.fail_after(accesses, Outage::Process);
+    }
+
+    /// A commit ends, and the process does before it has said so, or while it does.
+    pub fn fail_in_sync(&mut self, random: &mut Rng) {
+        self.fail_after(random.u64(..60));
+        if let Some(writer) = random.choice(&mut self.writers) {
+            writer.writes.iter_mut().for_each(Write::step);
+            writer.end_some(random);
+        }
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.mapping.power.failed().is_some()
+    }
+
+    /// It dies.
+    pub fn end(&self, outage: Outage) {
+        self.mapping.end(outage);
+        self.for_writers.end(outage);
+    }
+
+    /// One of its writers does something. `others` are commits of others that are on their way.
+    pub fn write(&mut self, disk: u16, disks: &[Disk], others: Vec<&mut Write>, random: &mut Rng) {
+        let Self {
+            writers,
+            for_writers,
+            claim,
+            news,
+            ..
+        } = self;
+        let Some(writer) = writers.get_mut(usize::from(disk)) else {
+            return;
+        };
+        let storage = &disks[usize::from(disk)];
+        if let State::Waits = writer.state {
+            let begin = |start| Writer::new(&for_writers.region, claim, writer.term, disk, start);
+            let region = (writer.term.epoch, for_writers.region.nonce());
+            let busy = Busy::new(storage, others, random.fork());
+            let found = Found::read(&busy, &disk_id(disk));
+            let lasts = writer.term.lasts(&for_writers.region);
+            writer.state = match found {
+                _ if !lasts => State::Deposed,
+                Ok(found) => {
+                    let (found_in, epoch) = (found.recovered.epoch, writer.term.epoch);
+                    assert!(
+                        found_in < epoch,
+                        "disk {disk}: epoch {epoch} was used before"
+                    );
+                    writer.dead = found.recovered.dead.clone();
+                    let bytes = (SEGMENT_BYTES, u64::MAX);
+                    let start = found.start(region, bytes, news.clone());
+                    State::Open(Box::new(begin(start)))
+                }
+                Err(RecoverError::Io { .. }) => State::Failed,
+                Err(error) => panic!("{error}"),
+            };
+            return;
+        }
+        writer.step(storage, random);
+    }
+}
+
+impl DiskWriter {
+    fn new(term: Term) -> Self {
+        Self {
+            term,
+            state: State::Waits,
+            file: None,
+            wants_segment: false,
+            prepared: None,
+            dead: Vec::new(),
+            writes: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, disk: &Disk, random: &mut Rng) {
+        match random.u8(..9) {
+            8 => self.tidy(disk),
+            0..3 => self.gather(disk, random),
+            3 if self.writes.is_empty() && !self.wants_segment => self.confirm(),
+            3..6 => {
+                if let Some(write) = random.choice(&mut self.writes) {
+                    write.step();
+                }
+            }
+            _ => self.end_some(random),
+        }
+    }
+
+    fn gather(&mut self, disk: &Disk, random: &mut Rng) {
+        if self.wants_segment {
+            return self.begin_segment(disk, random);
+        }
+        let State::Open(writer) = &mut self.state else {
+            return;
+        };
+        let gathered = writer.gather(AlignedBuffer::new(GATHER_BYTES), 1);
+        self.take(gathered);
+    }
+
+    fn confirm(&mut self) {
+        if let State::Open(writer) = &mut self.state
+            && self.file.is_some()
+        {
+            let confirmed = writer.confirm(AlignedBuffer::new(GATHER_BYTES), 1);
+            self.take(confirmed);
+        }
+    }
+
+    fn take(&mut self, gathered: Gathered) {
+        match gathered {
+            Gathered::Commit(commit) => self.writes.push(Write {
+                file: self.file.clone().expect("a segment was begun"),
+                at: commit.at,
+                bytes: commit.buffer[..commit.len].to_vec(),
+                ticket: commit.ticket,
+                number: None,
+                is_shown: false,
+            }),
+            Gathered::Segment(_) => self.wants_segment = true,
+            Gathered::Deposed => self.state = State::Deposed,
+            Gathered::Nothing(_) | Gathered::Busy(_) => {}
+        }
+    }
+
+    fn begin_segment(&mut self, disk: &Disk, random: &mut Rng) {
+        self.wants_segment = false;
+        if let State::Open(writer) = &mut self.state {
+            let next = writer.next_segment();
+            let prepared = self.prepared.take().filter(|(number, _)| *number == next.0);
+            let made = match prepared {
+                Some((_, file)) => Ok(file),
+                None => writer.make_segment(disk),
+            };
+            let nonce = random.u64(1..);
+            let begun = made.and_then(|file| writer.begin_segment(&file, nonce, 1).map(|()| file));
+            match begun {
+                Ok(file) => self.file = Some(file),
+                Err(error) => {
+                    assert_eq!(
+                        error.kind(),
+                        ErrorKind::StorageFull,
+                        "it was not told to fail"
+                    );
+                    writer.fail();
+                }
+            }
+        }
+    }
+
+    /// What is to be done beside gathering.
+    fn tidy(&mut self, disk: &Disk) {
+        let State::Open(writer) = &mut self.state else {
+            return;
+        };
+        if self.prepared.is_none() && writer.wants_segment_soon() {
+            let next = writer.next_segment();
+            // Whatever was in the way is noticed when the segment is to be begun.
+            let made = prepare_segment(disk, next).ok();
+            self.prepared = made.map(|file| (next.0, file));
+        }
+        if let Some(index) = writer.take_index() {
+            drop(store_index(disk, &index));
+        }
+        let mut removals = writer.take_removals();
+        if self.file.is_some() {
+            removals.append(&mut self.dead);
+        }
+        for segment in removals {
+            drop(disk.remove(&segment_name(segment)));
+            drop(disk.remove(&index_name(segment)));
+        }
+    }
+
+    fn end_some(&mut self, random: &mut Rng) {
+        let begun = self.writes.iter().enumerate();
+        let begun = begun
+            .filter(|(_, it)| it.is_begun())
+            .map(|(place, _)| place);
+        let places: Vec<usize> = begun.collect();
+        let Some(place) = random.choice(places) else {
+            return;
+        };
+        let write = self.writes.remove(place);
+        assert!(write.end());
+        self.written(write.ticket, Ok(()));
+    }
+
+    fn written(&mut self, ticket: u64, written: io::Result<()>) {
+        if let State::Open(writer) = &mut self.state {
+            // It has failed then.
+            drop(writer.written(ticket, written));
+        }
+    }
+
+    /// The oldest of its writes fails.
+    pub fn fail_write(&mut self, random: &mut Rng) {
+        let Some(place) = self.writes.iter().position(Write::is_begun) else {
+            return;
+        };
+        let write = self.writes.remove(place);
+        let number = write.number.expect("it is begun");
+        write.file.fail(number, &mut |below| random.u64(..below));
+        self.written(write.ticket, Err(io::Error::other("the disk is broken")));
+    }
+}
