@@ -7,6 +7,8 @@ pub mod beside;
 mod journal;
 pub mod measure;
 pub mod plan;
+pub mod recover;
 mod report;
+mod sealed;
 mod space;
 mod wall;

@@ -19,7 +19,8 @@ use embar_wire::time::WallNs;
 
 use super::wall::{Measured, random_bytes};
 
-const DISK: [u8; 16] = *b"a disk in a test";
+/// The disk whose journals these are.
+pub const DISK: [u8; 16] = *b"a disk in a test";
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: u64 = 256 << 20;
 /// Bytes that a commit gathers if its batches are smaller.
@@ -28,7 +29,8 @@ const COMMIT_BYTES: usize = 4 << 20;
 const DEPTH: usize = 3;
 /// Bytes of a message.
 const MESSAGE_BYTES: usize = 1 << 10;
-const CHAIN: Chain = Chain {
+/// What the journals hold.
+pub const CHAIN: Chain = Chain {
     topic: 1,
     row: Run::ORDERED,
 };

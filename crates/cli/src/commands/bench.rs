@@ -10,6 +10,7 @@ mod metering;
 mod on_disks;
 mod publish;
 mod read;
+mod recover;
 pub(super) mod redis;
 mod scale;
 mod session;
@@ -54,6 +55,7 @@ enum Bench {
     Latency(latency::LatencyArgs),
     Walls(walls::WallsArgs),
     Disk(disk::DiskArgs),
+    Recover(recover::RecoverArgs),
     Scale(scale::ScaleArgs),
     Metering(metering::MeteringArgs),
     Session(Box<session::SessionArgs>),
@@ -70,6 +72,7 @@ impl Bench {
             Self::Latency(_) => "latency",
             Self::Walls(_) => "walls",
             Self::Disk(_) => "disk",
+            Self::Recover(_) => "recover",
             Self::Scale(_) => "scale",
             Self::Metering(_) => "metering",
             Self::Session(_) => "session",
@@ -93,6 +96,7 @@ pub fn run(args: &BenchArgs, check: &compare::Check, context: &Context) -> Resul
         Bench::Latency(args) => latency::run(args, context),
         Bench::Walls(args) => walls::run(args, context),
         Bench::Disk(args) => disk::run(args, context),
+        Bench::Recover(args) => recover::run(args, context),
         Bench::Scale(args) => scale::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
         Bench::Session(args) => session::run(args, context),
