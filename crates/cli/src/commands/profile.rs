@@ -34,7 +34,8 @@ is what that one did; without, what all of them did.
 JSON, one object per look: brokers[], title, stages[] with name, total_ns, count, avg_ns, share
 (0 to 1), counters[] as [name, value], recv_calls_per_batch, bytes_per_recv, recv_eagain,
 refused_batches; disks, null where the log has none, with title, stages[] and counters[] likewise,
-write_amplification (bytes written for each byte of payload) and bytes_per_commit. With --on or --off: brokers[], metering")]
+write_amplification (bytes written for each byte of payload) and bytes_per_commit.
+With --on or --off: brokers[], metering")]
 pub struct ProfileArgs {
     /// One broker; all that take data without it
     #[arg(long, value_name = "N")]
