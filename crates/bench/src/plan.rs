@@ -140,11 +140,6 @@ impl BenchPlan {
             );
             return wrong(&["data", "replication_factor"], &why);
         }
-        if self.acks == 2 && self.order < 2 {
-            let why =
-                "disks have topics of orders 2 and 5, so others are never acknowledged at acks 2";
-            return wrong(&["order", "acks"], why);
-        }
         if self.acks == 0 && self.order >= 2 {
             return wrong(&["acks"], "orders 2 and 5 acknowledge everything");
         }
@@ -296,7 +291,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_topic_on_disks_needs_directories_and_an_order_that_disks_have() {
+    fn a_topic_on_disks_needs_directories() {
         let durable = BenchPlan {
             order: 5,
             acks: 2,
@@ -316,11 +311,6 @@ pub(crate) mod tests {
         });
         assert_eq!(setting, "data");
         assert!(why.contains("is on 2 disk(s), and 1 were given"), "{why}");
-        let (setting, _) = refused(BenchPlan {
-            order: 1,
-            ..durable.clone()
-        });
-        assert_eq!(setting, "order");
         let in_memory_beside = BenchPlan {
             acks: 1,
             replication_factor: 1,

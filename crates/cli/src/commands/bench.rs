@@ -123,7 +123,7 @@ pub struct LoadArgs {
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "1024")]
     message_size: Size,
-    /// Order level of the topic: 0, 1, 2 or 5 [default: 0, or 5 with --data: disks have topics of orders 2 and 5]
+    /// Order level of the topic: 0, 1, 2 or 5 [default: 0]
     #[arg(short, long, value_name = "N", value_parser = parse_order)]
     order: Option<u32>,
     #[command(flatten)]
@@ -209,7 +209,7 @@ impl LoadArgs {
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
-            order: self.order.unwrap_or(self.on_disks.default_order()),
+            order: self.order.unwrap_or(0),
             acks: acks.level(),
             replication_factor: 1,
             data: Vec::new(),
@@ -350,15 +350,6 @@ mod tests {
             ),
             (2, 3, 64 << 20)
         );
-    }
-
-    #[test]
-    fn topics_on_disks_have_an_order_that_disks_have_unless_told_otherwise() {
-        for (line, order) in [("x", 0), ("x --data /a", 5), ("x --data /a -o 2", 2)] {
-            let line = Line::try_parse_from(line.split_whitespace()).expect("options");
-            let plan = line.common.plan(4096, Acks::Readable, Metering::Off);
-            assert_eq!(plan.expect("a plan").order, order);
-        }
     }
 
     #[test]

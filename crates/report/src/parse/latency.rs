@@ -81,13 +81,17 @@ pub(super) fn told(trials: &[Node<'_>]) -> Result<Option<String>, Error> {
 fn lines(nodes: &[Node<'_>]) -> Result<Vec<Times>, Error> {
     let line = |node: &Node<'_>| {
         let order = node.number("order")?;
+        // Those of earlier builds do not say it.
+        let acks = node.number("acks")?;
+        let acks = acks.map(|acks| format!(", acks {}", words::number(acks)));
+        let acks = acks.unwrap_or_default();
         let latency = node.object("latency_us")?;
         let count = |name| -> Result<String, Error> {
             Ok(node.number(name)?.map(words::whole).unwrap_or_default())
         };
         Ok(Times {
             label: match order {
-                Some(order) => format!("order {}", words::number(order)),
+                Some(order) => format!("order {}{acks}", words::number(order)),
                 None => "bare round trip".into(),
             },
             micros: match latency {

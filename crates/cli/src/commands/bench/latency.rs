@@ -48,8 +48,8 @@ which were due, and reached_per_s, which left; writes[] with bytes, samples, lat
 differences[] with load (alone, loaded), order, quantile (p50, p99), acks_1_us, acks_2_us, write_us,
 in_writes")]
 pub struct LatencyArgs {
-    /// Order levels to measure [default: 0,1,2,5, or 5 with --data: disks have topics of orders 2 and 5]
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = parse_order)]
+    /// Order levels to measure
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "0,1,2,5", value_parser = parse_order)]
     orders: Vec<u32>,
     /// 1: acknowledged when it is readable; 2 or all: when all disks of the topic have it, too
     #[arg(short, long, value_name = "N,N", value_delimiter = ',', default_values_t = [Acks::Readable])]
@@ -150,14 +150,7 @@ pub fn run(args: &LatencyArgs, context: &Context) -> Result<()> {
 
 fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
     let has_twice = |list: &[u32]| (1..list.len()).any(|i| list[..i].contains(&list[i]));
-    let mut orders = args.orders.clone();
-    if orders.is_empty() {
-        orders = match args.on_disks.default_order() {
-            0 => vec![0, 1, 2, 5],
-            order => vec![order],
-        };
-    }
-    if has_twice(&orders) {
+    if has_twice(&args.orders) {
         return Err(exit::usage("--orders names an order level twice"));
     }
     let acks: Vec<u32> = args.acks.iter().map(|acks| acks.level()).collect();
@@ -172,7 +165,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             message_bytes,
             messages,
             total_bytes: messages * u64::from(message_bytes),
-            order: orders[0],
+            order: args.orders[0],
             acks: acks[0],
             replication_factor: 1,
             data: Vec::new(),
@@ -191,7 +184,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             transport: args.transport,
             spin: args.spin,
         }),
-        orders,
+        orders: args.orders.clone(),
         acks,
         iterations: args.iterations,
         load: match (args.rate, args.load) {
@@ -290,7 +283,8 @@ mod tests {
 
     #[test]
     fn topics_on_disks_have_acks_2_beside_acks_1() {
-        let durable = planned("x --acks 1,2 --replication-factor 2 --data /a").expect("a plan");
+        let durable =
+            planned("x --orders 5 --acks 1,2 --replication-factor 2 --data /a").expect("a plan");
         assert_eq!(
             (&durable.orders[..], &durable.acks[..]),
             (&[5][..], &[1, 2][..])

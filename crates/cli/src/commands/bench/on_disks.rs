@@ -7,9 +7,6 @@ use embar_bench::plan::BenchPlan;
 
 use crate::replication_factor::replication_factor;
 
-/// Order level of topics whose bench has disks: disks have no others than 2 and 5.
-const ORDER_ON_DISKS: u32 = 5;
-
 /// On how many disks topics are, and where these are.
 #[derive(Args, Clone, Debug)]
 pub struct OnDisks {
@@ -28,14 +25,6 @@ pub struct OnDisks {
 impl OnDisks {
     /// The names of these options.
     pub const IDS: [&str; 3] = ["replication_factor", "data", "same_device_is_fine"];
-
-    /// The order level where none is asked for.
-    pub fn default_order(&self) -> u32 {
-        match self.data.is_empty() {
-            true => 0,
-            false => ORDER_ON_DISKS,
-        }
-    }
 
     /// A plan with these options.
     pub fn of(&self, plan: BenchPlan) -> BenchPlan {

@@ -32,9 +32,9 @@ Examples:
   embar bench publish --trials 3 --record --json
   embar bench publish --transport unix                    by Unix sockets instead of TCP
   embar bench publish --transport shm                     through shared memory
-  embar bench publish -a 2 --replication-factor 2 --data /var/lib/embar -s 512MiB --wall
-  embar bench publish --compare acks=1,2 --replication-factor 2 --data /var/lib/embar -s 512MiB
-  embar bench publish --compare replication-factor=1,2 --data /var/lib/embar -s 512MiB
+  embar bench publish -o 5 -a 2 --replication-factor 2 --data /var/lib/embar -s 512MiB --wall
+  embar bench publish -o 5 --compare acks=1,2 --replication-factor 2 --data /var/lib/embar -s 1GiB
+  embar bench publish -o 5 --compare replication-factor=1,2 --data /var/lib/embar -s 1GiB
   embar bench publish --compare order=0,1,2,5 -s 256MiB --batch-size 16KiB
   embar bench publish --compare receive=direct,staging,blocking,uring -s 2GiB
 
