@@ -4,6 +4,7 @@ mod report;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::slice;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -106,7 +107,7 @@ struct Rounds<'a> {
 impl<'a> Rounds<'a> {
     /// Writes all that is read.
     fn prepare(plan: &'a RecoverPlan, context: &'a Context) -> Result<Self> {
-        let walls = DiskWalls::new(&[plan.data.clone()], plan.total_bytes, context)?;
+        let walls = DiskWalls::new(slice::from_ref(&plan.data), plan.total_bytes, context)?;
         // The last segment is reserved as a whole.
         let needed = plan.total_bytes + plan.total_bytes / 16 + SEGMENT_BYTES;
         let journal = Space::new(&plan.data, needed, context)?;

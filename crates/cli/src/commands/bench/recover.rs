@@ -23,7 +23,9 @@ It makes directories below --data, writes journals there, and removes them at th
 that starts, or that takes over, reads what was written since all facts were said, which it writes
 at the beginning of each segment of 256 MiB; of segments before that it reads the header and the
 index. Both are measured as brokers do it:
-  what must be read   a journal of --size bytes of batches that says its facts nowhere
+  what must be read   a journal of --size bytes of batches that says its facts nowhere. All bytes of
+                      its last segment are checked, and what is unused of it is looked through; of
+                      segments before it the headers are, so --size 240MiB is what costs most
   segments            with --segments, so many that are over, with one behind them; they are small,
                       and their indexes are those of full ones
 
@@ -40,7 +42,7 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// Bytes of batches that must be read
-    #[arg(short, long, value_name = "SIZE", default_value = "256MiB")]
+    #[arg(short, long, value_name = "SIZE", default_value = "240MiB")]
     size: Size,
     /// Bytes of a batch
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
