@@ -181,14 +181,14 @@ impl<'a> Rounds<'a> {
         let meters = Meters::start(&[])?;
         let (seconds, found) = read(&self.journal)?;
         let cost = meters.stop(self.bytes)?.client;
-        ensure!(found.next_of(CHAIN.topic) > 0, "nothing was found");
+        ensure!(found.next_of(CHAIN) > 0, "nothing was found");
         Ok((seconds, cost))
     }
 
     /// Seconds.
     fn recover_sealed(&self) -> Result<f64> {
         let (seconds, found) = read(&self.sealed)?;
-        let end = found.next_of(CHAIN.topic);
+        let end = found.next_of(CHAIN);
         ensure!(
             end == self.sealed_end && found.recovered.unindexed.is_empty(),
             "{end} of {} messages were found, and {} segments without an index",

@@ -9,6 +9,7 @@
 
 mod due;
 mod removal;
+mod written;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,7 +21,7 @@ use embar_disk::{
 };
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
-use embar_fabric::{DiskRow, DiskState, Frontier, FrontierTable, GoiRecord, RowWriter, SharedNews};
+use embar_fabric::{DiskRow, DiskState, FrontierTable, GoiRecord, RowWriter, SharedNews};
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_order::{ChangedChains, Term};
@@ -298,110 +299,6 @@ impl<M: Memory> Writer<M> {
         let begins = chains.map(|chain| (*chain, self.journal.next_of(*chain)));
         self.segment_begins = begins.collect();
         Ok(())
-    }
-
-    /// A commit was written and synced, or not. Stores how much counts by that, and how far each chain is. True if a chain is
-    /// further than before.
-    ///
-    /// # Errors
-    /// What the system said. Then this writer takes nothing any more; whether the disk [failed](Writer::fail) or is
-    /// [full](Writer::say_full), the caller says.
-    ///
-    /// # Panics
-    /// When it is not on its way.
-    pub fn written(&mut self, ticket: u64, written: io::Result<()>) -> io::Result<bool> {
-        if self.has_failed {
-            return Ok(false);
-        }
-        match written {
-            Ok(()) => Ok(self.synced(ticket)),
-            Err(_) if injected(Canary::FailedWrite) => Ok(self.synced(ticket)),
-            Err(error) => {
-                self.has_failed = true;
-                Err(error)
-            }
-        }
-    }
-
-    fn synced(&mut self, ticket: u64) -> bool {
-        self.journal.synced(ticket, &mut self.counted);
-        if let Some(said) = self.first_kept_said
-            && self.journal.counts(said)
-        {
-            self.first_kept_said = None;
-            self.forget_segments();
-        }
-        let is_first = injected(Canary::DiskRowFirst) && self.store_frontiers();
-        self.say_counted();
-        self.tell_gone();
-        self.store_frontiers() || is_first
-    }
-
-    /// Stores how far chains are by what counts since the last call. True if any is further.
-    fn store_frontiers(&mut self) -> bool {
-        let mut changed = std::mem::take(&mut self.changed);
-        for progress in self.counted.drain(..) {
-            let (chain, topic) = (progress.chain, progress.chain.topic);
-            let row = match chain.row {
-                Run::ORDERED => Some(0),
-                row => self.region.geometry().frontier_of(row),
-            };
-            // The records of deleted topics are others' by now.
-            let Some(row) = row.filter(|_| self.chains.contains_key(&chain)) else {
-                continue;
-            };
-            let frontier = Frontier {
-                next: progress.next,
-                first: self.firsts.get(&chain).copied().unwrap_or(0),
-                chain: topic,
-                epoch: self.term.epoch,
-                ..Frontier::default()
-            };
-            self.synced.insert(progress.chain, progress.next);
-            let record = embar_fabric::geometry::topic_record_of(topic);
-            self.frontiers.store(record, row, &frontier);
-            changed.push(topic);
-        }
-        self.frontier_news.announce(&changed);
-        let is_further = !changed.is_empty();
-        changed.clear();
-        self.changed = changed;
-        is_further
-    }
-
-    /// The disk takes nothing any more in this term.
-    pub fn fail(&mut self) {
-        self.has_failed = true;
-        self.say(DiskState::Failed);
-    }
-
-    /// Whether this writer takes nothing any more.
-    pub fn has_failed(&self) -> bool {
-        self.has_failed
-    }
-
-    /// The disk takes nothing for now.
-    pub fn say_full(&mut self) {
-        self.say(DiskState::Full);
-    }
-
-    /// What counted before still does. A segment that could not be begun is none.
-    fn say(&mut self, state: DiskState) {
-        self.said.state = state as u32;
-        self.row.store(&self.said);
-    }
-
-    fn say_counted(&mut self) {
-        let (next_segment, _) = self.journal.next_segment();
-        self.said.next_segment = next_segment;
-        self.said.state = DiskState::Writes as u32;
-        if let Some(counted) = self.journal.counted() {
-            self.said.segment = counted.number;
-            self.said.nonce = counted.nonce;
-            self.said.commits = counted.commits;
-            self.said.crc = counted.crc;
-        }
-        self.row.store(&self.said);
     }
 
     /// The index of a segment that is over, once. It is to be stored beside the segment, at any time.
