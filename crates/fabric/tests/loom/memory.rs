@@ -173,6 +173,7 @@ fn tiny() -> Geometry {
         spares: 0,
         goi_pages: 4,
         sessions: 1,
+        disks: 0,
     }
 }
 
