@@ -5,8 +5,10 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use embar_broker::journal::facts::ABOUT_TOPIC;
+use embar_broker::topics::Topic;
 use embar_console::interrupt::Interrupt;
-use embar_disk::format::{Run, segment_number};
+use embar_disk::format::{ALIGN_BYTES, Run, segment_number};
 use embar_disk::recover::{Sight, recover};
 use embar_disk::{
     AlignedBuffer, Chain, Commit, CommitBuilder, Directory, Journal, Position, Progress, Refused,
@@ -16,6 +18,7 @@ use embar_wire::batch::{BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
+use embar_wire::topic::Order;
 
 use super::wall::{Measured, random_bytes};
 
@@ -62,6 +65,9 @@ impl Writer<'_> {
     fn gather(&mut self, buffer: AlignedBuffer, payload: &[u8]) -> Result<CommitBuilder> {
         let mut builder = CommitBuilder::new(buffer);
         let mut next = self.journal.next_of(CHAIN);
+        if next == 0 {
+            say_topic(&mut builder)?;
+        }
         let batch_bytes = u64::from(self.header.frame_len());
         while self.left > 0 && (builder.is_empty() || builder.bytes() < COMMIT_BYTES) {
             self.header.stamp(next, WallNs(1));
@@ -76,6 +82,20 @@ impl Writer<'_> {
         }
         Ok(builder)
     }
+}
+
+/// Says what the topic is: who takes a disk over takes batches of topics that are known.
+pub fn say_topic(builder: &mut CommitBuilder) -> Result<(), Refused> {
+    let topic = Topic {
+        id: CHAIN.topic,
+        name: "bench".into(),
+        order: Order::TotalPerPublisher,
+        retention_bytes: 0,
+        max_message_bytes: MAX_BATCH_BYTES,
+        created: WallNs(1),
+        disks: 1,
+    };
+    builder.fact(ABOUT_TOPIC, topic.id.into(), &topic.encode())
 }
 
 /// A batch of about so many bytes.
@@ -118,7 +138,7 @@ pub fn write(
         each_ns: Vec::new(),
     };
     writer.begin_segment()?;
-    let buffer_bytes = COMMIT_BYTES.max(CommitBuilder::bytes_for(header.frame_len()));
+    let buffer_bytes = COMMIT_BYTES.max(CommitBuilder::bytes_for(header.frame_len())) + ALIGN_BYTES;
     let buffers: Vec<_> = (0..DEPTH)
         .map(|_| AlignedBuffer::new(buffer_bytes))
         .collect();

@@ -14,7 +14,7 @@ use embar_wire::builder::BatchBuilder;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
 
-use super::journal::{CHAIN, DISK, SEGMENT_BYTES};
+use super::journal::{CHAIN, DISK, SEGMENT_BYTES, say_topic};
 
 /// Entries of an index: those of a segment that is full of commits of 4 MiB of one topic.
 const ENTRIES: u64 = SEGMENT_BYTES / (4 << 20);
@@ -49,6 +49,7 @@ pub fn write(
             store_index(directory, &spread(index))?;
         }
         let mut builder = CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES));
+        say_topic(&mut builder)?;
         builder.complete_facts();
         header.stamp(journal.next_of(CHAIN), WallNs(1));
         let payload = &frame[BATCH_HEADER_BYTES..];

@@ -30,7 +30,9 @@ embar_disk::layout! {
 pub const TOPIC_LAYOUT: Layout = Raw::LAYOUT;
 
 impl Topic {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The bytes that say on a disk what a topic is, as [`TOPIC_LAYOUT`] has them and then its name.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let raw = Raw {
             retention_bytes: self.retention_bytes.into(),
             created: self.created.0.into(),
