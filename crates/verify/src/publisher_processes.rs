@@ -45,6 +45,7 @@ pub struct PublisherProcesses {
     slots: Vec<Slot>,
     /// Messages published by processes that are gone.
     published: u64,
+    is_stopping: bool,
 }
 
 /// The place of one publisher.
@@ -70,6 +71,7 @@ impl PublisherProcesses {
             shared: shared.clone(),
             slots: Vec::new(),
             published: 0,
+            is_stopping: false,
         };
         for publisher in 0..count {
             let process = Some(processes.spawn(publisher, 0)?);
@@ -144,6 +146,11 @@ impl PublisherProcesses {
             return Ok(false);
         };
         self.kill_slot(publisher);
+        self.start_successor(publisher)?;
+        Ok(true)
+    }
+
+    fn start_successor(&mut self, publisher: usize) -> Result<()> {
         let instance = self.slots[publisher].instance + 1;
         let process = self.spawn(publisher as u32, instance)?;
         self.slots[publisher] = Slot {
@@ -151,7 +158,7 @@ impl PublisherProcesses {
             process: Some(process),
             paused_until: None,
         };
-        Ok(true)
+        Ok(())
     }
 
     /// Pauses a running process, chosen by `choice`, until `until`; false if none runs.
@@ -193,6 +200,7 @@ impl PublisherProcesses {
 
     /// Asks all of them to end in good order, after resuming those that are paused.
     pub fn stop(&mut self) {
+        self.is_stopping = true;
         self.slots.iter_mut().for_each(Slot::resume);
         for process in self.slots.iter_mut().flat_map(|slot| &mut slot.process) {
             // One that has ended is found by `running`.
@@ -200,7 +208,8 @@ impl PublisherProcesses {
         }
     }
 
-    /// Collects processes that ended; returns how many still run. One that ended by itself is a violation.
+    /// Collects processes that ended; returns how many still run. One that ended by itself is a violation, unless it was told that
+    /// the power of its disk was cut; then it has a successor.
     pub fn running(&mut self) -> usize {
         let (mut running, mut failures) = (0, Vec::new());
         for (publisher, slot) in (0..).zip(&mut self.slots) {
@@ -217,15 +226,34 @@ impl PublisherProcesses {
                 .take()
                 .map_or_else(PublisherEnd::default, Process::read_out);
             self.published += end.published;
-            self.shared.gaps().ended(publisher);
-            if !end.in_good_order {
+            if end.in_good_order {
+                self.shared.gaps().ended(publisher);
+            } else {
                 failures.push((publisher, slot.instance, status));
             }
         }
         for (publisher, instance, status) in failures {
+            if self.was_told_of_the_cut(publisher)
+                && !self.is_stopping
+                && self.start_successor(publisher as usize).is_ok()
+            {
+                running += 1;
+                continue;
+            }
+            self.shared.gaps().ended(publisher);
             self.fail(publisher, instance, status);
         }
         running
+    }
+
+    /// Whether the last that a publisher said is that a disk has failed, where disks lose their power.
+    fn was_told_of_the_cut(&self, publisher: u32) -> bool {
+        let said = tail(&self.log(publisher));
+        self.setup.plan.power.is_some()
+            && said
+                .lines()
+                .last()
+                .is_some_and(|line| line.contains("(DiskUnavailable)"))
     }
 
     /// Kills those that still run.
@@ -250,6 +278,9 @@ impl PublisherProcesses {
     }
 
     fn fail(&self, publisher: u32, instance: u32, status: ExitStatus) {
+        if self.was_told_of_the_cut(publisher) {
+            return;
+        }
         self.shared.checker().fail(
             Kind::Failure,
             format_args!(

@@ -41,9 +41,10 @@ tables now, about 5 % of what each data broker has (14 MiB of 1GiB), and as much
 has, on top of the region's size, once somebody joins there; `embar layout` shows both.
 
 With --data the log has a directory on each disk, and topics of a --replication-factor above 1 are
-there, too: they survive a reboot, and the loss of the region, also with --fresh. A file in it says which disk of which log it is,
-so the order of the directories does not matter, and all of them are needed. One cluster at a time
-uses a directory. Two on one device are refused, because both are lost when it fails.
+there, too: they survive a reboot, and the loss of the region, also with --fresh. A file in it says
+which disk of which log it is, so the order of the directories does not matter, and all of them are
+needed. One cluster at a time uses a directory. Two on one device are refused, because both are lost
+when it fails.
 
 JSON, one object when the cluster is ready:
   brokers[]     id, role (head, data, standby), address, pid, recovered_topics, recovered_batches
