@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use embar_console::context::Context;
 use embar_console::size::Size;
 use embar_disk::{Directory, Storage};
-use embar_supervise::regions::is_alive;
+use embar_supervise::leftovers;
 use tempfile::TempDir;
 
 /// All names begin so; the id of the process that made the directory follows, and a part of its own.
@@ -42,25 +42,13 @@ pub fn make(place: &Path, needed: u64, context: &Context) -> Result<TempDir> {
 }
 
 fn make_in(place: &Path, maker: u32) -> std::io::Result<TempDir> {
-    let mut names = tempfile::Builder::new();
-    names.prefix(&format!("{PREFIX}{maker}.")).tempdir_in(place)
+    leftovers::make(place, PREFIX, maker)
 }
 
 /// Removes the directories of processes that have ended. Returns what it removed.
 fn sweep(place: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(place).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| {
-            maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
-        })
-        .map(|entry| entry.path())
-        .filter(|dir| fs::remove_dir_all(dir).is_ok())
-        .collect()
-}
-
-fn maker(name: &str) -> Option<u32> {
-    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    pid.parse().ok()
+    let left = leftovers::find(place, PREFIX).into_iter();
+    left.filter(|dir| fs::remove_dir_all(dir).is_ok()).collect()
 }
 
 #[cfg(test)]

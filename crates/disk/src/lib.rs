@@ -46,6 +46,7 @@ mod simulated;
 mod storage;
 pub mod verify;
 mod view;
+mod window;
 
 pub use aligned::AlignedBuffer;
 pub use directory::Directory;

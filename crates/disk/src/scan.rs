@@ -7,6 +7,7 @@ use crate::format::{
     ALIGN_BYTES, CommitHeader, Run, SEGMENT_HEADER_BYTES, SegmentHeader, check_runs, runs,
 };
 use crate::storage::StoredFile;
+use crate::window::Window;
 
 /// Bytes that are read at once where no commit is larger.
 const READ_BYTES: usize = 4 << 20;
@@ -76,29 +77,6 @@ pub struct Scan<'a, F> {
     window: Window,
 }
 
-/// A part of the file.
-struct Window {
-    buffer: AlignedBuffer,
-    at: u64,
-    len: usize,
-}
-
-impl Window {
-    /// `len` bytes from `at` on; fewer at the end of the file.
-    fn load(&mut self, file: &impl StoredFile, at: u64, len: usize) -> io::Result<&[u8]> {
-        let is_there = at >= self.at && at + len as u64 <= self.at + self.len as u64;
-        if !is_there {
-            if self.buffer.len() < len {
-                self.buffer = AlignedBuffer::new(len);
-            }
-            self.len = file.read(at, &mut self.buffer)?;
-            self.at = at;
-        }
-        let from = (at - self.at) as usize;
-        Ok(&self.buffer[from..self.len.min(from + len)])
-    }
-}
-
 impl<'a, F: StoredFile> Scan<'a, F> {
     /// From the first commit on.
     #[must_use]
@@ -115,11 +93,7 @@ impl<'a, F: StoredFile> Scan<'a, F> {
             at: SEGMENT_HEADER_BYTES as u64,
             number: 0,
             before: 0,
-            window: Window {
-                buffer: AlignedBuffer::new(READ_BYTES),
-                at: 0,
-                len: 0,
-            },
+            window: Window::new(READ_BYTES),
         }
     }
 
@@ -147,7 +121,7 @@ impl<'a, F: StoredFile> Scan<'a, F> {
     /// Goes on from a place, and reads again what it has read.
     pub(crate) fn go_to(&mut self, mark: Mark) {
         (self.at, self.number, self.before) = (mark.at, mark.number, mark.before);
-        self.window.len = 0;
+        self.window.forget();
     }
 
     /// The next commit, if it is whole. `see` is shown its bytes if they were read.

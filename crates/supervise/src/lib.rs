@@ -19,6 +19,7 @@ pub mod arguments;
 pub mod child;
 pub mod cluster;
 mod existing;
+pub mod leftovers;
 pub mod logs;
 pub mod occupancy;
 pub mod plan;

@@ -1,14 +1,12 @@
 //! Temporary directories for the logs of a command's own brokers, and the removal of those that killed commands left.
 
-use std::fs::{self, DirEntry, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rustix::process::getuid;
 use tempfile::TempDir;
 
-use crate::regions::is_alive;
+use crate::leftovers;
 
 /// All names begin so; the id of the process that made the directory follows, and a part of its own.
 const PREFIX: &str = "embar-logs-";
@@ -21,10 +19,7 @@ pub fn temporary() -> Result<TempDir> {
 }
 
 fn temporary_in(root: &Path, maker: u32) -> Result<TempDir> {
-    tempfile::Builder::new()
-        .prefix(&format!("{PREFIX}{maker}."))
-        .tempdir_in(root)
-        .context("cannot make a directory for the brokers' logs")
+    leftovers::make(root, PREFIX, maker).context("cannot make a directory for the brokers' logs")
 }
 
 /// Keeps a directory for people to read: no command removes it any more.
@@ -40,25 +35,10 @@ pub fn sweep() -> Vec<PathBuf> {
 }
 
 fn sweep_in(root: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    entries
-        .filter(was_left)
-        .map(|entry| entry.path())
+    let left = leftovers::find(root, PREFIX).into_iter();
+    left.filter(|dir| !dir.join(KEPT).exists())
         .filter(|dir| fs::remove_dir_all(dir).is_ok())
         .collect()
-}
-
-/// Whether this is a directory of this user that is not kept, and that no process writes to.
-fn was_left(entry: &DirEntry) -> bool {
-    let is_ours = |metadata: fs::Metadata| metadata.is_dir() && metadata.uid() == getuid().as_raw();
-    maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
-        && entry.metadata().is_ok_and(is_ours)
-        && !entry.path().join(KEPT).exists()
-}
-
-fn maker(name: &str) -> Option<u32> {
-    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    pid.parse().ok()
 }
 
 #[cfg(test)]

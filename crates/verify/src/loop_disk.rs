@@ -4,7 +4,7 @@
 //! no one synced. What was synced is in the file, and the next mount replays the journal.
 
 use std::fmt;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use embar_supervise::regions::is_alive;
-use rustix::process::{geteuid, getuid};
+use embar_supervise::leftovers;
+use rustix::process::geteuid;
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -129,9 +129,7 @@ impl LoopDisk {
     /// written.
     pub fn make(file_system: FileSystem, bytes: u64) -> Result<Self> {
         check_rights(geteuid().is_root())?;
-        let dir = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}.", std::process::id()))
-            .tempdir()
+        let dir = leftovers::make(&std::env::temp_dir(), PREFIX, std::process::id())
             .context("cannot make a directory for a file system")?;
         let image = dir.path().join(IMAGE);
         let file = File::create(&image).context("cannot make a file for a file system")?;
@@ -229,31 +227,15 @@ fn is_cut(error: std::io::Error) -> bool {
 
 /// Unmounts and removes the file systems of commands that were killed. Returns what it removed.
 pub fn sweep() -> Vec<PathBuf> {
-    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
-    entries
-        .flatten()
-        .filter(was_left)
-        .map(|entry| entry.path())
-        .filter(|dir| {
-            let mounted = dir.join(MOUNTED);
-            if is_mount(&mounted) && unmount(&mounted).is_err() {
-                return false;
-            }
-            fs::remove_dir_all(dir).is_ok()
-        })
-        .collect()
-}
-
-/// Whether this is a directory of this user whose maker is gone.
-fn was_left(entry: &DirEntry) -> bool {
-    let is_ours = |metadata: fs::Metadata| metadata.is_dir() && metadata.uid() == getuid().as_raw();
-    maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
-        && entry.metadata().is_ok_and(is_ours)
-}
-
-fn maker(name: &str) -> Option<u32> {
-    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    pid.parse().ok()
+    let left = leftovers::find(&std::env::temp_dir(), PREFIX).into_iter();
+    left.filter(|dir| {
+        let mounted = dir.join(MOUNTED);
+        if is_mount(&mounted) && unmount(&mounted).is_err() {
+            return false;
+        }
+        fs::remove_dir_all(dir).is_ok()
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -316,13 +298,5 @@ mod tests {
             error.contains("install the package no-such-progs"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn directories_name_their_maker() {
-        assert_eq!(maker("embar-disk-77.ab"), Some(77));
-        for other in ["embar-disk-77", "embar-logs-77.ab", "embar-disk-x.ab"] {
-            assert_eq!(maker(other), None, "{other}");
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! The publishing processes, seen from their parent: started, paused, killed and succeeded.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fmt::Arguments;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
 use std::num::NonZeroU64;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -52,6 +53,8 @@ pub struct PublisherProcesses {
 struct Slot {
     instance: u32,
     process: Option<Process>,
+    /// Where in the publisher's log the part of this process begins.
+    log_from: u64,
     /// Its process is paused until then.
     paused_until: Option<Instant>,
 }
@@ -74,14 +77,20 @@ impl PublisherProcesses {
             is_stopping: false,
         };
         for publisher in 0..count {
-            let process = Some(processes.spawn(publisher, 0)?);
-            processes.slots.push(Slot {
-                instance: 0,
-                process,
-                paused_until: None,
-            });
+            let slot = processes.start_slot(publisher, 0)?;
+            processes.slots.push(slot);
         }
         Ok(processes)
+    }
+
+    fn start_slot(&self, publisher: u32, instance: u32) -> Result<Slot> {
+        let log_from = fs::metadata(self.log(publisher)).map_or(0, |log| log.len());
+        Ok(Slot {
+            instance,
+            process: Some(self.spawn(publisher, instance)?),
+            log_from,
+            paused_until: None,
+        })
     }
 
     fn spawn(&self, publisher: u32, instance: u32) -> Result<Process> {
@@ -152,12 +161,7 @@ impl PublisherProcesses {
 
     fn start_successor(&mut self, publisher: usize) -> Result<()> {
         let instance = self.slots[publisher].instance + 1;
-        let process = self.spawn(publisher as u32, instance)?;
-        self.slots[publisher] = Slot {
-            instance,
-            process: Some(process),
-            paused_until: None,
-        };
+        self.slots[publisher] = self.start_slot(publisher as u32, instance)?;
         Ok(())
     }
 
@@ -229,31 +233,38 @@ impl PublisherProcesses {
             if end.in_good_order {
                 self.shared.gaps().ended(publisher);
             } else {
-                failures.push((publisher, slot.instance, status));
+                failures.push((publisher, status));
             }
         }
-        for (publisher, instance, status) in failures {
-            if self.was_told_of_the_cut(publisher)
-                && !self.is_stopping
-                && self.start_successor(publisher as usize).is_ok()
-            {
-                running += 1;
-                continue;
+        for (publisher, status) in failures {
+            match self.was_told_of_the_cut(publisher) {
+                true if !self.is_stopping => match self.start_successor(publisher as usize) {
+                    Ok(()) => {
+                        running += 1;
+                        continue;
+                    }
+                    Err(why) => self.fail(publisher, format_args!("has no successor: {why:#}")),
+                },
+                true => {}
+                false => self.fail(publisher, format_args!("ended by itself ({status})")),
             }
             self.shared.gaps().ended(publisher);
-            self.fail(publisher, instance, status);
         }
         running
     }
 
-    /// Whether the last that a publisher said is that a disk has failed, where disks lose their power.
+    /// Whether a publisher's process said that a disk has failed, where disks lose their power.
     fn was_told_of_the_cut(&self, publisher: u32) -> bool {
-        let said = tail(&self.log(publisher));
+        let said = || -> std::io::Result<String> {
+            let mut log = File::open(self.log(publisher))?;
+            log.seek(SeekFrom::Start(self.slots[publisher as usize].log_from))?;
+            std::io::read_to_string(log)
+        };
         self.setup.plan.power.is_some()
-            && said
-                .lines()
-                .last()
-                .is_some_and(|line| line.contains("(DiskUnavailable)"))
+            && said().is_ok_and(|said| {
+                let last = said.lines().last();
+                last.is_some_and(|line| line.contains("(DiskUnavailable)"))
+            })
     }
 
     /// Kills those that still run.
@@ -272,19 +283,19 @@ impl PublisherProcesses {
         if let Some(status) = status
             && !end.in_good_order
             && status.signal() != Some(Signal::KILL.as_raw())
+            && !self.was_told_of_the_cut(slot as u32)
         {
-            self.fail(slot as u32, self.slots[slot].instance, status);
+            self.fail(slot as u32, format_args!("ended by itself ({status})"));
         }
     }
 
-    fn fail(&self, publisher: u32, instance: u32, status: ExitStatus) {
-        if self.was_told_of_the_cut(publisher) {
-            return;
-        }
+    /// A violation of the process that a publisher has, or had last.
+    fn fail(&self, publisher: u32, what: Arguments<'_>) {
+        let instance = self.slots[publisher as usize].instance;
         self.shared.checker().fail(
             Kind::Failure,
             format_args!(
-                "publisher {publisher}.{instance} ended by itself ({status}):{}",
+                "publisher {publisher}.{instance} {what}:{}",
                 tail(&self.log(publisher))
             ),
         );

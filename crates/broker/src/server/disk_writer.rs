@@ -230,52 +230,59 @@ impl Shared {
         step
     }
 
+    /// Opens the disk for the term that is wanted, or waits until something else can be done. False if it is to be tried again.
+    fn become_ready<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> (MutexGuard<'a, State>, bool) {
+        let is_other = |open: &Open, term: &Term| open.term != *term;
+        match (&state.wanted, &state.open) {
+            (None, None) => return (self.wait(state), false),
+            (None, Some(_)) => {
+                state.open = None;
+                return (state, false);
+            }
+            (Some(term), open) if open.as_ref().is_none_or(|open| is_other(open, term)) => {
+                if state.writes > 0 {
+                    // They may be where the journal ends.
+                    return (self.wait(state), false);
+                }
+                let term = *term;
+                state.open = None;
+                drop(state);
+                let opened = self.open(term);
+                state = lock(&self.state);
+                state.open = Some(opened);
+                return (state, false);
+            }
+            (Some(_), Some(open)) if open.health == Health::Failed => {
+                return (self.wait(state), false);
+            }
+            (Some(_), Some(open))
+                if let Health::Full(since) = open.health
+                    && let Some(rest) = FULL_LOOK_EVERY.checked_sub(since.elapsed()) =>
+            {
+                return (self.wait_for(state, rest), false);
+            }
+            (Some(_), Some(open)) if open.is_torn => {
+                state.open = None;
+                return (state, false);
+            }
+            (Some(_), _) => {}
+        }
+        (state, true)
+    }
+
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>, recorder: &Recorder) -> Step {
         let (mut is_last_look, mut has_slept) = (false, false);
         loop {
             if state.is_stopped {
                 return Step::Stop;
             }
-            let is_other = |open: &Open, term: &Term| open.term != *term;
-            match (&state.wanted, &state.open) {
-                (None, None) => {
-                    state = self.wait(state);
-                    continue;
-                }
-                (None, Some(_)) => {
-                    state.open = None;
-                    continue;
-                }
-                (Some(term), open) if open.as_ref().is_none_or(|open| is_other(open, term)) => {
-                    if state.writes > 0 {
-                        // They may be where the journal ends.
-                        state = self.wait(state);
-                        continue;
-                    }
-                    let term = *term;
-                    state.open = None;
-                    drop(state);
-                    let opened = self.open(term);
-                    state = lock(&self.state);
-                    state.open = Some(opened);
-                    continue;
-                }
-                (Some(_), Some(open)) if open.health == Health::Failed => {
-                    state = self.wait(state);
-                    continue;
-                }
-                (Some(_), Some(open))
-                    if let Health::Full(since) = open.health
-                        && let Some(rest) = FULL_LOOK_EVERY.checked_sub(since.elapsed()) =>
-                {
-                    state = self.wait_for(state, rest);
-                    continue;
-                }
-                (Some(_), Some(open)) if open.is_torn => {
-                    state.open = None;
-                    continue;
-                }
-                (Some(_), _) => {}
+            let is_ready;
+            (state, is_ready) = self.become_ready(state);
+            if !is_ready {
+                continue;
             }
             let open = state.open.as_mut().expect("it was opened");
             if let Some(step) = open.next_chore() {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::aligned::AlignedBuffer;
-use crate::format::Chain;
 use crate::format::{
-    ALIGN_BYTES, Before, CommitHeader, IndexEntry, RunKind, SEGMENT_HEADER_BYTES, SegmentHeader,
-    SegmentIndex, index_name, runs,
+    ALIGN_BYTES, Before, Chain, CommitHeader, IndexEntry, RunKind, SEGMENT_HEADER_BYTES,
+    SegmentHeader, SegmentIndex, index_name, runs,
 };
 use crate::storage::{Storage, StoredFile};
+use crate::window::Window;
 
 /// Bytes that are read at once where commits are small.
 const WINDOW_BYTES: usize = 128 << 10;
@@ -84,7 +84,7 @@ impl Segment {
     }
 
     fn read_tables(&mut self, file: &impl StoredFile) -> io::Result<bool> {
-        let mut window = Window::new();
+        let mut window = Window::new(WINDOW_BYTES);
         while self.read.0 < self.counts.commits {
             let (number, at, before) = self.read;
             let first = window.load(file, at, ALIGN_BYTES)?;
@@ -127,35 +127,4 @@ fn read_index<S: Storage>(storage: &S, counts: &Before) -> io::Result<Option<Seg
     let came = file.read(0, &mut bytes)?;
     let index = SegmentIndex::decode(&bytes[..came]);
     Ok(index.filter(|index| index.segment == *counts))
-}
-
-/// A part of a file.
-struct Window {
-    buffer: AlignedBuffer,
-    at: u64,
-    len: usize,
-}
-
-impl Window {
-    fn new() -> Self {
-        Self {
-            buffer: AlignedBuffer::new(WINDOW_BYTES),
-            at: 0,
-            len: 0,
-        }
-    }
-
-    /// `len` bytes from `at` on, a multiple of [`ALIGN_BYTES`]; fewer at the end of the file.
-    fn load(&mut self, file: &impl StoredFile, at: u64, len: usize) -> io::Result<&[u8]> {
-        let is_there = at >= self.at && at + len as u64 <= self.at + self.len as u64;
-        if !is_there {
-            if self.buffer.len() < len {
-                self.buffer = AlignedBuffer::new(len);
-            }
-            self.len = file.read(at, &mut self.buffer)?;
-            self.at = at;
-        }
-        let from = (at - self.at) as usize;
-        Ok(&self.buffer[from..self.len.min(from + len)])
-    }
 }
