@@ -55,11 +55,11 @@ fn create(up: &Up, factor: &str) {
 
 /// Publishes numbers at acks 2, and returns once all are acknowledged.
 fn produce(up: &Up, range: std::ops::Range<u64>) {
-    let output = output_of(producing(up, range));
+    let output = output_of(producing(up, range.map(|it| it.to_string())));
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-fn producing(up: &Up, range: std::ops::Range<u64>) -> Child {
+fn producing(up: &Up, lines: impl Iterator<Item = String> + Send + 'static) -> Child {
     let mut command = up.embar(&["produce", "t", "--acks", "all"]);
     let mut child = command
         .stdin(Stdio::piped())
@@ -69,8 +69,8 @@ fn producing(up: &Up, range: std::ops::Range<u64>) -> Child {
         .expect("embar runs");
     let mut input = child.stdin.take().expect("it is piped");
     std::thread::spawn(move || {
-        for number in range {
-            if writeln!(input, "{number}").is_err() {
+        for line in lines {
+            if writeln!(input, "{line}").is_err() {
                 return;
             }
         }
@@ -107,7 +107,7 @@ fn the_head_dies_under_load_and_nothing_acknowledged_is_lost() {
     let (space, disk) = (Space::new(), disk());
     let up = start(&space, &disk, &["d"], &[]);
     create(&up, "2");
-    let producer = producing(&up, 0..400_000);
+    let producer = producing(&up, (0..400_000).map(|it| it.to_string()));
     let head = up.pids()[0];
     eventually("something is on the disk", || up.consume("t").len() > 1000);
     common::signal(head, "KILL");
@@ -127,19 +127,7 @@ fn a_log_longer_than_memory_is_read_from_its_start_while_it_is_written() {
     create(&up, "2");
     let line = "x".repeat(1000);
     let lines = 400_000;
-    let mut command = up.embar(&["produce", "t", "--acks", "all"]);
-    let mut producer = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar runs");
-    let mut input = producer.stdin.take().expect("it is piped");
-    let writing = std::thread::spawn(move || {
-        for number in 0..lines {
-            writeln!(input, "{number}{line}").expect("it reads");
-        }
-    });
+    let producer = producing(&up, (0..lines).map(move |number| format!("{number}{line}")));
     let count = lines.to_string();
     let read = |more: &[&str]| {
         let options = ["consume", "t", "--from", "start", "--count", &count];
@@ -151,7 +139,6 @@ fn a_log_longer_than_memory_is_read_from_its_start_while_it_is_written() {
         assert!(numbers.into_iter().eq(0..lines), "each once, in order");
     };
     read(&["--follow"]);
-    writing.join().expect("all was written");
     let output = output_of(producer);
     assert!(output.status.success(), "{}", text(&output.stderr));
     read(&[]);

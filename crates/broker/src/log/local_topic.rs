@@ -93,11 +93,9 @@ impl<M: Memory> LocalTopic<M> {
             return false;
         }
         let from = { &self.batches }.partition_point(|it| !self.on_disks.lack(it.end()));
-        let synced = self.batches.range(from..);
-        for batch in synced.take_while(|it| it.end() <= next) {
-            self.on_disks.remove(batch.end(), batch.bytes());
-        }
-        self.on_disks.raise(next);
+        let lacking = self.batches.range(from..);
+        let lacking = lacking.map(|it| (it.end(), it.bytes()));
+        self.on_disks.raise(next, lacking);
         self.extents.set_durable(next);
         true
     }

@@ -57,8 +57,11 @@ impl OnDisks {
         self.first = first;
     }
 
-    /// All have it up to this position. What ends there was removed before.
-    pub fn raise(&mut self, next: u64) {
+    /// All have it up to this position. Of each batch that some did not have, `lacking` says where it ends and its bytes, in order.
+    pub fn raise(&mut self, next: u64, lacking: impl Iterator<Item = (u64, u64)>) {
+        for (end, bytes) in lacking.take_while(|(end, _)| *end <= next) {
+            self.remove(end, bytes);
+        }
         self.durable = next;
     }
 

@@ -165,11 +165,9 @@ impl<M: Memory> OrderedTopic<M> {
             return false;
         }
         let from = { &self.entries }.partition_point(|it| !self.on_disks.lack(it.end()));
-        let synced = self.entries.range(from..);
-        for batch in synced.take_while(|it| it.end() <= next) {
-            self.on_disks.remove(batch.end(), batch.own_bytes());
-        }
-        self.on_disks.raise(next);
+        let lacking = self.entries.range(from..);
+        let lacking = lacking.map(|it| (it.end(), it.own_bytes()));
+        self.on_disks.raise(next, lacking);
         self.extents.set_durable(next);
         true
     }
