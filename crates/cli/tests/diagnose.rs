@@ -388,13 +388,11 @@ fn a_look_in_a_network_of_its_own_ends_by_signals_as_any_other() {
 #[test]
 fn a_slow_network_carries_no_more_than_it_is_told() {
     let report = diagnose(&["--inject", "net-rate=8MiB"]);
-    let sent: f64 = list(&report["observed"], "connections")
-        .iter()
-        .map(|it| number(&it["sender"]["sent_bytes"]))
-        .sum();
-    // What is in the bucket at the beginning comes at once.
-    let allowed = f64::from(8 << 20) * number(&report["observed"]["seconds"]) + f64::from(2 << 20);
-    assert!(sent > 0.0 && sent < allowed, "{sent} of {allowed}");
+    let observed = &report["observed"];
+    let carried = number(&observed["bytes"]);
+    // What is in the bucket at the beginning comes at once, and what was carried before may be acknowledged now.
+    let allowed = f64::from(8 << 20) * number(&observed["seconds"]) + f64::from(2 << 20);
+    assert!(carried > 0.0 && carried < allowed, "{report}");
 }
 
 #[test]

@@ -241,6 +241,11 @@ pub fn sweep() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use embar_disk::format::ALIGN_BYTES;
+    use embar_disk::{AlignedBuffer, Directory, Storage, StoredFile};
+    use embar_meter::random::SplitMix64;
 
     use super::*;
 
@@ -286,6 +291,70 @@ mod tests {
     #[test]
     fn a_cut_of_xfs_keeps_what_was_synced_and_nothing_else() {
         a_cut_keeps_what_was_synced_and_nothing_else(FileSystem::Xfs);
+    }
+
+    /// Two threads write, as a journal does, while the power goes. What was called synced has to be there.
+    fn what_is_called_synced_is_there(file_system: FileSystem) {
+        const ROUNDS: u64 = 24;
+        const BLOCKS: u64 = 4096;
+        const NAME: &str = "blocks";
+        let block = ALIGN_BYTES as u64;
+        let mut disk = LoopDisk::make(file_system, 0).expect("root, and the tools");
+        let mut random = SplitMix64::new(1);
+        for round in 1..=ROUNDS {
+            let directory = Directory::open(disk.mounted()).expect("it is there");
+            let file = { directory.create(NAME, BLOCKS * block) }.expect("room");
+            directory.sync_all().expect("synced");
+            let synced = AtomicU64::new(0);
+            let write_some = |first: u64| {
+                let mut bytes = AlignedBuffer::new(ALIGN_BYTES);
+                bytes[..8].copy_from_slice(&round.to_le_bytes());
+                let mine = (first..BLOCKS).step_by(2);
+                mine.take_while(|at| {
+                    let written = file.write_synced(at * block, &bytes, ALIGN_BYTES);
+                    synced.fetch_add(written.is_ok().into(), Ordering::Relaxed);
+                    written.is_ok()
+                })
+                .last()
+            };
+            let before_the_cut = random.below(64);
+            let ends = thread::scope(|scope| {
+                let threads = [0, 1].map(|first| scope.spawn(move || write_some(first)));
+                while synced.load(Ordering::Relaxed) < before_the_cut {
+                    thread::yield_now();
+                }
+                disk.cut().expect("cut");
+                threads.map(|thread| thread.join().expect("no panic"))
+            });
+            drop((file, directory));
+            disk.power_on().expect("its log is replayed");
+            let directory = Directory::open(disk.mounted()).expect("it is there");
+            let file = directory.open(NAME).expect("its name was synced");
+            for (first, end) in (0..).zip(ends) {
+                let blocks = end.map(|end| (first..=end).step_by(2));
+                for at in blocks.into_iter().flatten() {
+                    let mut bytes = AlignedBuffer::new(ALIGN_BYTES);
+                    file.read(at * block, &mut bytes).expect("read");
+                    assert_eq!(
+                        bytes[..8],
+                        round.to_le_bytes(),
+                        "block {at} of round {round}"
+                    );
+                }
+            }
+            drop(file);
+            directory.remove(NAME).expect("removed");
+        }
+    }
+
+    #[test]
+    fn what_ext4_calls_synced_is_there() {
+        what_is_called_synced_is_there(FileSystem::Ext4);
+    }
+
+    #[test]
+    fn what_xfs_calls_synced_is_there() {
+        what_is_called_synced_is_there(FileSystem::Xfs);
     }
 
     #[test]
