@@ -82,6 +82,7 @@ impl<M: Memory> Heartbeat<M> {
         node.release_held();
         node.watch_sequencer(at.now);
         node.refresh_topics();
+        node.replace_failed_disks();
         if node.is_overtaken() {
             return Beat::Overtaken;
         }

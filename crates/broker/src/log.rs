@@ -314,9 +314,12 @@ impl<M: Memory> Log<M> {
     }
 
     fn insert_local(&mut self, local: LocalTopic<M>) {
-        let (id, is_durable) = (local.id, local.disks() != 0);
+        let (id, disks, all_disks) = (local.id, local.disks(), local.all_disks());
         self.local.insert(id, local);
-        if is_durable {
+        if disks != all_disks {
+            self.frontiers.follow_moved(id);
+        }
+        if disks != 0 {
             self.frontiers.follow(id);
             if let Some(term) = self.term() {
                 self.refresh_frontier(id, term);

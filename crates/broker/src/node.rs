@@ -2,6 +2,7 @@
 //! brokers and of the sequencer, and its limits of connections.
 
 mod leaving;
+mod spare_disks;
 
 pub use leaving::{LeaveRefused, Retained};
 
@@ -185,14 +186,19 @@ impl<M: Memory> Node<M> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what the head changed: topics that are gone are forgotten; and what other brokers
+    /// Takes in what the head changed: topics that are gone are forgotten, and those whose disks changed wait for the new ones; and what other brokers
     /// evicted of those that are ordered.
     pub fn refresh_topics(&self) {
         let mut topics = self.topics();
         topics.refresh();
         let mut gone = topics.take_gone();
+        let moved = topics.take_moved();
         if self.takes_data() {
             let mut log = self.log();
+            log.refresh_moved();
+            for topic in moved.iter().filter_map(|id| topics.by_id(*id)) {
+                log.move_to_disks(topic);
+            }
             gone.retain(|id| log.close_topic(*id));
             if !gone.is_empty() {
                 // Their subscribers have to learn it.

@@ -48,6 +48,10 @@ pub struct Topic {
     pub created: WallNs,
     /// The disks that its batches are written to: bit `n` stands for disk `n`. 0 = it is in memory alone.
     pub disks: u8,
+    /// The disks that others took the place of. They keep what they have of it, and get nothing more.
+    pub former_disks: u8,
+    /// How many times a disk took the place of another: of two records of a topic the one with more holds.
+    pub moves: u32,
 }
 
 impl Topic {
@@ -64,6 +68,11 @@ impl Topic {
     /// Whether it is on disks, so that it outlives the region.
     pub fn is_durable(&self) -> bool {
         self.disks != 0
+    }
+
+    /// The disks that may have batches of it.
+    pub fn all_disks(&self) -> u8 {
+        self.disks | self.former_disks
     }
 
     /// In how many places its batches are: in memory, and on each of its disks.
@@ -101,6 +110,8 @@ pub struct TopicTable<M: Memory> {
     free: BTreeSet<u16>,
     /// Topics that went since [`TopicTable::take_gone`].
     gone: Vec<u32>,
+    /// Topics that have other disks since [`TopicTable::take_moved`].
+    moved: Vec<u32>,
     /// Topic records that cannot be read.
     damaged: BTreeSet<u16>,
     /// Disks of the region, numbered from 0.
@@ -121,6 +132,7 @@ impl<M: Memory> TopicTable<M> {
             by_name: HashMap::new(),
             free: (0..records.count()).collect(),
             gone: Vec::new(),
+            moved: Vec::new(),
             damaged: BTreeSet::new(),
             disks: region.geometry().disks,
             records,
@@ -181,8 +193,9 @@ impl<M: Memory> TopicTable<M> {
             }
         };
         self.versions[usize::from(number)] = version;
-        let is_possible =
-            |topic: &Topic| topic.record() == number && u32::from(topic.disks) >> self.disks == 0;
+        let is_possible = |topic: &Topic| {
+            topic.record() == number && u32::from(topic.all_disks()) >> self.disks == 0
+        };
         let topic = Topic::decode(&bytes).filter(is_possible);
         if topic.is_none() && !bytes.is_empty() {
             self.lose(number);
@@ -230,8 +243,10 @@ impl<M: Memory> TopicTable<M> {
             if self.by_name.get(&old.name) == Some(&record) {
                 self.by_name.remove(&old.name);
             }
-            if topic.as_ref().is_none_or(|topic| topic.id != old.id) {
-                self.gone.push(old.id);
+            match &topic {
+                Some(topic) if topic.id == old.id && topic.moves == old.moves => {}
+                Some(topic) if topic.id == old.id => self.moved.push(old.id),
+                _ => self.gone.push(old.id),
             }
         }
         match &topic {
@@ -247,6 +262,11 @@ impl<M: Memory> TopicTable<M> {
     /// The topics that went since the last call.
     pub fn take_gone(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.gone)
+    }
+
+    /// The topics that have other disks since the last call.
+    pub fn take_moved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.moved)
     }
 
     /// Head only: stores a topic record where every broker sees it.
@@ -327,6 +347,8 @@ impl<M: Memory> TopicTable<M> {
             max_message_bytes,
             created: wall,
             disks: self.choose_disks(spec.replication_factor),
+            former_disks: 0,
+            moves: 0,
         };
         self.store(record, Some(topic.clone()));
         Ok(topic)
@@ -346,10 +368,40 @@ impl<M: Memory> TopicTable<M> {
     /// The disks of a new topic of this replication factor: those with the fewest topics, lowest number first.
     fn choose_disks(&self, factor: u8) -> u8 {
         let mut disks: Vec<u16> = (0..self.disks).collect();
-        let is_on = |topic: &&Topic, disk: u16| topic.disks & 1 << disk != 0;
-        disks.sort_by_cached_key(|disk| self.iter().filter(|topic| is_on(topic, *disk)).count());
+        disks.sort_by_cached_key(|disk| self.topics_on(*disk));
         let chosen = disks.into_iter().take(disks_of(factor).into());
         chosen.fold(0, |set, disk| set | 1 << disk)
+    }
+
+    /// How many topics a disk has.
+    fn topics_on(&self, disk: u16) -> usize {
+        let topics = self.iter();
+        topics.filter(|topic| topic.disks & 1 << disk != 0).count()
+    }
+
+    /// Head only: gives topics of a disk that takes nothing any more another disk, one that `is_spare` and never had them: that
+    /// with the fewest topics. Returns each topic with its new disk; those for which there is none stay.
+    pub fn replace_disk(
+        &mut self,
+        failed: u16,
+        is_spare: impl Fn(u16) -> bool,
+    ) -> Vec<(Topic, u16)> {
+        self.refresh();
+        let mut replaced = Vec::new();
+        let on_it = self.iter().filter(|topic| topic.disks & 1 << failed != 0);
+        for mut topic in on_it.cloned().collect::<Vec<_>>() {
+            let spares = (0..self.disks).filter(|disk| topic.all_disks() & 1 << disk == 0);
+            let spares = spares.filter(|disk| is_spare(*disk));
+            let Some(spare) = spares.min_by_key(|disk| self.topics_on(*disk)) else {
+                continue;
+            };
+            topic.disks ^= 1 << failed | 1 << spare;
+            topic.former_disks |= 1 << failed;
+            topic.moves += 1;
+            self.store(topic.record(), Some(topic.clone()));
+            replaced.push((topic, spare));
+        }
+        replaced
     }
 
     /// Head only: takes a topic out of the table.

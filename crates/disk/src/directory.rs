@@ -143,12 +143,14 @@ fn takes_direct(directory: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// To call after a sync, before its success is believed. An XFS that shuts down because its log cannot be written drops what waits
+/// To call after a sync, before its success is believed: what is in a file that somebody removed is gone at the next start. An XFS that shuts down because its log cannot be written drops what waits
 /// for the log, and a sync of another thread that finds nothing to wait for any more succeeds (seen with Linux 6.18). It has
 /// noted before that it is shut down, and then says nothing about its files but that.
 fn check_works(file: impl AsFd) -> io::Result<()> {
-    rustix::fs::fstat(file)?;
-    Ok(())
+    match rustix::fs::fstat(file)?.st_nlink {
+        0 => Err(io::Error::other("somebody removed it")),
+        _ => Ok(()),
+    }
 }
 
 impl Storage for Directory {

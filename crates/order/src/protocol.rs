@@ -21,6 +21,8 @@
 mod arrive;
 mod follow;
 
+use std::collections::BTreeSet;
+
 pub use arrive::Arrive;
 pub use follow::Follow;
 
@@ -61,6 +63,9 @@ pub trait Protocol: std::fmt::Debug + Sync {
 
     /// The batch of this number, which has no place yet, gets one.
     fn place(&self, progress: &mut Progress, number: u64);
+
+    /// As it was before the batches of these numbers, and no others since, got their places.
+    fn unplace(&self, progress: &mut Progress, numbers: &BTreeSet<u64>);
 
     /// Whether the batch of this number is placed.
     fn is_placed(&self, progress: &Progress, number: u64) -> bool;

@@ -1,6 +1,8 @@
 //! Takes a session's row through the batches of its chain, one by one, as the sequencer's core takes the session. Whoever
 //! copies a chain elsewhere knows by that how far each session is in the copy.
 
+use std::collections::BTreeSet;
+
 use embar_fabric::SessionRow;
 
 use crate::protocol::{self, Protocol};
@@ -19,6 +21,21 @@ pub fn place(row: &mut SessionRow, number: u64) {
             protocol.place(progress, number);
         }
     });
+}
+
+/// The row as it was before the batches of these numbers, of the current epoch, were in the chain. There are no others behind them.
+pub fn unplace(row: &mut SessionRow, numbers: &BTreeSet<u64>) {
+    change(row, |protocol, progress| {
+        protocol.unplace(progress, numbers)
+    });
+}
+
+/// The row as it was in an earlier epoch, before the first batch of it that is known, which has this number. What that epoch had
+/// placed above its lowest missing number nobody knows any more.
+pub fn back_to_epoch(row: &mut SessionRow, epoch: u32, first: u64) {
+    row.epoch = epoch;
+    row.expected = first.min(row.expected);
+    row.ordered = [0; 16];
 }
 
 fn change(row: &mut SessionRow, change: impl FnOnce(&dyn Protocol, &mut protocol::Progress)) {

@@ -94,6 +94,8 @@ pub fn say_topic(builder: &mut CommitBuilder) -> Result<(), Refused> {
         max_message_bytes: MAX_BATCH_BYTES,
         created: WallNs(1),
         disks: 1,
+        former_disks: 0,
+        moves: 0,
     };
     builder.fact(ABOUT_TOPIC, topic.id.into(), &topic.encode())
 }

@@ -27,6 +27,8 @@ pub(super) struct Chain<M: Memory> {
     pub is_queued: bool,
     /// What comes next cannot be had: nothing more is written in this term.
     pub is_stuck: bool,
+    /// Another disk has taken this one's place: nothing more of it is written here.
+    pub is_over: bool,
 }
 
 /// Where it is read, with records of that kind that are kept for their memory.
@@ -105,6 +107,7 @@ impl<M: Memory> Chain<M> {
             ahead: VecDeque::new(),
             is_queued: false,
             is_stuck: false,
+            is_over: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a disk has for the log: read back when a candidate takes the disk over, and when all memory was lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
 use embar_disk::{Chain, Journal, Storage};
@@ -17,14 +17,20 @@ use crate::topics::Topic;
 /// How often a disk is read whose end moves: a writer that does not know yet that it is deposed may have commits on their way.
 const LOOKS: u32 = 4;
 
-/// The ids of the topics that hold. One that another followed in its record was deleted, although its disk does not say so yet.
-pub(super) fn holding<'a>(all: impl IntoIterator<Item = &'a Found>) -> BTreeSet<u32> {
-    let mut newest: BTreeMap<u16, u32> = BTreeMap::new();
+/// The topics that hold, by their ids. One that another followed in its record was deleted, although its disk does not say so yet;
+/// and of two records of a topic the one holds by which a disk took the place of another since.
+pub(super) fn holding<'a>(all: impl IntoIterator<Item = &'a Found>) -> BTreeMap<u32, &'a Topic> {
+    let mut newest: BTreeMap<u16, &Topic> = BTreeMap::new();
     for topic in all.into_iter().flat_map(|its| &its.topics) {
-        let id = newest.entry(topic.record()).or_default();
-        *id = topic.id.max(*id);
+        let known = newest.entry(topic.record()).or_insert(topic);
+        if (topic.id, topic.moves) > (known.id, known.moves) {
+            *known = topic;
+        }
     }
-    newest.into_values().collect()
+    newest
+        .into_values()
+        .map(|topic| (topic.id, topic))
+        .collect()
 }
 
 /// What a disk has.
@@ -175,6 +181,7 @@ impl Found {
             journal: Journal::new(disk, (epoch, region), segment_bytes, recovered.position),
             firsts,
             kept: Kept::found(&recovered.segments),
+            dead: recovered.dead,
             limit,
             unindexed: recovered.unindexed,
             sessions,

@@ -4,7 +4,7 @@
 //! A batch that only one of two disks has was never acknowledged at level 2. It may have been read all the same, and its publisher
 //! may have been told that it is readable, so it stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use embar_disk::format::{BatchRun, Run, RunKind, segment_name};
@@ -81,14 +81,12 @@ pub fn level<S: Storage>(
 fn missing<S>(
     target: &Disk<'_, S>,
     source: &Disk<'_, S>,
-    (disks, holding): (&[Disk<'_, S>], &BTreeSet<u32>),
+    (disks, holding): (&[Disk<'_, S>], &BTreeMap<u32, &Topic>),
 ) -> Missing {
     let mut missing = Missing::new();
     for (chain, next) in &source.found.recovered.position.chains {
-        let topic = source.found.topics.iter().find(|it| it.id == chain.topic);
-        let Some(topic) =
-            topic.filter(|it| it.disks & 1 << target.number != 0 && holding.contains(&it.id))
-        else {
+        let topic = holding.get(&chain.topic).copied();
+        let Some(topic) = topic.filter(|it| it.disks & 1 << target.number != 0) else {
             continue;
         };
         let is_longest = disks.iter().all(|other| {
@@ -110,6 +108,8 @@ struct Copy<'a, S: Storage> {
     journal: Journal,
     file: S::File,
     builder: CommitBuilder,
+    /// Bytes of a segment.
+    segment_bytes: u64,
     /// As they are in the journal.
     sessions: Sessions,
     topics: BTreeMap<u32, Topic>,
@@ -142,7 +142,8 @@ impl<'a, S: Storage> Copy<'a, S> {
             number: target.number,
             journal,
             file,
-            builder: CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES)),
+            builder: builder(segment_bytes),
+            segment_bytes,
             sessions: found.sessions.clone(),
             topics,
             highest_id: highest.max().unwrap_or(0).max(found.highest_id),
@@ -316,7 +317,9 @@ impl<'a, S: Storage> Copy<'a, S> {
                 // It is larger than what was set aside.
                 Err(Refused::Full) if looks == 1 => {
                     let most = embar_disk::format::CommitHeader::BYTES_MAX as usize;
-                    self.builder = CommitBuilder::new(AlignedBuffer::new(most));
+                    // Facts come before it.
+                    let limit = self.segment_bytes / 4 * 3;
+                    self.builder = within(most, limit);
                 }
                 Err(Refused::Full | Refused::Damaged) => break,
             }
@@ -337,14 +340,14 @@ impl<'a, S: Storage> Copy<'a, S> {
         }
         if !self.journal.fits(&self.builder) {
             self.file = make(self.storage, &mut self.journal, nonce)?;
-            let next = CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES));
+            let next = builder(self.segment_bytes);
             let waiting = std::mem::replace(&mut self.builder, next);
             // All that holds comes first; it never takes a segment.
             self.say_all(nonce)?;
             let facts = std::mem::replace(&mut self.builder, waiting);
             self.write(facts, copied)?;
         }
-        let next = CommitBuilder::new(AlignedBuffer::new(COMMIT_BYTES));
+        let next = builder(self.segment_bytes);
         let full = std::mem::replace(&mut self.builder, next);
         self.write(full, copied)
     }
@@ -371,6 +374,16 @@ fn chain_of(run: &Run) -> Chain {
         topic: run.chain,
         row: run.row,
     }
+}
+
+/// A commit of the usual size, of which a segment has several.
+fn builder(segment_bytes: u64) -> CommitBuilder {
+    within(COMMIT_BYTES, segment_bytes / 2)
+}
+
+fn within(bytes: usize, limit: u64) -> CommitBuilder {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    CommitBuilder::within(AlignedBuffer::new(bytes), limit)
 }
 
 /// Begins a segment.

@@ -215,7 +215,8 @@ fn longest(found: &[Found]) -> BTreeMap<u32, (Topic, usize)> {
     let mut chains: BTreeMap<u32, (Topic, usize)> = BTreeMap::new();
     let holding = holding(found);
     for (disk, its) in found.iter().enumerate() {
-        for topic in its.topics.iter().filter(|it| holding.contains(&it.id)) {
+        let ids = its.topics.iter().map(|topic| topic.id);
+        for topic in ids.filter_map(|id| holding.get(&id).copied()) {
             let chain = chain_of(topic.id);
             let other = chains.get(&topic.id);
             let is_longer =

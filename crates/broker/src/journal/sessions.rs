@@ -28,6 +28,11 @@ impl KnownSession {
         (self.row.chain, self.row.producer)
     }
 
+    /// Whether its place has it, and says the same of whose it is.
+    pub fn is_held(&self) -> bool {
+        self.row.in_use == 1 && self.row.first_epoch == self.owner.first_epoch
+    }
+
     /// Whether a session that is there now is this one, perhaps in a later epoch.
     fn is_same(&self, other: &Self) -> bool {
         (self.name(), self.row.first_epoch) == (other.name(), other.row.first_epoch)
@@ -72,9 +77,8 @@ impl Sessions {
         now: Option<KnownSession>,
     ) -> Option<KnownSession> {
         let now = now.filter(|now| {
-            now.row.in_use == 1
+            now.is_held()
                 && now.name() == (chain, record.producer)
-                && now.row.first_epoch == now.owner.first_epoch
                 && (now.row.first_epoch..=now.row.epoch).contains(&record.session_epoch)
         })?;
         if injected(Canary::SessionFacts) {

@@ -7,8 +7,10 @@
 //! - Before the first batch of a session's epoch the journal says what the session is, and how far.
 //! - After a write or a sync has failed nothing counts any more in this term: what it left nobody knows.
 
+mod adopt;
 mod due;
 mod removal;
+mod topics;
 mod written;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -84,9 +86,11 @@ pub struct Writer<M: Memory> {
     limit: u64,
     /// Something happened by which segments may be needless.
     looks_what_is_kept: bool,
-    /// The commit that says which segment is the first that is kept, until it counts.
-    first_kept_said: Option<u64>,
+    /// The commit that says which segment is the first that is kept, until it counts, and which.
+    first_kept_said: Option<(u64, u64)>,
     removals: Vec<u64>,
+    /// Files that were no part of the journal when it was found.
+    dead: Vec<u64>,
     /// Topics that are not on the disk any more once this commit counts.
     gone_said: VecDeque<(u64, u32)>,
     /// By chain, where the present segment begins...
@@ -113,6 +117,8 @@ pub struct Start<M: Memory> {
     pub unindexed: Vec<SegmentIndex>,
     /// Its segments.
     pub(super) kept: Kept,
+    /// Numbers of segments that are no part of it.
+    pub(super) dead: Vec<u64>,
     /// Most bytes that all segments that are over may have together; the oldest go.
     pub limit: u64,
     /// The sessions, as they are in it.
@@ -157,6 +163,7 @@ impl<M: Memory> Writer<M> {
             looks_what_is_kept: true,
             first_kept_said: None,
             removals: Vec::new(),
+            dead: start.dead,
             gone_said: VecDeque::new(),
             segment_begins: BTreeMap::new(),
             synced: BTreeMap::new(),
@@ -219,7 +226,8 @@ impl<M: Memory> Writer<M> {
         }
         let commit = self.journal.seal(builder, time);
         if said.first_kept {
-            self.first_kept_said = Some(commit.ticket);
+            // More may be known to be needless before it counts.
+            self.first_kept_said = Some((commit.ticket, self.journal.first_kept()));
         }
         let gone = said.gone.into_iter();
         self.gone_said
@@ -277,6 +285,12 @@ impl<M: Memory> Writer<M> {
             self.kept.push_index(&index);
             self.unindexed.push(index);
         }
+        // A successor that found the disk as it was before may take one of them for a part of the journal: one that was begun since.
+        // Whoever becomes one from now on finds this segment, and no dead one leads to that.
+        let dead = std::mem::take(&mut self.dead);
+        if self.term.lasts(&self.region) {
+            self.removals.extend(dead);
+        }
         self.looks_what_is_kept = true;
         self.prune_sessions();
         let gone = self.due.iter().filter(|due| matches!(due, Due::NoTopic(_)));
@@ -311,62 +325,6 @@ impl<M: Memory> Writer<M> {
         self.journal.in_flight()
     }
 
-    /// Takes in which topics are on the disk.
-    fn refresh_topics(&mut self) {
-        self.topics.refresh();
-        for gone in self.topics.take_gone() {
-            self.forget(gone);
-        }
-        let bit = 1 << self.number;
-        let new = self.topics.iter();
-        let new = new.filter(|topic| topic.disks & bit != 0);
-        let new = new.filter(|topic| self.chains_of(topic.id).next().is_none());
-        let new = new.map(|topic| (topic.id, topic.is_ordered()));
-        for (topic, is_ordered) in new.collect::<Vec<_>>() {
-            if topic > self.highest_id {
-                self.highest_id = topic;
-                self.due.push_back(Due::TopicIds);
-            }
-            self.due.push_back(Due::Topic(topic));
-            let names = match is_ordered {
-                true => vec![chain_of(topic)],
-                false => self.indexes.follow(topic),
-            };
-            for name in names {
-                let next = self.journal.next_of(name);
-                let mut chain = Chain::new(&self.region, name, next);
-                chain.is_queued = true;
-                self.chains.insert(name, chain);
-                self.turns.push_back(name);
-                self.due.push_back(Due::Chain(name));
-            }
-        }
-    }
-
-    /// The chains of a topic.
-    fn chains_of(&self, topic: u32) -> impl Iterator<Item = ChainName> {
-        let [first, last] = [0, Run::ORDERED].map(|row| ChainName { topic, row });
-        self.chains.range(first..=last).map(|(name, _)| *name)
-    }
-
-    fn forget(&mut self, topic: u32) {
-        let chains: Vec<ChainName> = self.chains_of(topic).collect();
-        if chains.is_empty() {
-            return;
-        }
-        for chain in chains {
-            self.chains.remove(&chain);
-            self.firsts.remove(&chain);
-            self.synced.remove(&chain);
-            self.indexes.unfollow(chain);
-        }
-        self.journal.forget(topic);
-        self.looks_what_is_kept = true;
-        self.due.push_back(Due::NoTopic(topic));
-        let gone = self.sessions.retain(|_, known| known.row.chain != topic);
-        self.due.extend(gone.into_iter().map(Due::NoSession));
-    }
-
     /// Takes in which chains have grown.
     fn refresh_chains(&mut self) {
         let mut grown = std::mem::take(&mut self.grown);
@@ -398,7 +356,7 @@ impl<M: Memory> Writer<M> {
         loop {
             let name = *self.turns.front()?;
             if let Some(chain) = self.chains.get_mut(&name) {
-                let ahead = match chain.is_stuck {
+                let ahead = match chain.is_stuck || chain.is_over {
                     true => Ahead::None,
                     false => chain.look(self.term, &mut self.indexes),
                 };
@@ -419,6 +377,9 @@ impl<M: Memory> Writer<M> {
     fn get_stuck(&mut self, name: ChainName) {
         // A successor's frontier lets brokers use memory again that this one has not read.
         if !self.term.lasts(&self.region) {
+            return;
+        }
+        if self.begin_again(name) {
             return;
         }
         let topic = self.topics.by_id(name.topic);
@@ -539,7 +500,7 @@ impl<M: Memory> Writer<M> {
     }
 }
 
-pub(super) fn chain_of(topic: u32) -> embar_disk::Chain {
+pub(in crate::journal) fn chain_of(topic: u32) -> embar_disk::Chain {
     embar_disk::Chain {
         topic,
         row: Run::ORDERED,

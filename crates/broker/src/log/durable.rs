@@ -11,6 +11,7 @@ use embar_order::{ChangedChains, Term};
 
 use super::Log;
 use super::undurable::Totals;
+use crate::topics::Topic;
 
 /// What the writer announces.
 pub(super) struct Frontiers<M: Memory> {
@@ -27,6 +28,8 @@ pub(super) struct Frontiers<M: Memory> {
     local: BTreeSet<u32>,
     /// ...and those of them that have grown since the disks' writer was told.
     grown: Vec<u32>,
+    /// Topics of which a disk took the place of another: no news say that the other one cannot be opened.
+    moved: BTreeSet<u32>,
 }
 
 /// Batches of topics that are on disks, and that not all disks have, take at most one part of so many of a broker's log, of its
@@ -43,7 +46,18 @@ impl<M: Memory> Frontiers<M> {
             undurable_local: Arc::default(),
             local: BTreeSet::new(),
             grown: Vec::new(),
+            moved: BTreeSet::new(),
         }
+    }
+
+    /// A topic of order 0 or 1 is on disks.
+    pub fn follow(&mut self, topic: u32) {
+        self.local.insert(topic);
+    }
+
+    /// A disk of a topic took the place of another.
+    pub fn follow_moved(&mut self, topic: u32) {
+        self.moved.insert(topic);
     }
 
     /// What is not on all disks of its topic, of orders 2 and 5.
@@ -56,14 +70,10 @@ impl<M: Memory> Frontiers<M> {
         &self.undurable_local
     }
 
-    /// A topic of order 0 or 1 is on disks.
-    pub fn follow(&mut self, topic: u32) {
-        self.local.insert(topic);
-    }
-
     /// A topic is gone.
     pub fn unfollow(&mut self, topic: u32) {
         self.local.remove(&topic);
+        self.moved.remove(&topic);
     }
 
     /// Whether a topic of order 0 or 1 is on disks.
@@ -103,6 +113,14 @@ impl<M: Memory> Log<M> {
         is_further
     }
 
+    /// As [`Log::refresh_frontiers`], of those of which no news may come. To be called every so often.
+    pub fn refresh_moved(&mut self) {
+        let Some(term) = self.term() else { return };
+        for topic in self.frontiers.moved.iter().copied().collect::<Vec<u32>>() {
+            self.refresh_frontier(topic, term);
+        }
+    }
+
     /// As [`Log::refresh_frontiers`], of one topic.
     pub(super) fn refresh_frontier(&mut self, id: u32, term: Term) -> bool {
         let (disks, _) = self.on_disks(id);
@@ -113,10 +131,17 @@ impl<M: Memory> Log<M> {
             true => self.region.geometry().frontier_of(self.claim.row()),
             false => Some(0),
         };
-        let said = row.and_then(|row| frontier(&self.region, term, (id, row), disks));
-        let Some((first, next)) = said else {
+        let Some(row) = row else {
             return false;
         };
+        let Some((first, next)) = frontier(&self.region, term, (id, row), disks) else {
+            return false;
+        };
+        let former = self.all_disks(id) & !disks;
+        let Some(first_on_former) = first_on_former(&self.region, term, (id, row), former) else {
+            return false;
+        };
+        let first = first.min(first_on_former);
         // What a deposed writer says may be in no part of the journal that counts.
         if !term.lasts(&self.region) {
             return false;
@@ -199,6 +224,31 @@ impl<M: Memory> Log<M> {
         }
     }
 
+    /// All disks that may have something of a topic, a bit for each.
+    pub fn all_disks(&self, topic: u32) -> u8 {
+        match (self.ordered.get(&topic), self.local.get(&topic)) {
+            (Some(topic), _) => topic.all_disks(),
+            (None, Some(topic)) => topic.all_disks(),
+            (None, None) => 0,
+        }
+    }
+
+    /// A disk of a topic has taken the place of another.
+    pub fn move_to_disks(&mut self, topic: &Topic) {
+        match (
+            self.ordered.get_mut(&topic.id),
+            self.local.get_mut(&topic.id),
+        ) {
+            (Some(ordered), _) => ordered.move_to_disks(topic),
+            (None, Some(local)) => local.move_to_disks(topic),
+            (None, None) => return,
+        }
+        self.frontiers.follow_moved(topic.id);
+        if let Some(term) = self.term() {
+            self.refresh_frontier(topic.id, term);
+        }
+    }
+
     /// Up to where a topic is on all of its disks, as far as this broker knows; the end of all positions for one that is in memory
     /// alone.
     pub fn durable(&self, topic: u32) -> u64 {
@@ -228,6 +278,29 @@ pub fn frontier<M: Memory>(
         range = Some((first.min(row.first), next.min(row.next)));
     }
     range
+}
+
+/// From where on any of these disks, which others took the place of, has a chain of a topic, as the writer of a term says; the end of
+/// all positions if none has anything. Nothing while one of them has neither said so nor failed. As [`frontier`].
+fn first_on_former<M: Memory>(
+    region: &Region<M>,
+    term: Term,
+    (topic, row): (u32, u16),
+    disks: u8,
+) -> Option<u64> {
+    let mut first = u64::MAX;
+    for disk in (0..region.geometry().disks).filter(|disk| disks & 1 << disk != 0) {
+        match frontier(region, term, (topic, row), 1 << disk) {
+            Some((_, 0)) => {}
+            Some((its, _)) => first = first.min(its),
+            None => {
+                let disk = region.disk_row(term.area, disk).found();
+                let disk = disk.filter(|disk| disk.epoch == term.epoch)?;
+                (disk.state == DiskState::Failed as u32).then_some(())?;
+            }
+        }
+    }
+    Some(first)
 }
 
 /// Whether a topic that was deleted is on none of its disks any more, as the writer of a term says: it will not come back.

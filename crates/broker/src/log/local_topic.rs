@@ -64,7 +64,7 @@ impl<M: Memory> LocalTopic<M> {
             first: 0,
             next: 0,
             bytes: 0,
-            on_disks: OnDisks::new(topic.disks, 0, undurable),
+            on_disks: OnDisks::new(topic, 0, undurable),
             window,
             extents,
             batches: VecDeque::new(),
@@ -74,6 +74,18 @@ impl<M: Memory> LocalTopic<M> {
     /// The disks that it is on, a bit for each.
     pub fn disks(&self) -> u8 {
         self.on_disks.disks
+    }
+
+    /// All disks that may have something of it, a bit for each.
+    pub fn all_disks(&self) -> u8 {
+        self.on_disks.all()
+    }
+
+    /// It has other disks from now on: see [`OnDisks::replace`].
+    pub fn move_to_disks(&mut self, topic: &Topic) {
+        let held = self.batches.iter().map(|it| (it.end(), it.bytes()));
+        self.on_disks.replace(topic, self.first, held);
+        self.extents.set_durable(self.first);
     }
 
     /// Up to where all of its disks have what this broker stored; the end of all offsets if it is in memory alone.

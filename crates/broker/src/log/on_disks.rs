@@ -6,11 +6,14 @@ use std::sync::Arc;
 use embar_wire::isolation::Isolation;
 
 use super::undurable::{Totals, Undurable};
+use crate::topics::Topic;
 
 /// A topic's disks; there may be none.
 pub(super) struct OnDisks {
     /// A bit for each of them.
     pub disks: u8,
+    /// Those that others took the place of.
+    former: u8,
     /// From where on they have it, as far as is known.
     first: u64,
     /// Up to where all of them have it, as far as is known.
@@ -20,10 +23,11 @@ pub(super) struct OnDisks {
 }
 
 impl OnDisks {
-    /// All of `disks` have it up to `durable`, at least.
-    pub fn new(disks: u8, durable: u64, totals: &Arc<Totals>) -> Self {
+    /// All disks of `topic` have it up to `durable`, at least.
+    pub fn new(topic: &Topic, durable: u64, totals: &Arc<Totals>) -> Self {
         Self {
-            disks,
+            disks: topic.disks,
+            former: topic.former_disks,
             first: 0,
             durable,
             undurable: Undurable::of(totals),
@@ -33,6 +37,22 @@ impl OnDisks {
     /// Whether there are any.
     pub fn is_some(&self) -> bool {
         self.disks != 0
+    }
+
+    /// All that may have something of it.
+    pub fn all(&self) -> u8 {
+        self.disks | self.former
+    }
+
+    /// The topic has other disks from now on, and memory has it from `first` on: before they say that they have that too, it stays.
+    /// `held` says of each batch in memory where it ends and its bytes.
+    pub fn replace(&mut self, topic: &Topic, first: u64, held: impl Iterator<Item = (u64, u64)>) {
+        (self.disks, self.former) = (topic.disks, topic.former_disks);
+        self.durable = first;
+        self.undurable.clear();
+        for (end, bytes) in held {
+            self.add(end, 1, bytes);
+        }
     }
 
     /// Up to where all have a topic that memory has from `first` on: what was evicted was on them. The end of all positions if it

@@ -241,6 +241,9 @@ impl<M: Memory> Log<M> {
         let ordered = OrderedTopic::new(topic, first, window, window_lost, undurable);
         self.ordered.insert(topic.id, ordered);
         self.order.participant.open_chain(topic.id, first);
+        if topic.former_disks != 0 {
+            self.frontiers.follow_moved(topic.id);
+        }
         if let Some(term) = self.term() {
             self.refresh_frontier(topic.id, term);
         }

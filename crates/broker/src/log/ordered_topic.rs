@@ -130,7 +130,7 @@ impl<M: Memory> OrderedTopic<M> {
             bytes: 0,
             batches: 0,
             window_lost,
-            on_disks: OnDisks::new(topic.disks, first, undurable),
+            on_disks: OnDisks::new(topic, first, undurable),
             lost: if before.chain == id { before.lost } else { 0 },
             window,
             extents: Extents::new(id, true, topic.retention_bytes),
@@ -146,6 +146,18 @@ impl<M: Memory> OrderedTopic<M> {
     /// The disks that it is on, a bit for each.
     pub fn disks(&self) -> u8 {
         self.on_disks.disks
+    }
+
+    /// All disks that may have something of it, a bit for each.
+    pub fn all_disks(&self) -> u8 {
+        self.on_disks.all()
+    }
+
+    /// It has other disks from now on: see [`OnDisks::replace`].
+    pub fn move_to_disks(&mut self, topic: &Topic) {
+        let held = self.entries.iter().map(|it| (it.end(), it.own_bytes()));
+        self.on_disks.replace(topic, self.first, held);
+        self.extents.set_durable(self.first);
     }
 
     /// Up to where all of its disks have it; the end of all positions if it is in memory alone.
@@ -349,6 +361,8 @@ mod tests {
             max_message_bytes: 1 << 20,
             created: WallNs(0),
             disks: 0,
+            former_disks: 0,
+            moves: 0,
         };
         OrderedTopic::new(&topic, first, window, false, &Arc::default())
     }

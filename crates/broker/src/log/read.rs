@@ -232,6 +232,10 @@ impl<M: Memory> Log<M> {
     fn explain_missing(&self, topic: u32, batch: &OrderedBatch<M>, missing: Missing) -> Read<M> {
         let (position, broker) = (batch.base, batch.row);
         match (self.first_of(batch.row, topic), missing) {
+            // The other broker knew before this one that the disks have it.
+            (Some(first), _) if first > batch.base && self.all_disks(topic) != 0 => {
+                Read::OnDisk { first }
+            }
             (Some(first), _) if first > batch.base => Read::Evicted { first },
             (_, Missing::OutOfReach(error)) => {
                 tracing::error!(

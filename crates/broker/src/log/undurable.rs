@@ -48,6 +48,11 @@ impl Undurable {
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Nothing any more.
+    pub fn clear(&mut self) {
+        self.subtract(self.batches, self.bytes);
+    }
+
     /// So many less.
     pub fn subtract(&mut self, batches: u64, bytes: u64) {
         self.batches -= batches;
@@ -59,7 +64,7 @@ impl Undurable {
 
 impl Drop for Undurable {
     fn drop(&mut self) {
-        self.subtract(self.batches, self.bytes);
+        self.clear();
     }
 }
 

@@ -91,8 +91,6 @@ struct Open {
     prepared: Option<(u64, File)>,
     /// The number of the segment whose file was last asked for.
     preparing: u64,
-    /// Files that were no part of the journal when it was opened.
-    dead: Vec<u64>,
     health: Health,
     /// A write found no room: what counts is to be found out again.
     is_torn: bool,
@@ -492,10 +490,6 @@ impl Shared {
 impl Open {
     /// What is to be done beside gathering.
     fn next_chore(&mut self) -> Option<Step> {
-        // A successor takes numbers above all that were there, so nothing goes before this term has a segment of its own.
-        if self.file.is_some() && !self.dead.is_empty() {
-            return Some(Step::Remove(std::mem::take(&mut self.dead)));
-        }
         let removals = self.writer.take_removals();
         if !removals.is_empty() {
             return Some(Step::Remove(removals));

@@ -65,7 +65,7 @@ impl<M: Memory> ShardState<M> {
         if !topic.is_durable() {
             return Ok(Some(Control::TopicDeleted));
         }
-        let (topic, disks) = (topic.id, topic.disks);
+        let (topic, disks) = (topic.id, topic.all_disks());
         self.await_answer(connection, PendingRequest::Delete { topic, disks }, at);
         Ok(None)
     }

@@ -52,7 +52,10 @@ impl<M: Memory> ShardState<M> {
         if !cursor.disk.may_ask() {
             return;
         }
-        let (disks, end) = self.node.log().on_disks(cursor.topic);
+        let (disks, end) = {
+            let log = self.node.log();
+            (log.all_disks(cursor.topic), log.durable(cursor.topic))
+        };
         let Some(permit) = self.node.disk_pieces.take() else {
             return self.disk_retries.push(token);
         };

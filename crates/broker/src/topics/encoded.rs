@@ -10,7 +10,7 @@ use super::Topic;
 
 embar_disk::layout! {
     /// A topic. Its name follows, up to the end.
-    Raw, "topic", 26 {
+    Raw, "topic", 31 {
         /// Bytes kept on each broker; 0 = as much as the log has room for.
         0 retention_bytes: U64,
         /// When it was created, in nanoseconds since the Unix epoch.
@@ -23,6 +23,10 @@ embar_disk::layout! {
         24 order: u8,
         /// The disks that it is on: bit n stands for disk n.
         25 disks: u8,
+        /// The disks that others took the place of: bit n stands for disk n.
+        26 former_disks: u8,
+        /// How many times that happened.
+        27 moves: U32,
     }
 }
 
@@ -40,6 +44,8 @@ impl Topic {
             max_message_bytes: self.max_message_bytes.into(),
             order: self.order.level(),
             disks: self.disks,
+            former_disks: self.former_disks,
+            moves: self.moves.into(),
         };
         [raw.as_bytes(), self.name.as_bytes()].concat()
     }
@@ -55,6 +61,8 @@ impl Topic {
             max_message_bytes: raw.max_message_bytes.get(),
             order,
             disks: raw.disks,
+            former_disks: raw.former_disks,
+            moves: raw.moves.get(),
             name: name.to_owned(),
         })
     }

@@ -124,6 +124,14 @@ impl Broker {
         for gone in self.topics.take_gone() {
             self.log.close_topic(gone);
         }
+        self.log.refresh_moved();
+        for moved in self.topics.take_moved() {
+            if let Some(topic) = self.topics.by_id(moved) {
+                self.log.move_to_disks(topic);
+                // The others have less of it.
+                self.shown.remove(&moved);
+            }
+        }
         for topic in self.topics.iter() {
             self.log.open_topic(topic);
         }
@@ -158,6 +166,11 @@ impl Broker {
                 "{} was evicted above its frontier",
                 topic.id
             );
+            // The frontier of a topic goes back when its disks change, and another broker that did not see that yet evicts what the
+            // former ones have.
+            if topic.moves > 0 {
+                continue;
+            }
             for (isolation, end) in [
                 (Isolation::Latest, stats.next),
                 (Isolation::Durable, durable.min(stats.next)),
@@ -173,6 +186,8 @@ impl Broker {
                 let is_there = match read {
                     Read::Pieces { .. } => from < end,
                     Read::End => from >= end,
+                    // Another broker, which knew more of the disks, has evicted it.
+                    Read::OnDisk { first } => first > from,
                     _ => false,
                 };
                 assert!(is_there, "topic {} from {from} on", topic.id);

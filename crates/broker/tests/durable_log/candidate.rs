@@ -47,8 +47,6 @@ pub struct DiskWriter {
     wants_segment: bool,
     /// The file of the next segment, by its number.
     prepared: Option<(u64, SimulatedFile)>,
-    /// Files that were no part of the journal when it was opened.
-    dead: Vec<u64>,
     pub writes: Vec<Write>,
 }
 
@@ -160,6 +158,15 @@ impl Candidate {
         }
     }
 
+    /// Whether a disk takes what comes in this one's term; nothing while that is open.
+    pub fn takes(&self, disk: u16) -> Option<bool> {
+        match &self.writers.get(usize::from(disk))?.state {
+            State::Waits | State::Deposed => None,
+            State::Open(writer) => Some(!writer.has_failed()),
+            State::Failed => Some(false),
+        }
+    }
+
     pub fn has_failed(&self) -> bool {
         self.mapping.power.failed().is_some()
     }
@@ -197,7 +204,6 @@ impl Candidate {
                         found_in < epoch,
                         "disk {disk}: epoch {epoch} was used before"
                     );
-                    writer.dead = found.recovered.dead.clone();
                     let bytes = (SEGMENT_BYTES, u64::MAX);
                     let start = found.start(region, bytes, news.clone());
                     State::Open(Box::new(begin(start)))
@@ -219,7 +225,6 @@ impl DiskWriter {
             file: None,
             wants_segment: false,
             prepared: None,
-            dead: Vec::new(),
             writes: Vec::new(),
         }
     }
@@ -313,11 +318,7 @@ impl DiskWriter {
         if let Some(index) = writer.take_index() {
             drop(store_index(disk, &index));
         }
-        let mut removals = writer.take_removals();
-        if self.file.is_some() {
-            removals.append(&mut self.dead);
-        }
-        for segment in removals {
+        for segment in writer.take_removals() {
             drop(disk.remove(&segment_name(segment)));
             drop(disk.remove(&index_name(segment)));
         }
@@ -346,9 +347,12 @@ impl DiskWriter {
 
     /// The oldest of its writes fails.
     pub fn fail_write(&mut self, random: &mut Rng) {
-        let Some(place) = self.writes.iter().position(Write::is_begun) else {
+        let Some(place) = self.writes.iter().position(|_| true) else {
             return;
         };
+        while !self.writes[place].is_begun() {
+            self.writes[place].step();
+        }
         let write = self.writes.remove(place);
         let number = write.number.expect("it is begun");
         write.file.fail(number, &mut |below| random.u64(..below));

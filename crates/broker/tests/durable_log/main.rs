@@ -30,14 +30,17 @@ const SEEDS: Range<u64> = 0..96;
 const STEPS: usize = 600;
 
 /// What must happen in all runs together, or they prove little.
-const EXPECTED: [&str; 8] = [
+const EXPECTED: [&str; 11] = [
     "a broker died",
     "a candidate died",
     "a commit was damaged",
     "a disk failed",
+    "a disk that others took the place of was lost",
+    "a disk took the place of another",
     "a message was acknowledged",
     "a segment was full",
     "a topic was deleted",
+    "memory evicted something",
     "the power was cut",
 ];
 

@@ -9,7 +9,7 @@ use embar_memory::{Device, Faults, Outage, Power, Simulated};
 /// Topic records.
 pub const TOPICS: u16 = 4;
 /// Disks of the log.
-pub const DISKS: u16 = 2;
+pub const DISKS: u16 = 3;
 /// The rows of those that take data.
 pub const DATA_ROWS: [u16; 2] = [1, 2];
 /// The rows of those that may sequence.

@@ -77,6 +77,58 @@ impl Chain {
     fn end(&self) -> u64 {
         self.entries.last().map_or(0, Entry::end)
     }
+
+    /// A disk that the topic was always on has all that was promised, and nothing else than what was ordered.
+    fn check_disk(&self, number: usize, found: &Found, theirs: &[Stored]) {
+        let id = self.topic.id;
+        if !found.topics.contains(&self.topic) {
+            let is_promised = self.promised > 0 && !self.is_deleted;
+            assert!(!is_promised, "topic {id} is gone from disk {number}");
+            return;
+        }
+        let next = found.next_of(chain_of(id));
+        assert!(
+            self.is_deleted || next >= self.promised,
+            "topic {id}: {} was promised, disk {number} has {next}",
+            self.promised
+        );
+        let first = theirs.first().map_or(next, |it| it.header.base_offset());
+        let ours = self
+            .entries
+            .iter()
+            .filter(|it| it.base >= first && it.end() <= next);
+        let ours: Vec<&Entry> = ours.collect();
+        let end = ours.last().map_or(next, |it| it.end());
+        let theirs = theirs.iter().filter(|it| it.header.base_offset() < next);
+        let theirs: Vec<&Stored> = theirs.collect();
+        assert_eq!(
+            (end, ours.len()),
+            (next, theirs.len()),
+            "topic {id} on disk {number}"
+        );
+        let mut both = ours.iter().zip(theirs);
+        let same = both.all(|(ours, theirs)| ours.is(theirs));
+        assert!(same, "topic {id} has other batches on disk {number}");
+    }
+
+    /// A disk that took the place of another, or that another took the place of, has nothing else than what was ordered.
+    fn check_moved(&self, number: usize, found: &Found, theirs: &[Stored]) {
+        let id = self.topic.id;
+        if !found.topics.iter().any(|topic| topic.id == id) {
+            return;
+        }
+        let next = found.next_of(chain_of(id));
+        for theirs in theirs.iter().filter(|it| it.header.base_offset() < next) {
+            let ours = self
+                .entries
+                .iter()
+                .find(|it| it.base == theirs.header.base_offset());
+            assert!(
+                ours.is_some_and(|ours| ours.is(theirs)),
+                "topic {id} has another batch on disk {number}"
+            );
+        }
+    }
 }
 
 /// See the module.
@@ -145,6 +197,39 @@ impl Oracle {
         let before = self.chains.insert(topic.id, chain);
         let was_known = before.is_some_and(|before| before.is_known);
         assert!(!was_known, "topic id {} was used before", topic.id);
+    }
+
+    /// A disk took the place of another.
+    pub fn moved(&mut self, topic: &Topic) {
+        if let Some(chain) = self.chains.get_mut(&topic.id) {
+            chain.topic = topic.clone();
+        }
+    }
+
+    /// Whether a disk has nothing of any topic that is not on those which took its place, which know that.
+    pub fn can_lose(&self, number: u16, found: &[Found]) -> bool {
+        let bit = 1 << number;
+        let mut is_former = false;
+        let can_lose = |chain: &Chain| {
+            let topic = &chain.topic;
+            let disks = (0..)
+                .zip(found)
+                .filter(|(disk, _)| topic.disks & 1 << disk != 0);
+            let mut disks = disks.map(|(_, its)| its);
+            topic.disks & bit == 0
+                && disks.all(|its| {
+                    let next = its.next_of(chain_of(topic.id));
+                    its.topics.contains(topic) && next >= chain.promised
+                })
+        };
+        let chains = self.chains.values();
+        for chain in chains.filter(|it| it.topic.all_disks() & bit != 0) {
+            if chain.is_deleted || !can_lose(chain) {
+                return false;
+            }
+            is_former = true;
+        }
+        is_former
     }
 
     pub fn deleted(&mut self, topic: u32) {
@@ -245,50 +330,25 @@ impl Oracle {
     pub fn check_disks(&self, disks: &[Disk], found: &[Found]) {
         for (number, (disk, found)) in disks.iter().zip(found).enumerate() {
             let stored = batches_on(disk, &found.recovered);
-            let is_here = |chain: &&Chain| chain.topic.disks & 1 << number != 0;
+            let is_here = |chain: &&Chain| chain.topic.all_disks() & 1 << number != 0;
             for chain in self.chains.values().filter(is_here) {
-                let topic = &chain.topic;
-                let is_found = found.topics.contains(topic);
-                if !is_found {
-                    let is_promised = chain.promised > 0 && !chain.is_deleted;
-                    assert!(
-                        !is_promised,
-                        "topic {} is gone from disk {number}",
-                        topic.id
-                    );
-                    continue;
+                let theirs = stored.get(&chain.topic.id).map_or(&[][..], Vec::as_slice);
+                match chain.topic.moves {
+                    0 => chain.check_disk(number, found, theirs),
+                    _ => chain.check_moved(number, found, theirs),
                 }
-                let next = found.next_of(chain_of(topic.id));
-                if !chain.is_deleted {
-                    assert!(
-                        next >= chain.promised,
-                        "topic {}: {} was promised, disk {number} has {next}",
-                        topic.id,
-                        chain.promised
-                    );
-                }
-                let ours = chain.entries.iter().take_while(|it| it.end() <= next);
-                let ours: Vec<&Entry> = ours.collect();
-                let end = ours.last().map_or(0, |it| it.end());
-                let theirs = stored.get(&topic.id).map_or(&[][..], Vec::as_slice);
-                let theirs = theirs.iter().filter(|it| it.header.base_offset() < next);
-                let theirs: Vec<&Stored> = theirs.collect();
-                assert_eq!(
-                    (end, ours.len()),
-                    (next, theirs.len()),
-                    "topic {} on disk {number}",
-                    topic.id
-                );
-                let same = ours
-                    .iter()
-                    .zip(theirs)
-                    .all(|(ours, theirs)| ours.is(theirs));
-                assert!(
-                    same,
-                    "topic {} has other batches on disk {number}",
-                    topic.id
-                );
             }
+        }
+        for chain in self.chains.values().filter(|chain| chain.topic.moves > 0) {
+            let next = found
+                .iter()
+                .map(|its| its.next_of(chain_of(chain.topic.id)));
+            let (next, promised) = (next.max(), chain.promised);
+            assert!(
+                chain.is_deleted || next >= Some(promised),
+                "topic {}: {promised} was promised, and no disk has more than {next:?}",
+                chain.topic.id
+            );
         }
     }
 
@@ -308,6 +368,12 @@ impl Oracle {
             );
         }
         for (id, chain) in chains.iter_mut() {
+            let its = topics.iter().find(|topic| topic.id == *id);
+            // A disk may have taken the place of another, and no disk says so yet.
+            chain.topic = its
+                .filter(|its| its.moves <= chain.topic.moves)
+                .unwrap_or(&chain.topic)
+                .clone();
             let is_there = topics.contains(&chain.topic);
             let root = region.goi_root(0, topic_record_of(*id)).found();
             let next = root.filter(|root| root.chain == *id && is_there);

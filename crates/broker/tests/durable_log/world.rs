@@ -103,7 +103,8 @@ impl World {
             0..250 => self.publisher_steps(),
             250..400 => self.sequence(),
             400..600 => self.poll_some(),
-            600..940 => self.write_some(),
+            600..920 => self.write_some(),
+            920..940 => self.pass_orphans(),
             940..945 => self.take_over_somewhere(),
             945..948 => self.restart_broker(),
             948..952 => self.change_topics(),
@@ -111,8 +112,8 @@ impl World {
             965..975 => self.look_at_disks(),
             975..977 => self.cut(),
             977..980 => self.kill_candidate(),
-            980..983 => self.break_disk(),
-            _ => self.pass_orphans(),
+            980..984 => self.break_disk(),
+            _ => self.replace_disks(),
         }
     }
 
@@ -166,6 +167,10 @@ impl World {
         }
         for topic in broker.topics() {
             self.oracle.promised(topic.id, broker.log.durable(topic.id));
+            let stats = broker.log.topic_stats(topic.id).expect("it is open");
+            if stats.first > 0 {
+                *self.figures.entry("memory evicted something").or_default() += 1;
+            }
         }
         let row = broker.row;
         let publishers = self.publishers.iter_mut();
@@ -301,7 +306,8 @@ impl World {
         let spec = CreateTopic {
             name: format!("t{}", self.created),
             order,
-            retention_bytes: 0,
+            // What exceeds it goes from memory once the disks have it, and from these with whole segments.
+            retention_bytes: self.random.choice([0, 1, 16 << 10]).expect("one"),
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };
@@ -385,6 +391,44 @@ impl World {
         }
     }
 
+    /// The head gives topics of disks that have failed others. Now and then the power goes soon afterwards.
+    fn replace_disks(&mut self) {
+        let candidate = &self.candidates[self.active];
+        let mut moved = 0;
+        for failed in (0..DISKS).filter(|disk| candidate.takes(*disk) == Some(false)) {
+            let is_spare = |disk: u16| candidate.takes(disk) == Some(true);
+            for (topic, _) in self.topics.replace_disk(failed, is_spare) {
+                self.oracle.moved(&topic);
+                moved += 1;
+            }
+        }
+        *self
+            .figures
+            .entry("a disk took the place of another")
+            .or_default() += moved;
+        if moved > 0 && self.random.bool() {
+            for _ in 0..self.random.u32(..200) {
+                match self.random.u8(..4) {
+                    0 => self.publisher_steps(),
+                    1 => self.sequence(),
+                    _ => self.write_some(),
+                }
+            }
+            self.cut();
+        }
+    }
+
+    /// Disks that others took the place of are lost, where these have all that was promised.
+    fn lose_former_disks(&mut self) {
+        let found = read(&self.disks);
+        for number in 0..DISKS {
+            if self.random.u8(..4) > 0 && self.oracle.can_lose(number, &found) {
+                self.disks[usize::from(number)] = Disk::new();
+                self.count("a disk that others took the place of was lost");
+            }
+        }
+    }
+
     /// What is there if the power goes now.
     fn look_at_disks(&mut self) {
         let disks = self.cut_disks();
@@ -412,6 +456,7 @@ impl World {
         self.count("the power was cut");
         self.disks = self.cut_disks();
         self.orphans.iter_mut().for_each(Vec::clear);
+        self.lose_former_disks();
         self.files = Files::new(9 + self.cuts, GOI_PAGES);
         let head = Candidate::new(&self.files, CANDIDATES[0]);
         let found = read(&self.disks);

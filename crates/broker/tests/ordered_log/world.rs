@@ -65,6 +65,8 @@ pub fn topics() -> Vec<Topic> {
         max_message_bytes: 1 << 20,
         created: WallNs(0),
         disks: 0,
+        former_disks: 0,
+        moves: 0,
     })
     .into()
 }

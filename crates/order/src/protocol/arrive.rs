@@ -1,5 +1,7 @@
 //! The protocol of order 2: the core places batches in the order in which they arrive, each once.
 
+use std::collections::BTreeSet;
+
 use embar_memory::canary::{Canary, injected};
 
 use super::{Admission, Progress, Protocol};
@@ -46,6 +48,20 @@ impl Protocol for Arrive {
             Some(above) if above <= BITS.into() => set_bits(progress, bits | 1 << (above - 1)),
             _ => {}
         }
+    }
+
+    fn unplace(&self, progress: &mut Progress, numbers: &BTreeSet<u64>) {
+        let after = *progress;
+        let Some(first) = numbers.first() else { return };
+        progress.mark = after.mark.min(*first);
+        let mut bits = 0;
+        for bit in 0..BITS {
+            let number = progress.mark.saturating_add(1 + u64::from(bit));
+            if self.is_placed(&after, number) && !numbers.contains(&number) {
+                bits |= 1 << bit;
+            }
+        }
+        set_bits(progress, bits);
     }
 
     fn is_placed(&self, progress: &Progress, number: u64) -> bool {
@@ -114,6 +130,18 @@ mod tests {
             );
         }
         assert_eq!(Arrive.admit(&progress, 8, 8), Admission::BeyondWindow);
+    }
+
+    #[test]
+    fn what_came_before_some_batches_is_found_from_what_came_after_them() {
+        let numbers: Vec<u64> = vec![3, 0, 1, 5, 129, 2, 4, 7, 6, 131, 8, 133];
+        for before in 0..=numbers.len() {
+            let mut progress = placed(numbers.iter().copied());
+            let later = numbers[before..].iter().copied().collect();
+            Arrive.unplace(&mut progress, &later);
+            let expected = placed(numbers[..before].iter().copied());
+            assert_eq!(progress, expected, "the first {before}");
+        }
     }
 
     #[test]

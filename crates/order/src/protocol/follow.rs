@@ -1,5 +1,7 @@
 //! The protocol of order 5: the core places each batch of a session behind the one before it.
 
+use std::collections::BTreeSet;
+
 use embar_memory::canary::{Canary, injected};
 
 use super::{Admission, Progress, Protocol};
@@ -28,6 +30,11 @@ impl Protocol for Follow {
 
     fn place(&self, progress: &mut Progress, number: u64) {
         progress.mark = number.saturating_add(1);
+    }
+
+    fn unplace(&self, progress: &mut Progress, numbers: &BTreeSet<u64>) {
+        let first = numbers.first().copied();
+        progress.mark = progress.mark.min(first.unwrap_or(u64::MAX));
     }
 
     fn is_placed(&self, progress: &Progress, number: u64) -> bool {

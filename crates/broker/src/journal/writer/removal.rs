@@ -48,13 +48,12 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// A commit counts that says which segment is the first that is kept.
-    pub(super) fn forget_segments(&mut self) {
+    /// A commit counts that says that this segment is the first that is kept.
+    pub(super) fn forget_segments(&mut self, first_kept: u64) {
         // A successor has to find a commit that says so, before it finds that they are gone.
         if !self.term.lasts(&self.region) {
             return;
         }
-        let first_kept = self.journal.first_kept();
         self.said.first_kept = first_kept;
         let removed = self.kept.remove_below(first_kept);
         if removed.is_empty() {

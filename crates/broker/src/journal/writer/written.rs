@@ -35,11 +35,13 @@ impl<M: Memory> Writer<M> {
 
     fn synced(&mut self, ticket: u64) -> bool {
         self.journal.synced(ticket, &mut self.counted);
-        if let Some(said) = self.first_kept_said
-            && self.journal.counts(said)
-        {
-            self.first_kept_said = None;
-            self.forget_segments();
+        let counts = |said: &mut (u64, u64)| self.journal.counts(said.0);
+        if let Some((_, first_kept)) = self.first_kept_said.take_if(counts) {
+            let first_kept = match injected(Canary::FirstKept) {
+                true => self.journal.first_kept(),
+                false => first_kept,
+            };
+            self.forget_segments(first_kept);
         }
         let is_first = injected(Canary::DiskRowFirst) && self.store_frontiers();
         self.say_counted();
@@ -60,14 +62,16 @@ impl<M: Memory> Writer<M> {
             let Some(row) = row.filter(|_| self.chains.contains_key(&chain)) else {
                 continue;
             };
+            // One that is said again, as less of it is kept, is as far as it was, and may come behind a newer one.
+            let synced = self.synced.entry(chain).or_default();
+            *synced = progress.next.max(*synced);
             let frontier = Frontier {
-                next: progress.next,
+                next: *synced,
                 first: self.firsts.get(&chain).copied().unwrap_or(0),
                 chain: topic,
                 epoch: self.term.epoch,
                 ..Frontier::default()
             };
-            self.synced.insert(progress.chain, progress.next);
             let record = embar_fabric::geometry::topic_record_of(topic);
             self.frontiers.store(record, row, &frontier);
             changed.push(topic);

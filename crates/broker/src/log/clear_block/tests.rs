@@ -106,6 +106,8 @@ fn topic(id: u32) -> Topic {
         max_message_bytes: 1 << 20,
         created: WallNs(0),
         disks: 0,
+        former_disks: 0,
+        moves: 0,
     }
 }
 

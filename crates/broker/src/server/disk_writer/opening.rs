@@ -31,7 +31,6 @@ impl Shared {
             Ok(found) => (found, None),
             Err(error) => (Found::nothing(id), Some(error.to_string())),
         };
-        let dead = start.recovered.dead.clone();
         if error.is_none() {
             let took = began.elapsed();
             let topics = start.topics.len();
@@ -54,7 +53,6 @@ impl Shared {
             file: None,
             prepared: None,
             preparing: 0,
-            dead,
             health: Health::Good,
             is_torn: false,
         };
