@@ -158,8 +158,6 @@ canaries! {
     LevelDisks,
     /// Sessions in the journal count what is there, and not what is ordered.
     SessionFacts,
-    /// A segment goes once a commit counts that says so, and not one before it.
-    FirstKept,
 }
 
 impl Canary {
@@ -175,7 +173,6 @@ impl Canary {
         Self::RestoredEpoch,
         Self::LevelDisks,
         Self::SessionFacts,
-        Self::FirstKept,
     ];
 }
 

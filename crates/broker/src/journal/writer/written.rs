@@ -37,10 +37,6 @@ impl<M: Memory> Writer<M> {
         self.journal.synced(ticket, &mut self.counted);
         let counts = |said: &mut (u64, u64)| self.journal.counts(said.0);
         if let Some((_, first_kept)) = self.first_kept_said.take_if(counts) {
-            let first_kept = match injected(Canary::FirstKept) {
-                true => self.journal.first_kept(),
-                false => first_kept,
-            };
             self.forget_segments(first_kept);
         }
         let is_first = injected(Canary::DiskRowFirst) && self.store_frontiers();
