@@ -153,7 +153,11 @@ fn a_topic_of_an_unknown_order_counts_as_damaged() {
     let mut head = world.head();
     let lost = create(&mut head, "t1");
     let mut bytes = lost.encode();
-    bytes[TOPIC_LAYOUT.bytes - 2] = 3;
+    let mut fields = TOPIC_LAYOUT.fields.iter();
+    let order = fields
+        .find(|field| field.name == "order")
+        .expect("it has one");
+    bytes[order.offset] = 3;
     let writer = head.writer.as_mut().expect("it is the head's");
     writer.store(lost.record(), &bytes).expect("it fits");
     let follower = world.follower();
@@ -256,6 +260,43 @@ fn a_topic_gets_the_disks_with_the_fewest_topics() {
     head.delete("c").expect("it is there");
     let topic = try_create(&mut head, "e", 3).expect("there are three disks");
     assert_eq!(topic.disks, 0b101, "of those that left, nothing counts");
+}
+
+#[test]
+fn a_disk_that_never_had_a_topic_takes_the_place_of_one_that_fails() {
+    let world = World::with_disks(4);
+    let mut head = world.head();
+    let mut follower = world.follower();
+    let one = try_create(&mut head, "one", 2).expect("there are disks");
+    let two = try_create(&mut head, "two", 3).expect("there are disks");
+    assert_eq!((one.disks, two.disks), (0b0001, 0b0110));
+    follower.refresh();
+    assert_eq!(follower.take_moved(), [0; 0], "they are new");
+    let replaced = head.replace_disk(1, |disk| disk != 0);
+    let [(moved, 3)] = &replaced[..] else {
+        panic!("{replaced:?}");
+    };
+    assert_eq!(
+        (moved.disks, moved.former_disks, moved.moves),
+        (0b1100, 0b0010, 1)
+    );
+    assert_eq!((moved.id, moved.replication_factor()), (two.id, 3));
+    follower.refresh();
+    assert_eq!(
+        (follower.take_moved(), follower.take_gone()),
+        (vec![two.id], vec![])
+    );
+    assert_eq!(follower.by_id(two.id), Some(moved));
+    // The one that is left over for it has failed, too, and the first was its own.
+    assert_eq!(head.replace_disk(3, |disk| disk == 1), []);
+    let [(again, 0)] = &head.replace_disk(2, |disk| disk == 0)[..] else {
+        panic!("the first never had it");
+    };
+    assert_eq!(
+        (again.disks, again.former_disks, again.moves),
+        (0b1001, 0b0110, 2)
+    );
+    assert_eq!(head.by_name("one"), Some(&one), "it was on another disk");
 }
 
 #[test]
