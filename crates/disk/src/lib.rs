@@ -54,8 +54,8 @@ pub use disk::Disk;
 pub use error::DiskError;
 pub use format::Chain;
 pub use journal::{
-    Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, make_segment,
-    prepare_segment, store_index,
+    Commit, CommitBuilder, Journal, Position, Progress, RESERVE, Refused, begin_segment,
+    keep_reserve, make_segment, prepare_segment, store_index, take_reserve,
 };
 pub use open::{OpenOptions, open_disks};
 pub use positions::Positions;

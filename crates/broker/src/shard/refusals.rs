@@ -48,7 +48,7 @@ pub(super) fn topic_replaced(name: &str) -> ErrorReply {
 /// Nothing of a topic gets onto one of its disks at the moment.
 pub(super) fn disk_unavailable(trouble: DiskState) -> ErrorReply {
     let what = match trouble {
-        DiskState::Full => {
+        DiskState::Full | DiskState::FullAtStart => {
             "a disk of the topic is full: make room on it, and it goes on by itself; acks 1 need no disk"
         }
         _ => {

@@ -54,6 +54,7 @@ impl Shared {
             file: None,
             prepared: None,
             preparing: 0,
+            reserved: 0,
             dead,
             health: Health::Good,
             is_torn: false,
