@@ -130,7 +130,7 @@ pub(super) fn join(
     let alive = Box::new(move |row| is_alive(&locks, row));
     let mut node = Node::new(config, &claim, region, alive, row, topics, log);
     if disks.iter().next().is_some() {
-        node = node.with_disk_profile(disks.profile());
+        node = node.with_disks(&disks);
     }
     Ok(Joined {
         node: Arc::new(node),
