@@ -44,6 +44,7 @@ mod region_lock;
 pub mod scan;
 mod simulated;
 mod storage;
+mod take_back;
 pub mod verify;
 mod view;
 mod window;

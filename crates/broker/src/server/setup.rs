@@ -80,8 +80,9 @@ pub(super) fn join(
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     // Before the slow part, and before anybody hears of this process: what is wrong with a directory is said at once.
-    let opened = open_disks(&config, &place).and_then(|disks| {
+    let opened = open_disks(&config, &place).and_then(|mut disks| {
         restore::restore(&place.region, &place.claim, &disks, progress)?;
+        disks.keep();
         Ok(Arc::new(disks))
     });
     let disks = match opened {
