@@ -10,8 +10,8 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::aligned::AlignedBuffer;
-use crate::disk::IDENTITY;
 use crate::format::ALIGN_BYTES;
+use crate::names::IDENTITY;
 use crate::storage::{Storage, StoredFile};
 
 /// A directory. Its files are written and read past the page cache where the file system can.

@@ -8,15 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::directory::Directory;
 use crate::error::DiskError;
 use crate::format::Identity;
-use crate::region_lock::{LOCK, LockError, RegionLock, RegionName};
+use crate::names::{IDENTITY, NEW_IDENTITY, NO_DATA};
+use crate::region_lock::{LockError, RegionLock, RegionName};
 use crate::take_back::TakeBack;
-
-/// Name of the file that says which disk a directory is.
-pub(crate) const IDENTITY: &str = "identity";
-/// Its name before it is whole.
-pub(crate) const NEW_IDENTITY: &str = "identity.new";
-/// What an empty directory may have: what file systems make, and what is left of a first start that was interrupted.
-pub(crate) const NO_DATA: [&str; 3] = ["lost+found", LOCK, NEW_IDENTITY];
 
 /// A directory that is a disk of a log. While this lives, processes of the same region may use it, and no others.
 ///

@@ -14,6 +14,7 @@ use crate::format::{
     encode_first_kept, index_name, segment_name,
 };
 use crate::indexing::Indexing;
+use crate::names::RESERVE;
 use crate::storage::{Storage, StoredFile};
 
 mod builder;
@@ -382,9 +383,6 @@ pub fn make_segment<S: Storage>(storage: &S, journal: &mut Journal) -> io::Resul
         }
     }
 }
-
-/// Name of the file that is given up for a segment when there is no room for one.
-pub const RESERVE: &str = "reserve";
 
 /// Makes the [reserve](take_reserve), of so many bytes, unless it is there.
 ///

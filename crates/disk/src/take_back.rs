@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::disk::{IDENTITY, NEW_IDENTITY, NO_DATA};
+use crate::names::{IDENTITY, NEW_IDENTITY, NO_DATA};
 use crate::region_lock::LOCK;
 
 /// Removes, when it is dropped, what a start has made in a directory; not once it is [kept](TakeBack::keep).

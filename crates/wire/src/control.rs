@@ -276,5 +276,6 @@ mod tests {
         ErrorCode::assert_like_the_schema();
         BrokerState::assert_like_the_schema();
         BrokerRole::assert_like_the_schema();
+        DiskState::assert_like_the_schema();
     }
 }

@@ -144,7 +144,6 @@ impl Body for DiskStatus {
             state: self.state.to_wire(),
             directory: &self.directory,
             free_bytes: self.free_bytes,
-            ..Default::default()
         }
     }
 
