@@ -62,6 +62,11 @@ impl Disks {
         Ok(disks)
     }
 
+    /// The start goes well: what was made for it stays.
+    pub fn keep(&mut self) {
+        self.disks.iter_mut().for_each(Disk::keep);
+    }
+
     /// The disk with this number.
     ///
     /// # Panics

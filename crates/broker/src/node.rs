@@ -1,6 +1,7 @@
 //! What all network threads of one broker share: its log, its topic table, its row in the region, its view of the other
 //! brokers and of the sequencer, and its limits of connections.
 
+mod disks;
 mod leaving;
 mod spare_disks;
 
@@ -28,6 +29,7 @@ use crate::broker_row::BrokerRowPublisher;
 use crate::config::BrokerConfig;
 use crate::connection::DiskPieces;
 use crate::connections::{Connections, Counted, Full};
+use crate::disks::Disks;
 use crate::inbox::Inbox;
 use crate::log::Log;
 use crate::peers::PeerId;
@@ -63,8 +65,8 @@ pub struct Node<M: Memory> {
     pub region: Region<M>,
     /// Stage timers of all threads.
     pub profile: Arc<Profile>,
-    /// Those of the threads that write and read disks, where there are any.
-    pub disk_profile: Option<Arc<Profile>>,
+    /// The log's, where there are any.
+    disks: Option<Arc<Disks>>,
     /// When it started.
     pub started: WallNs,
     alive: Alive,
@@ -108,7 +110,7 @@ impl<M: Memory> Node<M> {
             incarnation: claim.incarnation(),
             region,
             profile,
-            disk_profile: None,
+            disks: None,
             started,
             alive,
             row: Mutex::new(row),
@@ -130,16 +132,9 @@ impl<M: Memory> Node<M> {
         }
     }
 
-    /// The same, with the stage timers of the disks of this process.
-    #[must_use]
-    pub fn with_disk_profile(mut self, profile: &Arc<Profile>) -> Self {
-        self.disk_profile = Some(Arc::clone(profile));
-        self
-    }
-
     /// Times stages from now on, or does not.
     pub fn set_metering(&self, on: bool) {
-        let profiles = [Some(&self.profile), self.disk_profile.as_ref()];
+        let profiles = [Some(&self.profile), self.disk_profile()];
         for profile in profiles.into_iter().flatten() {
             profile.set_enabled(on);
         }
@@ -147,7 +142,7 @@ impl<M: Memory> Node<M> {
 
     /// What is timed, and of a process that has disks, what is timed of these.
     pub fn profiles(&self) -> Vec<Snapshot> {
-        let profiles = [Some(&self.profile), self.disk_profile.as_ref()];
+        let profiles = [Some(&self.profile), self.disk_profile()];
         let profiles = profiles.into_iter().flatten();
         profiles.map(|profile| profile.snapshot()).collect()
     }

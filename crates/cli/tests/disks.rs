@@ -5,7 +5,9 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Space, Up, embar, run, text, up_command};
+use serde_json::Value;
+
+use common::{Space, Up, embar, eventually, list, run, text, up_command};
 
 /// What an `embar up` says that is refused.
 fn refused(space: &Space, more: &[&str]) -> String {
@@ -71,6 +73,52 @@ fn one_cluster_at_a_time_uses_a_directory() {
     assert!(!second.region().exists(), "it takes memory for nothing");
     up.stop();
     Up::start(&second, &options).stop();
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_no_directory_behind() {
+    let space = Space::new();
+    let (a, new) = (space.dir.join("a"), space.dir.join("new"));
+    let (with_a, with_new) = (shown(&a), shown(&new));
+    let with_a = ["--brokers", "2", "--data", &with_a];
+    Up::start(&space, &with_a).stop();
+    let says = refused(&space, &["--brokers", "2", "--data", &with_new]);
+    assert!(says.contains("is another disk 0 than the one"), "{says}");
+    assert!(!new.exists());
+    Up::start(&space, &with_a).stop();
+}
+
+#[test]
+fn a_directory_in_memory_is_named_and_one_that_is_removed_has_failed() {
+    let space = Space::new();
+    let dir = space.dir.join("a");
+    let up = Up::start(&space, &["--brokers", "2", "--data", &shown(&dir)]);
+    let said = fs::read_to_string(space.dir.join("up.err")).expect("it says something");
+    let says = format!(
+        "{} is in memory: what is there survives the cluster, and no reboot",
+        dir.display()
+    );
+    assert!(said.contains(&says), "{said}");
+    let disk = || {
+        let said = up.ok(&["--json", "status"]);
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        list(&said, "disks")[0].clone()
+    };
+    eventually("it is written", || disk()["state"] == "writes");
+    let good = disk();
+    assert_eq!(good["number"], 0);
+    assert_eq!(good["directory"], shown(&dir));
+    assert!(good["free_bytes"].as_u64() > Some(0), "{good}");
+    assert_eq!(good["what_to_do"], Value::Null);
+    fs::remove_dir_all(&dir).expect("removed");
+    eventually("it has failed", || disk()["state"] == "failed");
+    let advice = disk()["what_to_do"].to_string();
+    assert!(advice.contains("replace the disk"), "{advice}");
+    let output = run(&mut up.embar(&["status"]));
+    let remark = text(&output.stderr);
+    assert!(remark.contains("has failed"), "{remark}");
+    assert!(text(&output.stdout).contains("failed"), "{output:?}");
+    up.stop();
 }
 
 #[test]

@@ -68,8 +68,8 @@ pub use embar_session::{CloseReason, Closed, Side};
 pub use embar_transport::Address;
 pub use embar_wire::acks::{Acks, UnknownAcks};
 pub use embar_wire::control::{
-    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, ErrorCode, Partition,
-    Topic, TopicDescription,
+    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, DiskState, DiskStatus,
+    ErrorCode, Partition, Topic, TopicDescription,
 };
 pub use embar_wire::isolation::{Isolation, UnknownIsolation};
 pub use embar_wire::message::PushError;

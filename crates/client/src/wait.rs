@@ -85,7 +85,9 @@ impl fmt::Display for WaitReason {
             Self::Acknowledgement => f.write_str("it has not acknowledged"),
             Self::NotReading => f.write_str("it does not take what is sent"),
             Self::LogFull => f.write_str("its log is full"),
-            Self::DiskUnavailable => f.write_str("a disk of the topic has failed or is full"),
+            Self::DiskUnavailable => f.write_str(
+                "a disk of the topic has failed or is full (`embar status` says which, and what to do)",
+            ),
             Self::NoSequencer => f.write_str("nobody sequences"),
             Self::Refused(code) => write!(f, "it refuses, {code:?}"),
             Self::Messages => f.write_str("it has no more messages"),

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::aligned::AlignedBuffer;
 use crate::format::ALIGN_BYTES;
+use crate::names::IDENTITY;
 use crate::storage::{Storage, StoredFile};
 
 /// A directory. Its files are written and read past the page cache where the file system can.
@@ -122,8 +123,8 @@ impl Directory {
     }
 }
 
-/// Whether a file system has files that are written and read past the page cache: tried with one that has no name, or one
-/// that is removed at once.
+/// Whether a file system has files that are written and read past the page cache: tried with one that is removed at once, or,
+/// where there is no room for it, by reading the file that every disk has.
 fn takes_direct(directory: &OwnedFd) -> io::Result<bool> {
     const PROBE: &str = ".direct-io";
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -139,6 +140,23 @@ fn takes_direct(directory: &OwnedFd) -> io::Result<bool> {
     match written {
         Ok(_) => Ok(true),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(full @ (Errno::NOSPC | Errno::DQUOT)) => reads_direct(directory, full),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// As [`takes_direct`], and changes nothing. Where there is nothing to read, it is `full` that is in the way.
+fn reads_direct(directory: &OwnedFd, full: Errno) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::openat(directory, IDENTITY, flags, Mode::empty());
+    let read = opened.and_then(|file| {
+        let mut first = AlignedBuffer::new(ALIGN_BYTES);
+        rustix::io::pread(&file, &mut first[..], 0)
+    });
+    match read {
+        Ok(_) => Ok(true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(Errno::NOENT) => Err(full.into()),
         Err(error) => Err(error.into()),
     }
 }
@@ -193,6 +211,18 @@ impl Storage for Directory {
         self.check_writable()?;
         let flags = rustix::fs::AtFlags::empty();
         Ok(rustix::fs::unlinkat(&self.handle, name, flags)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
+        let flags = RenameFlags::NOREPLACE;
+        Ok(rustix::fs::renameat_with(
+            &self.handle,
+            from,
+            &self.handle,
+            to,
+            flags,
+        )?)
     }
 
     fn sync_names(&self) -> io::Result<()> {

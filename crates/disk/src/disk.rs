@@ -8,18 +8,17 @@ use std::path::{Path, PathBuf};
 use crate::directory::Directory;
 use crate::error::DiskError;
 use crate::format::Identity;
-use crate::region_lock::{LOCK, LockError, RegionLock, RegionName};
-
-/// Name of the file that says which disk a directory is.
-pub(crate) const IDENTITY: &str = "identity";
-/// Its name before it is whole.
-const NEW_IDENTITY: &str = "identity.new";
-/// What an empty directory may have: what file systems make, and what is left of a first start that was interrupted.
-const NO_DATA: [&str; 3] = ["lost+found", LOCK, NEW_IDENTITY];
+use crate::names::{IDENTITY, NEW_IDENTITY, NO_DATA};
+use crate::region_lock::{LockError, RegionLock, RegionName};
+use crate::take_back::TakeBack;
 
 /// A directory that is a disk of a log. While this lives, processes of the same region may use it, and no others.
+///
+/// What was made for it is removed when this is dropped, unless it is to be [kept](Disk::keep).
 #[derive(Debug)]
 pub struct Disk {
+    // Goes before the lock does.
+    take_back: TakeBack,
     directory: Directory,
     identity: Identity,
     _lock: RegionLock,
@@ -38,6 +37,11 @@ impl Disk {
         &self.identity
     }
 
+    /// The start goes well: a directory that was made for it, and an identity, stay.
+    pub fn keep(&mut self) {
+        self.take_back.keep();
+    }
+
     /// Its number among the disks of the log, from 0.
     #[must_use]
     pub fn number(&self) -> u16 {
@@ -48,6 +52,7 @@ impl Disk {
 /// A directory that may become a disk: it has the files of one, or none.
 #[derive(Debug)]
 pub(crate) struct Found {
+    take_back: TakeBack,
     pub path: PathBuf,
     /// Device and inode.
     id: (u64, u64),
@@ -58,13 +63,18 @@ impl Found {
     /// Looks at a directory; makes it if it is not there and `may_create`.
     pub(crate) fn look(path: &Path, may_create: bool) -> Result<Self, DiskError> {
         let dir = || path.to_owned();
+        let mut made = false;
         let said = match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && may_create => make(path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && may_create => {
+                made = true;
+                make(path)?
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(DiskError::NotThere { dir: dir() });
             }
             said => said.map_err(|error| DiskError::of(path, error))?,
         };
+        let take_back = TakeBack::new(dir(), made);
         if !said.is_dir() {
             return Err(DiskError::NoDirectory { path: dir() });
         }
@@ -73,6 +83,7 @@ impl Found {
             Some(true) if !may_create => Err(DiskError::NoIdentity { dir: dir() }),
             None => Err(DiskError::NotEmpty { dir: dir() }),
             Some(is_new) => Ok(Self {
+                take_back,
                 path: dir(),
                 id: (said.dev(), said.ino()),
                 is_new,
@@ -101,6 +112,7 @@ impl Found {
             false => Some(read_identity(&self.path)?),
         };
         Ok(Locked {
+            take_back: self.take_back,
             path: self.path,
             identity,
             lock,
@@ -111,6 +123,7 @@ impl Found {
 /// A directory that no other region uses.
 #[derive(Debug)]
 pub(crate) struct Locked {
+    take_back: TakeBack,
     pub path: PathBuf,
     /// `None` if it has no files yet.
     pub identity: Option<Identity>,
@@ -120,7 +133,7 @@ pub(crate) struct Locked {
 impl Locked {
     /// The disk that it is, or, if it has no identity, the one that `new` says.
     pub(crate) fn open(
-        self,
+        mut self,
         new: impl FnOnce() -> io::Result<Identity>,
     ) -> Result<Disk, DiskError> {
         let failed = |error| DiskError::of(&self.path, error);
@@ -129,11 +142,13 @@ impl Locked {
             None => {
                 let identity = new().map_err(failed)?;
                 write_identity(&self.path, &identity).map_err(failed)?;
+                self.take_back.wrote_identity();
                 identity
             }
         };
         Ok(Disk {
             directory: Directory::open(&self.path).map_err(failed)?,
+            take_back: self.take_back,
             identity,
             _lock: self.lock,
         })

@@ -1,4 +1,4 @@
-//! The writer's side of a disk, without I/O but for [`prepare_segment`], [`make_segment`], [`begin_segment`] and [`store_index`]: which bytes come next, where they belong, and from when on they count.
+//! The writer's side of a disk, without I/O but for the functions beside [`Journal`]: which bytes come next, where they belong, and from when on they count.
 //!
 //! A writer begins a segment and says all facts that hold; then it makes commits of what has come. Several may be on their
 //! way to the disk at once, but they count in their order: [`Journal::synced`] tells how far each chain is on the disk.
@@ -14,6 +14,7 @@ use crate::format::{
     encode_first_kept, index_name, segment_name,
 };
 use crate::indexing::Indexing;
+use crate::names::RESERVE;
 use crate::storage::{Storage, StoredFile};
 
 mod builder;
@@ -82,6 +83,8 @@ pub struct Journal {
 struct Open {
     number: u64,
     nonce: u64,
+    /// Bytes of its file that may be used.
+    bytes: u64,
     /// Where the next commit begins.
     at: u64,
     commits: u32,
@@ -192,7 +195,7 @@ impl Journal {
     pub fn room(&self) -> usize {
         let open = self.open.as_ref();
         open.map_or(0, |open| {
-            usize::try_from(self.segment_bytes - open.at).unwrap_or(usize::MAX)
+            usize::try_from(open.bytes.saturating_sub(open.at)).unwrap_or(usize::MAX)
         })
     }
 
@@ -204,13 +207,9 @@ impl Journal {
     #[must_use]
     pub fn begin_segment(&mut self, nonce: u64, time: u64) -> SegmentHeader {
         assert!(self.in_flight.is_empty(), "commits are on their way");
+        self.index = self.present();
         if let Some(open) = self.open.take() {
             self.before = Some(open.counted());
-            self.index = Some(SegmentIndex {
-                segment: open.counted(),
-                end: open.at,
-                entries: open.indexing.entries,
-            });
         }
         let header = SegmentHeader {
             disk: self.disk,
@@ -224,6 +223,7 @@ impl Journal {
         self.open = Some(Open {
             number: header.number,
             nonce,
+            bytes: self.segment_bytes,
             at: SEGMENT_HEADER_BYTES as u64,
             commits: 0,
             last_crc: 0,
@@ -234,6 +234,16 @@ impl Journal {
         });
         self.next_segment += 1;
         header
+    }
+
+    /// The index of the segment that is being written, as it would be if that were over now; none before the first.
+    #[must_use]
+    pub fn present(&self) -> Option<SegmentIndex> {
+        self.open.as_ref().map(|open| SegmentIndex {
+            segment: open.counted(),
+            end: open.at,
+            entries: open.indexing.entries.clone(),
+        })
     }
 
     /// The index of the segment that was over when the present one began, once. It is to be stored beside the segment, at any
@@ -374,8 +384,39 @@ pub fn make_segment<S: Storage>(storage: &S, journal: &mut Journal) -> io::Resul
     }
 }
 
+/// Makes the [reserve](take_reserve), of so many bytes, unless it is there.
+///
+/// # Errors
+/// What the system says: that the disk is full, perhaps.
+pub fn keep_reserve<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
+    match storage.create(RESERVE, bytes) {
+        Ok(_) => storage.sync_names(),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`make_segment`], where the disk has no room for a segment: the reserve becomes one. It is small, and meant for facts by which
+/// others become needless.
+///
+/// # Errors
+/// What the system says: that there is no reserve, perhaps.
+pub fn take_reserve<S: Storage>(storage: &S, journal: &mut Journal) -> io::Result<S::File> {
+    loop {
+        let name = segment_name(journal.next_segment);
+        match storage.rename(RESERVE, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => journal.next_segment += 1,
+            renamed => {
+                renamed?;
+                storage.sync_names()?;
+                return storage.open(&name);
+            }
+        }
+    }
+}
+
 /// Begins the next segment of a journal in a file that was [prepared](prepare_segment) for it, as [`Journal::begin_segment`] says: on
-/// return its header is synced.
+/// return its header is synced. It is no longer than the file.
 ///
 /// # Errors
 /// What the system says. Then the journal is not to be used any more.
@@ -389,7 +430,11 @@ pub fn begin_segment(
     time: u64,
 ) -> io::Result<()> {
     let mut header = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
+    let bytes = file.size()?;
     header.copy_from_slice(&journal.begin_segment(nonce, time).encode());
+    if let Some(open) = &mut journal.open {
+        open.bytes = open.bytes.min(bytes);
+    }
     file.write_synced(0, &header, SEGMENT_HEADER_BYTES)
 }
 

@@ -37,6 +37,7 @@ pub mod format;
 pub mod history;
 mod indexing;
 mod journal;
+mod names;
 mod open;
 mod positions;
 pub mod recover;
@@ -44,6 +45,7 @@ mod region_lock;
 pub mod scan;
 mod simulated;
 mod storage;
+mod take_back;
 pub mod verify;
 mod view;
 mod window;
@@ -54,9 +56,10 @@ pub use disk::Disk;
 pub use error::DiskError;
 pub use format::Chain;
 pub use journal::{
-    Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, make_segment,
-    prepare_segment, store_index,
+    Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, keep_reserve,
+    make_segment, prepare_segment, store_index, take_reserve,
 };
+pub use names::RESERVE;
 pub use open::{OpenOptions, open_disks};
 pub use positions::Positions;
 pub use region_lock::{DirectoryUser, RegionName};

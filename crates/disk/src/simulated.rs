@@ -280,6 +280,25 @@ impl Storage for Simulated {
         removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 
+    /// The name that a power cut leaves is the new one: that it is the old one is as if this had not happened yet.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        attempt(&self.failure)?;
+        let mut state = lock(&self.state);
+        if state.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let State {
+            names,
+            synced_names,
+        } = &mut *state;
+        let content = names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        names.insert(to.to_owned(), content);
+        if let Some(content) = synced_names.remove(from) {
+            synced_names.insert(to.to_owned(), content);
+        }
+        Ok(())
+    }
+
     fn sync_names(&self) -> io::Result<()> {
         attempt(&self.failure)?;
         let mut state = lock(&self.state);

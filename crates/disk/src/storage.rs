@@ -34,6 +34,13 @@ pub trait Storage: Send + Sync {
     /// What the system says.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Gives a file another name, which no file has. It has one of the two when the power goes, and the new one once the
+    /// [names](Storage::sync_names) are synced.
+    ///
+    /// # Errors
+    /// What the system says: that there is such a file, or none to rename.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
     /// On return, files that were made and removed stay so when the power goes.
     ///
     /// # Errors

@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
 use crate::directory::Directory;
-use crate::disk::IDENTITY;
 use crate::format::{
     Identity, IdentityError, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number,
 };
+use crate::names::IDENTITY;
 use crate::region_lock::DirectoryUser;
 use crate::scan::Depth;
 use crate::storage::{Storage, StoredFile};

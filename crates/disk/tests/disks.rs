@@ -23,10 +23,12 @@ fn region(nonce: u32) -> RegionName {
     RegionName { nonce, path }
 }
 
-/// Opens for the region that most tests are about.
+/// Opens for the region that most tests are about; what is made for that stays.
 fn open(paths: &[&Path], options: OpenOptions) -> Result<Vec<Disk>, DiskError> {
     let paths: Vec<PathBuf> = paths.iter().map(|it| it.to_path_buf()).collect();
-    open_disks(&paths, &region(1), options)
+    let mut disks = open_disks(&paths, &region(1), options)?;
+    disks.iter_mut().for_each(Disk::keep);
+    Ok(disks)
 }
 
 fn refused(paths: &[&Path], options: OpenOptions) -> String {
@@ -154,6 +156,7 @@ fn a_disk_that_is_missing_is_named_and_not_replaced() {
             "{missing}"
         );
     }
+    assert!(!c.exists(), "it was made for a start that is refused");
 }
 
 #[test]
@@ -165,6 +168,7 @@ fn disks_that_would_fail_together_are_refused() {
     };
     let together = refused(&[&a, &b], apart);
     assert!(together.contains("on one device"), "{together}");
+    assert!(!a.exists() && !b.exists(), "made for nothing");
     drop(open(&[&a], apart).expect("one is alone"));
     let elsewhere = tempfile::tempdir_in("/dev/shm").expect("made");
     let both = open(&[&a, elsewhere.path()], apart).expect("on two devices");
@@ -188,6 +192,20 @@ fn another_region_is_refused_by_name_for_as_long_as_a_disk_is_open() {
     // It is free; but it is the second of two.
     let free = other().expect_err("not alone").to_string();
     assert!(free.contains("disk 0 of the log is missing"), "{free}");
+}
+
+#[test]
+fn a_start_that_fails_later_takes_back_what_it_made() {
+    let (_dir, [a, b, c]) = places();
+    fs::create_dir(&b).expect("made");
+    let all = [&a, &b, &c].map(Clone::clone);
+    let disks = open_disks(&all, &region(1), HEAD).expect("begun");
+    assert!(b.join("identity").exists());
+    fs::write(c.join("000000000000.segment"), "begun").expect("written");
+    drop(disks);
+    assert!(!a.exists(), "made for nothing");
+    assert!(b.exists() && !b.join("identity").exists(), "as before");
+    assert!(c.join("identity").exists(), "its segments need it");
 }
 
 #[test]

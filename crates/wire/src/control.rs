@@ -16,8 +16,8 @@ use buffa::{DecodeOptions, MessageView, SizeCache, ViewEncode};
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, FrameHeader, write_checksum};
 
 pub use self::cluster::{
-    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, DISK_PROFILE, Join, Joined,
-    Metadata, ProfileReply, RemoveBroker, SetMetering, StatusReply,
+    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, DISK_PROFILE, DiskState,
+    DiskStatus, Join, Joined, Metadata, ProfileReply, RemoveBroker, SetMetering, StatusReply,
 };
 pub use self::error::{ControlError, EncodeError};
 pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
@@ -276,5 +276,6 @@ mod tests {
         ErrorCode::assert_like_the_schema();
         BrokerState::assert_like_the_schema();
         BrokerRole::assert_like_the_schema();
+        DiskState::assert_like_the_schema();
     }
 }

@@ -139,6 +139,12 @@ fn one_of_each() -> Vec<Control> {
                 lane_batches: 23,
                 held_batches: 24,
                 lane_capacity: 25,
+                disks: vec![DiskStatus {
+                    number: 26,
+                    state: DiskState::Full,
+                    directory: "/mnt/a".into(),
+                    free_bytes: 27,
+                }],
             }],
         }),
         Control::ProfileReply(ProfileReply {

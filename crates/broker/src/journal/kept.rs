@@ -87,6 +87,11 @@ impl Kept {
         Some(next.unwrap_or(last + 1))
     }
 
+    /// Whether all of them are below this one.
+    pub fn is_empty_from(&self, first: u64) -> bool {
+        self.segments.back().is_none_or(|last| last.number < first)
+    }
+
     /// Forgets the segments below this one; returns their numbers.
     pub fn remove_below(&mut self, first: u64) -> Vec<u64> {
         let mut removed = Vec::new();

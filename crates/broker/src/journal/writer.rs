@@ -9,6 +9,7 @@
 
 mod adopt;
 mod due;
+mod full;
 mod removal;
 mod topics;
 mod written;
@@ -81,6 +82,8 @@ pub struct Writer<M: Memory> {
     /// All facts were said in the present segment.
     is_complete: bool,
     has_failed: bool,
+    /// The disk has no room for a segment, so batches wait.
+    is_full: bool,
     kept: Kept,
     /// Most bytes of all segments that are over.
     limit: u64,
@@ -158,6 +161,7 @@ impl<M: Memory> Writer<M> {
             due: VecDeque::new(),
             is_complete: false,
             has_failed: false,
+            is_full: false,
             kept: start.kept,
             limit: start.limit,
             looks_what_is_kept: true,
@@ -193,17 +197,23 @@ impl<M: Memory> Writer<M> {
         self.refresh_topics();
         self.refresh_chains();
         self.look_what_is_kept();
-        let first = self.first_batch_bytes();
+        let first = match self.is_full {
+            true => None,
+            false => self.first_batch_bytes(),
+        };
         // Only now: what was read counts if no higher epoch was raised before this look.
         if !self.term.lasts(&self.region) {
             return Gathered::Deposed;
         }
         let is_begun = self.journal.room() > 0;
-        if is_begun && self.due.is_empty() && first.is_none() {
+        if is_begun && self.due.is_empty() && first.is_none() && !self.is_freed_by_ending() {
             return Gathered::Nothing(buffer);
         }
         let needed = FACT_BYTES + first.map_or(0, CommitBuilder::bytes_for);
-        if self.journal.room() < needed {
+        if self.journal.room() < needed || self.is_freed_by_ending() {
+            if self.is_full && !self.has_facts_that_free() {
+                return Gathered::Nothing(buffer);
+            }
             return match self.journal.in_flight() {
                 0 => Gathered::Segment(buffer),
                 _ => Gathered::Busy(buffer),
@@ -219,7 +229,9 @@ impl<M: Memory> Writer<M> {
             if !std::mem::replace(&mut self.is_complete, true) {
                 builder.complete_facts();
             }
-            self.take_batches(&mut builder);
+            if !self.is_full {
+                self.take_batches(&mut builder);
+            }
         }
         if builder.is_empty() {
             return Gathered::Nothing(builder.into_buffer());
@@ -280,7 +292,9 @@ impl<M: Memory> Writer<M> {
         nonce: u64,
         time: u64,
     ) -> io::Result<()> {
-        embar_disk::begin_segment(&mut self.journal, file, nonce, time)?;
+        let begun = embar_disk::begin_segment(&mut self.journal, file, nonce, time);
+        self.has_failed |= begun.is_err();
+        begun?;
         if let Some(index) = self.journal.take_index() {
             self.kept.push_index(&index);
             self.unindexed.push(index);

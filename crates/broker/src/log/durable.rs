@@ -211,7 +211,10 @@ impl<M: Memory> Log<M> {
             .filter(|row| row.epoch == term.epoch)
             .filter_map(|row| DiskState::from_number(row.state));
         states
-            .filter(|state| matches!(state, DiskState::Failed | DiskState::Full))
+            .filter(|state| {
+                use DiskState::{Failed, Full, FullAtStart};
+                matches!(state, Failed | Full | FullAtStart)
+            })
             .min_by_key(|state| *state != DiskState::Failed)
     }
 
@@ -313,7 +316,10 @@ pub fn is_gone<M: Memory>(region: &Region<M>, term: Term, topic: u32, disks: u8)
             // The writer of this term did not find the topic in the table, and so has not said it.
             None => {
                 let disk = region.disk_row(term.area, disk).found();
-                disk.is_some_and(|disk| disk.epoch == term.epoch && disk.commits > 0)
+                disk.is_some_and(|disk| {
+                    let is_own = disk.state != DiskState::FullAtStart as u32;
+                    disk.epoch == term.epoch && disk.commits > 0 && is_own
+                })
             }
         }
     })

@@ -91,6 +91,8 @@ struct Open {
     prepared: Option<(u64, File)>,
     /// The number of the segment whose file was last asked for.
     preparing: u64,
+    /// That of the segment with which it was last seen to that there is a reserve.
+    reserved: u64,
     health: Health,
     /// A write found no room: what counts is to be found out again.
     is_torn: bool,
@@ -193,6 +195,8 @@ enum Step {
     Write(Term, Commit, Arc<File>),
     /// Make the file of the next segment, which has this number and so many bytes.
     Prepare(Term, (u64, u64)),
+    /// See that there is a reserve of so many bytes.
+    Reserve(u64),
     Index(SegmentIndex),
     Remove(Vec<u64>),
     Stop,
@@ -205,6 +209,7 @@ impl Shared {
             match self.next_step(&recorder) {
                 Step::Write(term, commit, file) => self.write(term, commit, &file, &recorder),
                 Step::Prepare(term, next) => self.prepare(term, next),
+                Step::Reserve(bytes) => self.keep_reserve(bytes),
                 Step::Index(index) => self.store_index(&index, &recorder),
                 Step::Remove(segments) => self.remove(&segments),
                 Step::Stop => return,
@@ -258,12 +263,9 @@ impl Shared {
             }
             (Some(_), Some(open))
                 if let Health::Full(since) = open.health
-                    && let Some(rest) = FULL_LOOK_EVERY.checked_sub(since.elapsed()) =>
+                    && since.elapsed() >= FULL_LOOK_EVERY =>
             {
-                return (self.wait_for(state, rest), false);
-            }
-            (Some(_), Some(open)) if open.is_torn => {
-                state.open = None;
+                self.look_for_room(&mut state);
                 return (state, false);
             }
             (Some(_), _) => {}
@@ -325,7 +327,9 @@ impl Shared {
                 }
                 Gathered::Segment(buffer) => {
                     state.buffers.push(buffer);
-                    self.begin_segment(&mut state, recorder);
+                    if !self.begin_segment(&mut state, recorder) {
+                        state = self.wait_for(state, LOOK_EVERY);
+                    }
                 }
                 Gathered::Nothing(buffer) => {
                     state.buffers.push(buffer);
@@ -364,7 +368,8 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn begin_segment(&self, state: &mut State, recorder: &Recorder) {
+    /// False if the disk has no room for one.
+    fn begin_segment(&self, state: &mut State, recorder: &Recorder) -> bool {
         let time = self.clock.read().wall.0;
         // Tells this segment from whatever was in its blocks before.
         let nonce = RandomState::new().hash_one(time) | 1;
@@ -373,6 +378,8 @@ impl Shared {
         let prepared = open.prepared.take().filter(|(number, _)| *number == next.0);
         let file = match prepared {
             Some((_, file)) => Ok(file),
+            // Only what makes room is said in it.
+            None if open.writer.is_full() => open.writer.take_reserve(self.directory()),
             None => open.writer.make_segment(self.directory()),
         };
         match file {
@@ -381,13 +388,20 @@ impl Shared {
                     recorder.count(Counter::Segments as usize, 1);
                     recorder.count(Counter::Bytes as usize, SEGMENT_HEADER_BYTES as u64);
                     open.file = Some(Arc::new(file));
-                    self.has_room(open);
+                }
+                // A file system that reserves nothing. Nobody has begun this one.
+                Err(error) if is_full(&error) => {
+                    self.remove(&[open.writer.next_segment().0 - 1]);
+                    self.fill(open);
+                    open.is_torn = true;
                 }
                 Err(error) => self.fail(open, &format!("no segment can be begun: {error}")),
             },
+            Err(_) if open.writer.is_full() => return false,
             Err(error) if is_full(&error) => self.fill(open),
             Err(error) => self.fail(open, &format!("no segment can be made: {error}")),
         }
+        true
     }
 
     /// Makes the file of the next segment while the present one still has room.
@@ -498,6 +512,10 @@ impl Open {
             return Some(Step::Index(index));
         }
         let next = self.writer.next_segment();
+        if self.health == Health::Good && self.file.is_some() && self.reserved != next.0 {
+            self.reserved = next.0;
+            return Some(Step::Reserve(self.writer.reserve_bytes()));
+        }
         if self.health == Health::Good
             && self.preparing != next.0
             && self.writer.wants_segment_soon()
@@ -509,6 +527,7 @@ impl Open {
     }
 }
 
+/// Whether there is no room for it.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

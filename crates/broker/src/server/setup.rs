@@ -80,8 +80,9 @@ pub(super) fn join(
         Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     // Before the slow part, and before anybody hears of this process: what is wrong with a directory is said at once.
-    let opened = open_disks(&config, &place).and_then(|disks| {
+    let opened = open_disks(&config, &place).and_then(|mut disks| {
         restore::restore(&place.region, &place.claim, &disks, progress)?;
+        disks.keep();
         Ok(Arc::new(disks))
     });
     let disks = match opened {
@@ -130,7 +131,7 @@ pub(super) fn join(
     let alive = Box::new(move |row| is_alive(&locks, row));
     let mut node = Node::new(config, &claim, region, alive, row, topics, log);
     if disks.iter().next().is_some() {
-        node = node.with_disk_profile(disks.profile());
+        node = node.with_disks(&disks);
     }
     Ok(Joined {
         node: Arc::new(node),

@@ -309,6 +309,7 @@ impl<M: Memory> ShardState<M> {
                 lane_batches: lanes.used,
                 held_batches: lanes.held,
                 lane_capacity: lanes.capacity,
+                disks: node.disk_statuses(),
             }],
         })
     }
@@ -401,7 +402,7 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
 fn profile<M: Memory>(node: &Node<M>) -> Reply {
     let encode = || {
         let mut json = serde_json::to_value(node.profile.snapshot())?;
-        if let Some(disks) = &node.disk_profile {
+        if let Some(disks) = node.disk_profile() {
             json[DISK_PROFILE] = serde_json::to_value(disks.snapshot())?;
         }
         serde_json::to_vec(&json)

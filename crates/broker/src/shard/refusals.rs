@@ -48,11 +48,11 @@ pub(super) fn topic_replaced(name: &str) -> ErrorReply {
 /// Nothing of a topic gets onto one of its disks at the moment.
 pub(super) fn disk_unavailable(trouble: DiskState) -> ErrorReply {
     let what = match trouble {
-        DiskState::Full => {
-            "a disk of the topic is full: make room on it, and it goes on by itself; acks 1 need no disk"
+        DiskState::Full | DiskState::FullAtStart => {
+            "a disk of the topic is full: remove other files there or delete topics, and it goes on by itself; `embar status` names the disk"
         }
         _ => {
-            "a disk of the topic has failed: replace it, as the log of the head says; acks 1 need no disk"
+            "a disk of the topic has failed: replace it, and start the cluster again; `embar status` names the disk, and acks 1 need none"
         }
     };
     ErrorReply::new(ErrorCode::DiskUnavailable, what.into())

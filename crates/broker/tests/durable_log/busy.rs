@@ -55,6 +55,10 @@ impl Storage for Busy<'_> {
         self.disk.remove(name)
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
     fn sync_names(&self) -> io::Result<()> {
         self.disk.sync_names()
     }

@@ -10,7 +10,8 @@ use embar_broker::journal::{Found, Gathered, Writer, seed};
 use embar_disk::format::{index_name, segment_name};
 use embar_disk::recover::RecoverError;
 use embar_disk::{
-    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, prepare_segment, store_index,
+    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, keep_reserve, prepare_segment,
+    store_index,
 };
 use embar_fabric::{Claim, SharedNews};
 use embar_frame::Now;
@@ -250,6 +251,13 @@ impl DiskWriter {
         let State::Open(writer) = &mut self.state else {
             return;
         };
+        if writer.is_full() && random.u8(..4) == 0 {
+            if let Ok(file) = writer.make_segment(disk) {
+                self.prepared = Some((writer.next_segment().0, file));
+                writer.say_room();
+            }
+            return;
+        }
         let gathered = writer.gather(AlignedBuffer::new(GATHER_BYTES), 1);
         self.take(gathered);
     }
@@ -286,10 +294,21 @@ impl DiskWriter {
             let prepared = self.prepared.take().filter(|(number, _)| *number == next.0);
             let made = match prepared {
                 Some((_, file)) => Ok(file),
+                None if writer.is_full() => match writer.take_reserve(disk) {
+                    Ok(file) => Ok(file),
+                    Err(_) => return,
+                },
                 None => writer.make_segment(disk),
             };
             let nonce = random.u64(1..);
-            let begun = made.and_then(|file| writer.begin_segment(&file, nonce, 1).map(|()| file));
+            let file = match made {
+                Ok(file) => file,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::StorageFull);
+                    return writer.say_full();
+                }
+            };
+            let begun = writer.begin_segment(&file, nonce, 1).map(|()| file);
             match begun {
                 Ok(file) => self.file = Some(file),
                 Err(error) => {
@@ -314,6 +333,9 @@ impl DiskWriter {
             // Whatever was in the way is noticed when the segment is to be begun.
             let made = prepare_segment(disk, next).ok();
             self.prepared = made.map(|file| (next.0, file));
+        }
+        if self.file.is_some() && !writer.is_full() {
+            drop(keep_reserve(disk, writer.reserve_bytes()));
         }
         if let Some(index) = writer.take_index() {
             drop(store_index(disk, &index));

@@ -1,5 +1,7 @@
 //! `embar status`: who is in the cluster and how it does.
 
+mod disks;
+
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -13,8 +15,9 @@ use serde::Serialize;
 
 use crate::connect::AskArgs;
 use crate::context::Context;
+use disks::Disk;
 
-/// Show the brokers of a cluster and their counters
+/// Show the brokers of a cluster and their counters, and its disks
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +35,10 @@ lane_capacity (how many may wait), batches, messages, bytes_in, bytes_out, refus
 backpressured_connections, cpu_s, minor_faults, peak_memory_bytes, heartbeat_age_s,
 repaired_records (places of shared memory where the broker found one wrong bit), damaged_records
 (places with more of them), refused_users (connections by its Unix socket that it refused, because
-they were another user's). Exit code 1 if a broker does not answer.")]
+they were another user's); and disks[] (of a log that has any, as the broker that sequences says) with
+number, directory, state (opens: it is read, or nobody writes it; writes; full; failed), free_bytes
+of its file system, what_to_do (null where nothing is wrong). Exit code 1 if a broker does not
+answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     ask: AskArgs,
@@ -43,6 +49,7 @@ struct Report {
     head: u32,
     sequencer: Option<u32>,
     brokers: Vec<Broker>,
+    disks: Vec<Disk>,
 }
 
 #[derive(Serialize)]
@@ -130,17 +137,32 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
         .iter()
         .map(|info| (info, ask(info)))
         .collect();
-    let brokers = asked
+    let answers: Vec<_> = asked
         .into_iter()
-        .map(|(info, request)| broker(info, request.map(Request::wait)))
+        .map(|(info, request)| (info, request.map(Request::wait)))
+        .collect();
+    let statuses = answers
+        .iter()
+        .filter_map(|(_, answer)| answer.as_ref()?.as_ref().ok());
+    let disks = disks::of(statuses, cluster.sequencer);
+    let brokers = answers
+        .into_iter()
+        .map(|(info, answer)| broker(info, answer))
         .collect();
     let report = Report {
         head: cluster.head,
         sequencer: cluster.sequencer,
         brokers,
+        disks,
     };
     context.output.json(&report)?;
     context.output.say(table(&report))?;
+    if !report.disks.is_empty() {
+        context.output.say(disks::table(&report.disks))?;
+    }
+    for line in report.disks.iter().filter_map(Disk::remark) {
+        context.note(line);
+    }
     for line in report.brokers.iter().filter_map(held) {
         context.note(line);
     }

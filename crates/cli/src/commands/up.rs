@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use embar_console::size::{Size, parse_duration};
+use embar_disk::Directory;
 use embar_fabric::{Probe, Region};
 use embar_meter::table::Table;
 use embar_supervise::plan::{self, Role};
@@ -180,6 +181,15 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
         ready_s: elapsed.as_secs_f64(),
     };
     context.output.json(&ready)?;
+    for dir in &plan.config.data {
+        let said = Directory::open_to_read(dir).and_then(|dir| dir.is_in_memory());
+        if said.unwrap_or(false) {
+            context.note(format_args!(
+                "{} is in memory: what is there survives the cluster, and no reboot; give a directory on a disk to keep it",
+                dir.display()
+            ));
+        }
+    }
     let mut table = Table::new([
         "broker",
         "role",

@@ -307,6 +307,8 @@ numbered! {
         Failed = 3,
         /// It is full, and takes nothing until there is room.
         Full = 4,
+        /// As full, and its writer has not begun a segment in this term: what counts is of the term before.
+        FullAtStart = 5,
     }
 
     /// What became of a record that was not ordered.

@@ -2,7 +2,7 @@
 
 use super::error::ControlError;
 use super::field::{Body, Field, Nested, choice, message};
-use crate::proto::BrokerView;
+use crate::proto::{BrokerView, DiskStatusView};
 use crate::topic::Order;
 
 choice! {
@@ -108,6 +108,57 @@ message! {
     }
 }
 
+choice! {
+    /// What a disk of the log does.
+    DiskState as DiskState {
+        /// Its writer finds out what counts, or nobody writes it.
+        Opens = 1,
+        /// It takes what comes.
+        Writes = 2,
+        /// It failed, and takes nothing more before the cluster is started again.
+        Failed = 3,
+        /// It is full, and takes no batches until there is room.
+        Full = 4,
+    }
+}
+
+/// One disk of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskStatus {
+    /// Its number, from 0.
+    pub number: u32,
+    /// What it does, as the one that sequences says.
+    pub state: DiskState,
+    /// Its directory.
+    pub directory: String,
+    /// Bytes that its file system has room for.
+    pub free_bytes: u64,
+}
+
+impl Body for DiskStatus {
+    type View<'a> = DiskStatusView<'a>;
+
+    fn to_view(&self) -> DiskStatusView<'_> {
+        DiskStatusView {
+            number: self.number,
+            state: self.state.to_wire(),
+            directory: &self.directory,
+            free_bytes: self.free_bytes,
+        }
+    }
+
+    fn from_view(view: DiskStatusView<'_>) -> Result<Self, ControlError> {
+        Ok(Self {
+            number: view.number,
+            state: DiskState::from_wire(view.state, "state")?,
+            directory: view.directory.to_owned(),
+            free_bytes: view.free_bytes,
+        })
+    }
+}
+
+impl Nested for DiskStatus {}
+
 message! {
     /// Counters of one broker, since it started unless said otherwise.
     BrokerStatus as BrokerStatusView {
@@ -162,6 +213,8 @@ message! {
         held_batches: u64,
         /// Batches that all its lanes hold at most.
         lane_capacity: u64,
+        /// The disks of the log, as this broker sees them.
+        disks: Vec<DiskStatus>,
     }
 }
 

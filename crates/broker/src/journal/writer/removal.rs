@@ -13,14 +13,18 @@ impl<M: Memory> Writer<M> {
         if !self.is_complete || !std::mem::take(&mut self.looks_what_is_kept) {
             return;
         }
-        let topics = &self.topics;
-        let retention =
-            |chain: &ChainName| topics.by_id(chain.topic).map(|topic| topic.retention_bytes);
-        let first = self.kept.first_needed(self.limit, retention);
+        let first = self.first_needed();
         if let Some(first) = first.filter(|first| *first > self.journal.first_kept()) {
             self.journal.keep_from(first);
             self.due.push_back(Due::FirstKept);
         }
+    }
+
+    /// The first segment that is over and needed, if there is an older one.
+    pub(super) fn first_needed(&self) -> Option<u64> {
+        let topic = |chain: &ChainName| self.topics.by_id(chain.topic);
+        let retention = |chain: &ChainName| topic(chain).map(|topic| topic.retention_bytes);
+        self.kept.first_needed(self.limit, retention)
     }
 
     /// Numbers of segments that nobody needs any more, once: their files may go.

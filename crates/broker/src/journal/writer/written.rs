@@ -90,27 +90,28 @@ impl<M: Memory> Writer<M> {
         self.has_failed
     }
 
-    /// The disk takes nothing for now.
-    pub fn say_full(&mut self) {
-        self.say(DiskState::Full);
-    }
-
     /// What counted before still does. A segment that could not be begun is none.
-    fn say(&mut self, state: DiskState) {
+    pub(super) fn say(&mut self, state: DiskState) {
         self.said.state = state as u32;
         self.row.store(&self.said);
     }
 
     fn say_counted(&mut self) {
+        self.set_counted();
+        self.say(match self.is_full {
+            true => DiskState::Full,
+            false => DiskState::Writes,
+        });
+    }
+
+    pub(super) fn set_counted(&mut self) {
         let (next_segment, _) = self.journal.next_segment();
         self.said.next_segment = next_segment;
-        self.said.state = DiskState::Writes as u32;
         if let Some(counted) = self.journal.counted() {
             self.said.segment = counted.number;
             self.said.nonce = counted.nonce;
             self.said.commits = counted.commits;
             self.said.crc = counted.crc;
         }
-        self.row.store(&self.said);
     }
 }

@@ -53,6 +53,7 @@ impl Shared {
             file: None,
             prepared: None,
             preparing: 0,
+            reserved: 0,
             health: Health::Good,
             is_torn: false,
         };
