@@ -71,6 +71,7 @@ pub fn level<S: Storage>(
         let mut copy = Copy::begin(target, (epoch, region), segment_bytes, &sources, nonce)?;
         for (source, missing) in &sources {
             copy.all(source, missing, nonce, copied)?;
+            copy.sessions_of(source, missing, nonce)?;
         }
         copy.flush(nonce, copied)?;
     }
@@ -224,6 +225,39 @@ impl<'a, S: Storage> Copy<'a, S> {
         Ok(())
     }
 
+    /// All sessions of the chains that were copied are as they are on the source, also those of which no batch was copied.
+    fn sessions_of(
+        &mut self,
+        source: &Disk<'_, S>,
+        missing: &Missing,
+        nonce: &mut dyn FnMut() -> u64,
+    ) -> Result<(), RecoverError> {
+        let is_copied = |known: &KnownSession| missing.values().any(|it| it.id == known.row.chain);
+        let sessions = source.found.sessions.iter();
+        for (place, known) in sessions.filter(|(_, known)| is_copied(known)) {
+            let own = self.sessions.of(known.row.chain, known.row.producer);
+            if own.is_none_or(|(_, own)| own != known) {
+                self.session(place, known, nonce)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn session(
+        &mut self,
+        place: u32,
+        known: &KnownSession,
+        nonce: &mut dyn FnMut() -> u64,
+    ) -> Result<(), RecoverError> {
+        let place = self.sessions.place_for(place, known);
+        let bytes = encode_session(&known.row, &known.owner);
+        self.put(nonce, |builder| {
+            builder.fact(ABOUT_SESSION, place.into(), &bytes)
+        })?;
+        self.sessions.put(place, *known);
+        Ok(())
+    }
+
     fn run(
         &mut self,
         run: &Run,
@@ -281,11 +315,7 @@ impl<'a, S: Storage> Copy<'a, S> {
                 .of(topic, producer)
                 .is_none_or(|(_, own)| own.row.epoch < header.epoch())
         {
-            let bytes = encode_session(&known.row, &known.owner);
-            self.put(nonce, |builder| {
-                builder.fact(ABOUT_SESSION, place.into(), &bytes)
-            })?;
-            self.sessions.put(place, *known);
+            self.session(place, known, nonce)?;
         }
         self.put(nonce, |builder| {
             builder.batch(row, header, |room| {

@@ -34,7 +34,7 @@ impl KnownSession {
     }
 
     /// Whether a session that is there now is this one, perhaps in a later epoch.
-    fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (self.name(), self.row.first_epoch) == (other.name(), other.row.first_epoch)
     }
 }
@@ -43,6 +43,11 @@ impl Sessions {
     /// All places that have a session.
     pub fn places(&self) -> impl Iterator<Item = u32> {
         self.by_place.keys().copied()
+    }
+
+    /// All of them, by their places.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &KnownSession)> {
+        self.by_place.iter().map(|(place, known)| (*place, known))
     }
 
     /// The session at a place.
@@ -84,7 +89,8 @@ impl Sessions {
         if injected(Canary::SessionFacts) {
             return Some(now);
         }
-        let known = self.get(record.session).filter(|known| known.is_same(&now));
+        let known = self.of(chain, record.producer).map(|(_, known)| known);
+        let known = known.filter(|known| known.is_same(&now));
         let mut row = match known {
             Some(known) => known.row,
             // Nothing of it was placed before the first batch.
@@ -104,6 +110,17 @@ impl Sessions {
             row,
             owner: now.owner,
         })
+    }
+
+    /// Where a session is to be that had this place on another disk: there, or, if another session has it here, at the first that is
+    /// free.
+    #[must_use]
+    pub fn place_for(&self, wanted: u32, session: &KnownSession) -> u32 {
+        let is_free = |place: &u32| {
+            { self.by_place.get(place) }.is_none_or(|known| known.name() == session.name())
+        };
+        let places = std::iter::once(wanted).chain(0..);
+        places.into_iter().find(is_free).unwrap_or(wanted)
     }
 
     /// The journal says this of a session from now on. Returns the place at which the session was before, if it was at another.

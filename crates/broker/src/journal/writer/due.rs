@@ -78,12 +78,26 @@ impl<M: Memory> Writer<M> {
     /// Forgets sessions that are over.
     pub(super) fn prune_sessions(&mut self) {
         let mut sessions = std::mem::take(&mut self.sessions);
-        sessions.retain(|place, known| {
-            self.session(place).is_some_and(|now| {
-                let same = now.row.in_use == 1 && now.row.first_epoch == known.row.first_epoch;
-                same && (now.row.chain, now.row.producer) == (known.row.chain, known.row.producer)
-            })
-        });
+        let is_here = |place: u32, known: &KnownSession| {
+            self.session(place)
+                .is_some_and(|now| now.row.in_use == 1 && known.is_same(&now))
+        };
+        // In a region that was restored, a session has another place if two disks had one each at the same.
+        let mut elsewhere: Vec<(u32, KnownSession)> = Vec::new();
+        if sessions.iter().any(|(place, known)| !is_here(place, known)) {
+            for place in 0..self.region.geometry().sessions {
+                let now = self.session(place).filter(|now| now.row.in_use == 1);
+                let known = now.and_then(|now| {
+                    let (at, known) = sessions.of(now.row.chain, now.row.producer)?;
+                    (at != place && known.is_same(&now)).then_some(*known)
+                });
+                elsewhere.extend(known.map(|known| (place, known)));
+            }
+        }
+        sessions.retain(is_here);
+        for (place, known) in elsewhere {
+            sessions.put(place, known);
+        }
         self.sessions = sessions;
     }
 }
