@@ -224,9 +224,14 @@ impl<M: Memory> Writer<M> {
             false => buffer,
         };
         let mut builder = CommitBuilder::within(buffer, self.journal.room());
-        let said = self.say_facts(&mut builder);
+        let mut said = self.say_facts(&mut builder);
         if self.due.is_empty() {
             if !std::mem::replace(&mut self.is_complete, true) {
+                if builder.is_empty() {
+                    // What was due last does not hold any more, and a commit has to say that this was all.
+                    self.due.push_back(Due::FirstKept);
+                    said = self.say_facts(&mut builder);
+                }
                 builder.complete_facts();
             }
             if !self.is_full {
