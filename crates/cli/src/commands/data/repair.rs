@@ -210,14 +210,12 @@ impl Round<'_> {
         if of.verified.damage.is_empty() {
             return Ok(false);
         }
-        let copy = |it: &'_ &Checked<'_>| (it.view.directory(), *it.view.disk());
         let others = { all.iter().enumerate() }
             .filter(|(other, it)| *other != place && it.is_of_log_of(of))
             .map(|(_, it)| it);
         let mut copies: Vec<Copy<'_, Directory>> = Vec::new();
         for it in others.chain([of]) {
-            let (directory, disk) = copy(&it);
-            copies.extend(Copy::of(directory, disk, &it.verified));
+            copies.extend(Copy::of(it.view.directory(), *it.view.disk(), &it.verified));
         }
         let directory = lock.map_or(of.view.directory(), DirectoryLock::directory);
         let (mut has_changed, mut identity) = (false, false);
