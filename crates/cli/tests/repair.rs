@@ -12,6 +12,7 @@ use common::{Space, Up, embar, eventually, list, output_of, reported, run, text}
 use serde_json::Value;
 
 const DATA_DAMAGED: i32 = 4;
+const INDEX: &str = "000000000000.index";
 const SEGMENT: &str = "000000000000.segment";
 
 fn shown(path: &Path) -> String {
@@ -65,11 +66,16 @@ impl Disks {
     }
 
     /// A cluster that has all memory anew serves these messages of topic `t`.
-    fn serves(&self, messages: &[String]) {
+    fn serves(&self, ranges: &[std::ops::Range<u64>]) {
         let up = self.up(&["--fresh"]);
-        let count = messages.len().to_string();
-        let read = up.ok(&["consume", "t", "--from", "0", "-n", &count]);
-        assert_eq!(read.lines().collect::<Vec<_>>(), messages);
+        for range in ranges {
+            let (from, count) = (
+                range.start.to_string(),
+                (range.end - range.start).to_string(),
+            );
+            let read = up.ok(&["consume", "t", "--from", &from, "-c", &count]);
+            assert_eq!(read.lines().collect::<Vec<_>>(), lines(range.clone()));
+        }
         up.stop();
     }
 }
@@ -179,7 +185,7 @@ fn a_directory_gets_back_from_the_other_what_it_has_lost() {
         (&"anew".into(), &serde_json::json!([]))
     );
     assert_eq!(disks.damaged(), [0, 0]);
-    disks.serves(&lines(0..5000));
+    disks.serves(&[0..5000]);
 }
 
 #[test]
@@ -188,11 +194,11 @@ fn what_no_directory_has_is_given_up_only_when_that_is_wanted_and_alone() {
     written(&disks);
     let mut gone = 0..0;
     for (disk, dir) in disks.dirs.iter().enumerate() {
-        let commit = commits(dir)[0].clone();
-        let batch = { list(&commit, "contents").iter() }
-            .find(|it| it["kind"] == "batch" && number(it, "first") > 500)
-            .expect("several")
-            .clone();
+        let commits = commits(dir);
+        let all = commits.iter().flat_map(|it| list(it, "contents"));
+        let mut batches = all.filter(|it| it["kind"] == "batch");
+        let batch = batches.find(|it| number(it, "first") > 500);
+        let batch = batch.expect("several").clone();
         gone = number(&batch, "first")..number(&batch, "next");
         let at = fs::read(disks.file(disk, SEGMENT)).expect("there");
         let wanted = format!("{:08}", gone.start);
@@ -226,8 +232,19 @@ fn what_no_directory_has_is_given_up_only_when_that_is_wanted_and_alone() {
     );
     let (code, _) = disks.repair(&["--yes", "--give-up-lost"]);
     assert_eq!((code, disks.damaged()), (0, vec![0, 0]));
-    let left = [lines(0..gone.start), lines(gone.end..5000)].concat();
-    disks.serves(&left);
+    disks.serves(&[0..gone.start, gone.end..5000]);
+    // Who comes upon them is told, and others go on; so does the log.
+    let up = disks.up(&[]);
+    let from = gone.start.to_string();
+    let refused = run(&mut up.embar(&["consume", "t", "--from", &from, "-c", "1"]));
+    let says = text(&refused.stderr);
+    assert!(
+        says.contains(&format!("{} is the first available", gone.end)),
+        "{says}"
+    );
+    produce(&up, 5000..5100);
+    up.stop();
+    disks.serves(&[0..gone.start, gone.end..5100]);
 }
 
 #[test]
@@ -247,4 +264,89 @@ fn a_directory_that_a_cluster_uses_is_left_alone() {
     up.stop();
     let (code, report) = disks.repair(&["--yes"]);
     assert_eq!((code, &report["changed"]), (0, &false.into()));
+}
+
+/// What all processes of the cluster have written into their logs.
+fn logs(disks: &Disks) -> String {
+    let files = fs::read_dir(disks.space.dir.join("logs")).expect("listed");
+    let logs = files.map(|file| fs::read_to_string(file.expect("listed").path()));
+    logs.map(|log| log.expect("text")).collect()
+}
+
+/// A cluster whose first segments are over on both disks.
+fn with_segments_over(disks: &Disks, more: &[&str]) -> Up {
+    written(disks);
+    let up = disks.up(more);
+    produce(&up, 5000..5100);
+    up
+}
+
+#[test]
+fn a_scrub_puts_back_what_is_damaged_while_the_cluster_runs() {
+    let disks = Disks::new();
+    let up = with_segments_over(&disks, &["--scrub-rate", "1GiB"]);
+    eventually("the scrub has come by, and made the indexes", || {
+        (0..2).all(|disk| disks.file(disk, INDEX).exists())
+    });
+    let whole = fs::read(disks.file(0, SEGMENT)).expect("there");
+    let [first, .., last] = &commits(&disks.dirs[0])[..] else {
+        panic!("several commits");
+    };
+    // A payload of one, and all of another; on the other disk, an index.
+    overwrite(&disks.file(0, SEGMENT), number(first, "at") + 300, 900);
+    let (at, bytes) = (number(last, "at"), number(last, "bytes"));
+    overwrite(&disks.file(0, SEGMENT), at, bytes as usize);
+    overwrite(&disks.file(1, INDEX), 70, 1);
+    assert!(disks.damaged().iter().all(|places| *places > 0));
+    eventually("all is put back", || disks.damaged() == [0, 0]);
+    let now = fs::read(disks.file(0, SEGMENT)).expect("there");
+    assert!(now[..at as usize] == whole[..at as usize], "bit by bit");
+    let read = up.ok(&["consume", "t", "--from", "0", "-c", "5100"]);
+    assert_eq!(read.lines().collect::<Vec<_>>(), lines(0..5100));
+    let profile = text(&run(&mut up.embar(&["--json", "profile"])).stdout);
+    assert!(profile.contains("\"repaired\""), "{profile}");
+    up.stop();
+    disks.serves(&[0..5100]);
+}
+
+#[test]
+fn a_scrub_that_cannot_put_something_back_says_what_to_do_and_changes_nothing() {
+    let disks = Disks::new();
+    let up = with_segments_over(&disks, &["--scrub-rate", "1GiB"]);
+    eventually("the scrub has come by, and made the indexes", || {
+        (0..2).all(|disk| disks.file(disk, INDEX).exists())
+    });
+    let at = number(&commits(&disks.dirs[0])[0], "at") + 300;
+    for disk in 0..2 {
+        let commit = &commits(&disks.dirs[disk])[0];
+        overwrite(&disks.file(disk, SEGMENT), number(commit, "at") + 300, 1);
+    }
+    let damaged = fs::read(disks.file(0, SEGMENT)).expect("there");
+    assert!(damaged[at as usize] == 0xa5);
+    eventually("it is said", || {
+        let log = logs(&disks);
+        log.contains("damaged places that the scrub cannot put back")
+            && log.contains("embar data repair")
+    });
+    assert!(fs::read(disks.file(0, SEGMENT)).expect("there") == damaged);
+    up.stop();
+}
+
+#[test]
+fn a_scrub_that_is_off_reads_nothing() {
+    let disks = Disks::new();
+    let up = with_segments_over(&disks, &["--scrub-rate", "0"]);
+    let pids = up.pids();
+    assert!(!pids.is_empty());
+    for pid in pids {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+        let names = tasks
+            .filter_map(|task| fs::read_to_string(task.expect("listed").path().join("comm")).ok());
+        assert!(
+            names
+                .into_iter()
+                .all(|name| !name.starts_with("embar-scrub"))
+        );
+    }
+    up.stop();
 }

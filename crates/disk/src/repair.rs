@@ -26,6 +26,7 @@ use crate::verify::Lost;
 
 pub use copies::{Copies, Copy, OtherDisks};
 pub use disk::{Action, Repair, renew_index, repair_disk};
+pub use header::repair_header;
 pub use segment::{SegmentDamage, repair_segment, says_all_facts};
 
 /// Bytes to write in the place of damaged ones.

@@ -6,6 +6,7 @@
 
 mod damage;
 mod headers;
+mod one;
 mod reading;
 mod runs;
 mod segment;
@@ -25,6 +26,7 @@ use crate::storage::{Storage, StoredFile};
 
 pub use damage::{Damage, Lost, Wrong};
 use headers::{Headers, Place, Step};
+pub use one::{SegmentVerified, verify_segment};
 use reading::Reading;
 use segment::{Read, Walk};
 

@@ -30,7 +30,30 @@ pub(super) fn restored(
         return Ok(None);
     };
     page.copy_from_slice(&header.encode());
-    Ok(Some(Fix {
+    Ok(Some(fix(page, is_exact)))
+}
+
+/// The header of a segment of which so much counts, as it was before one bit of it flipped; `None` where more is wrong.
+///
+/// # Errors
+/// What the system says.
+pub fn repair_header(
+    file: &impl StoredFile,
+    disk: &[u8; 16],
+    counts: &Before,
+) -> io::Result<Option<Fix>> {
+    let mut page = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
+    let came = file.read(0, &mut page)?;
+    let header = SegmentHeader::restored(&page[..came])
+        .filter(|it| (it.disk, it.number, it.nonce) == (*disk, counts.number, counts.nonce));
+    Ok(header.map(|header| {
+        page.copy_from_slice(&header.encode());
+        fix(page, true)
+    }))
+}
+
+fn fix(page: AlignedBuffer, is_exact: bool) -> Fix {
+    Fix {
         at: 0,
         bytes: page,
         len: SEGMENT_HEADER_BYTES,
@@ -38,7 +61,7 @@ pub(super) fn restored(
         is_exact,
         lost: Vec::new(),
         lost_facts: false,
-    }))
+    }
 }
 
 fn from_neighbours(

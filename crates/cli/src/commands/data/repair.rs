@@ -35,7 +35,7 @@ their segments, and an identity from its other half. A commit whose table is gon
 same length, with all messages that any directory has.
 
 What no directory has stays damaged, unless --give-up-lost is given. Then exactly these messages are
-gone: readers are told so and go on behind them, and no position shifts.
+gone: readers are told so, as of evicted ones, and which is the next. No position shifts.
 
 It ends with exit code 0 if all is whole, and 4 if something is damaged, also if it would be put back
 with --yes.
