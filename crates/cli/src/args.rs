@@ -266,6 +266,7 @@ mod tests {
             "embar diagnose",
             "embar diagnose redis",
             "embar diagnose session --save x.json",
+            "embar data repair /data/a --yes",
             "embar consume numbers --from start",
         ] {
             assert!(!leaves_nothing(line), "{line}");

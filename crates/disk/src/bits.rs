@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn each_bit_that_flipped_is_found_and_two_are_not() {
-        let whole: Vec<u8> = (0..100).map(|it| it * 7).collect();
+        let whole: Vec<u8> = (0..100).map(|it: u8| it.wrapping_mul(7)).collect();
         let crc = crc32c(&whole);
         assert_eq!(flipped_bit(&whole, crc), None);
         for bit in 0..8 * whole.len() {

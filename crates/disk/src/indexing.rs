@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::format::{Chain, IndexEntry, Run, RunKind};
-use crate::recover::chain_of;
 
 /// The entries of an index that is being made.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +18,11 @@ impl Indexing {
     /// Adds the runs of a commit that begins at `at`. With some commit, all facts have been said.
     pub fn add(&mut self, runs: &[Run], at: u64, completes_facts: bool) {
         for run in runs.iter().filter(|run| run.kind != RunKind::Fact) {
-            let next = self.nexts.insert(chain_of(run), run.end());
+            let chain = Chain {
+                topic: run.chain,
+                row: run.row,
+            };
+            let next = self.nexts.insert(chain, run.end());
             // Where a chain goes on elsewhere is said after all facts were, or after it was said where it is.
             let is_elsewhere = self.says_all || next.is_some_and(|next| next < run.first);
             if run.kind == RunKind::Batches || is_elsewhere {

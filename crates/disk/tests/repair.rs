@@ -278,6 +278,29 @@ fn what_no_disk_has_is_named_and_given_up_alone() {
 }
 
 #[test]
+fn a_write_that_fails_or_is_torn_is_done_again() {
+    let (disk, _) = written();
+    index_all(&disk);
+    let whole = bytes_of(&disk);
+    let commit = &found_in(&disk, 1)[2];
+    let name = segment_name(1);
+    let at = commit.at + u64::from(commit.runs[0].at) + 70;
+    for sectors in 0..8 {
+        disk.flip(&name, 8 * at);
+        disk.flip(&name, 8 * (at + 1500));
+        // A power cut let so many sectors of what was right come to the disk.
+        let file = disk.open(&name).expect("there");
+        let mut page = AlignedBuffer::new(4096);
+        file.read(commit.at, &mut page).expect("no fault");
+        let from = commit.at as usize;
+        page[..sectors * 512].copy_from_slice(&whole[&name][from..from + sectors * 512]);
+        file.write_synced(commit.at, &page, 4096).expect("no fault");
+        repair_all(&disk, &[&other()], false);
+        assert!(bytes_of(&disk) == whole, "{sectors} sectors");
+    }
+}
+
+#[test]
 fn facts_of_a_term_are_not_made_up() {
     let (disk, mut writer) = written();
     writer.write(CommitBuilder::new(AlignedBuffer::new(4096)));

@@ -216,8 +216,10 @@ fn stored_index<S: Storage>(storage: &S, number: u64) -> Option<SegmentIndex> {
 
 /// Makes the index of a segment again; where that cannot be, removes it: it is made when the disk is used next.
 fn renew<S: Storage>(storage: &S, segment: &Segment) -> io::Result<()> {
-    if let Some(counts) = &segment.counts
-        && renew_index(storage, counts)?
+    let said = || Some(stored_index(storage, segment.number)?.segment);
+    let counts = segment.counts.or_else(said);
+    if let Some(counts) = counts.filter(|it| it.nonce == segment.nonce)
+        && renew_index(storage, &counts)?
     {
         return Ok(());
     }

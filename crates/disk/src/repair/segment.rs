@@ -335,7 +335,8 @@ fn restored_head(bytes: &mut [u8], hole: &Hole) -> Option<(CommitHeader, Vec<Run
         _ => own_len,
     };
     let crc = if is_only { hole.crc } else { own_crc };
-    let mut whole = bytes.to_vec();
+    let most = bytes.len().min(CommitHeader::BYTES_MAX as usize);
+    let mut whole = bytes[..most].to_vec();
     let name = (hole.nonce, hole.first, len);
     CommitHeader::restore(&mut whole, name, (hole.before, crc));
     let found = checked_head(&whole).or_else(|| {
@@ -362,7 +363,7 @@ fn restored_head(bytes: &mut [u8], hole: &Hole) -> Option<(CommitHeader, Vec<Run
             checked_head(&whole)
         })
     })?;
-    bytes.copy_from_slice(&whole);
+    bytes[..most].copy_from_slice(&whole);
     Some(found)
 }
 

@@ -85,7 +85,10 @@ pub(super) fn stand_in(
         let len = builder.bytes().max(least);
         let crc = is_last.then_some(hole.crc);
         let name = (hole.nonce, number);
-        let (bytes, crc) = builder.stand_in(len, name, before, hole.time, crc);
+        let (made, crc) = builder.stand_in(len, name, before, hole.time, crc);
+        // There may be many, each made with room for a largest one.
+        let mut bytes = AlignedBuffer::new(len);
+        bytes.copy_from_slice(&made[..len]);
         fixes.push(Fix {
             at,
             bytes,
