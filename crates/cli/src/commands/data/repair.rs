@@ -28,23 +28,23 @@ Examples:
   embar data repair /data/a --yes --give-up-lost
                                            also make usable what no directory has all of
 
-Stop the cluster first, and give all directories of the log: they have the same messages. It reads
-them to their end, as `embar data verify` does, and puts back, bit by bit where that can be proved by
-checksums: batches from another directory, tables and headers in which one bit flipped, indexes from
-their segments, and an identity from its other half. A commit whose table is gone is made anew, of the
-same length, with all messages that any directory has.
+Stop the cluster first, and give all directories of the log: they have the same messages. It
+reads them to their end, as `embar data verify` does, and puts back, bit by bit where that can
+be proved by checksums: batches from another directory, tables and headers in which one bit
+flipped, indexes from their segments, and an identity from its other half. A commit whose table
+is gone is made anew, of the same length, with all messages that any directory has.
 
-What no directory has stays damaged, unless --give-up-lost is given. Then exactly these messages are
-gone: readers are told so, as of evicted ones, and which is the next. No position shifts.
+What no directory has stays damaged, unless --give-up-lost is given. Then exactly these messages
+are gone: readers are told so, as of evicted ones, and which is the next. No position shifts.
 
-It ends with exit code 0 if all is whole, and 4 if something is damaged, also if it would be put back
-with --yes.
+It ends with exit code 0 if all is whole, and 4 if something is damaged, also if it would be put
+back with --yes.
 
 JSON: changed (whether anything was written), rounds, directories[] with dir, disk, repairs[],
-damaged (how many places are damaged now). A repair has round, file, what[], commit (null where none
-is meant), action (exact: as it was; anew: other bytes with the same messages; index; identity;
-none), done, bytes, text, lost_facts, lost[] with topic_id, topic, broker (at orders 0 and 1), first,
-next: what it gives up, or what is lost where nothing can be done")]
+damaged (how many places are damaged now). A repair has round, file, what[], commit (null where
+none is meant), action (exact: as it was; anew: other bytes with the same messages; index;
+identity; none), done, bytes, text, lost_facts, lost[] with topic_id, topic, broker (at orders 0
+and 1), first, next: what it gives up, or what is lost where nothing can be done")]
 pub struct RepairArgs {
     /// Directories of a log: all of them
     #[arg(required = true, value_name = "DIR")]
