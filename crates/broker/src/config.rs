@@ -82,6 +82,8 @@ pub struct BrokerConfig {
     /// Most bytes of each disk that the log takes, beside the segment that it writes: the oldest segments go, whatever their topics are
     /// to retain. Without it, as much as topics are to retain.
     pub disk_size: Option<u64>,
+    /// Bytes that are read of each disk in a second to find damage in segments that are over; 0: none.
+    pub scrub_rate: u64,
     /// How long the active sequencer may stand still before a standby takes over. A standby replaces a dead one at
     /// once.
     pub sequencer_lease: Duration,
@@ -130,6 +132,7 @@ impl Default for BrokerConfig {
             data: Vec::new(),
             same_device_is_fine: false,
             disk_size: None,
+            scrub_rate: 16 << 20,
             sequencer_lease: Duration::from_secs(1),
             gap_lease: Duration::from_secs(10),
             session_window: 256,

@@ -71,7 +71,8 @@ impl Cli {
 /// end it wherever it is, for instance while it waits for a pipe to be opened.
 fn leaves_nothing(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
-        Some(("report" | "layout" | "data" | "status" | "topic" | "drain", _)) => true,
+        Some(("data", of)) => of.subcommand_name() != Some("repair"),
+        Some(("report" | "layout" | "status" | "topic" | "drain", _)) => true,
         Some(("diagnose", of)) => {
             let of = of.subcommand().map_or(of, |(_, it)| it);
             of.contains_id("from")
@@ -265,6 +266,7 @@ mod tests {
             "embar diagnose",
             "embar diagnose redis",
             "embar diagnose session --save x.json",
+            "embar data repair /data/a --yes",
             "embar consume numbers --from start",
         ] {
             assert!(!leaves_nothing(line), "{line}");

@@ -89,6 +89,9 @@ pub struct BrokerSettings {
     /// publishers wait when a disk is full
     #[arg(long, value_name = "SIZE", requires = "data")]
     pub disk_size: Option<Size>,
+    /// Bytes of each disk that are read in a second to find damage and put it back from another disk; 0: none
+    #[arg(long, value_name = "SIZE", requires = "data")]
+    pub scrub_rate: Option<Size>,
     /// How long the active sequencer may stand still before a standby takes over
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub sequencer_lease: Option<Duration>,
@@ -121,6 +124,7 @@ impl BrokerSettings {
             disk_size: self.disk_size.map(|size| size.0),
             ..BrokerConfig::default()
         };
+        set(&mut config.scrub_rate, self.scrub_rate.map(|size| size.0));
         set(&mut config.receive, self.receive);
         set(&mut config.network_threads, self.network_threads);
         set(&mut config.high_watermark_percent, self.high_watermark);
@@ -204,6 +208,7 @@ mod tests {
             data: vec!["/mnt/a".into(), "/mnt/b".into()],
             same_device_is_fine: true,
             disk_size: Some(Size(1 << 30)),
+            scrub_rate: Some(Size(1 << 20)),
             sequencer_lease: Some(Duration::from_millis(300)),
             gap_lease: Some(Duration::from_secs(2)),
             session_window: Some(64),
@@ -260,6 +265,7 @@ mod tests {
                 data: vec!["/mnt/a".into(), "/mnt/b".into()],
                 same_device_is_fine: true,
                 disk_size: Some(1 << 30),
+                scrub_rate: 1 << 20,
                 sequencer_lease: Duration::from_millis(300),
                 gap_lease: Duration::from_secs(2),
                 session_window: 64,

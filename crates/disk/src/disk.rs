@@ -193,7 +193,7 @@ fn read_identity(path: &Path) -> Result<Identity, DiskError> {
 }
 
 /// It is there whole, or not at all, whenever the power goes.
-fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
+pub(crate) fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
     let new = path.join(NEW_IDENTITY);
     let mut options = File::options();
     let mut file = options

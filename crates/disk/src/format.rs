@@ -9,6 +9,7 @@ mod layout;
 mod segment;
 
 pub use chain::Chain;
+pub(crate) use commit::JUDGED_BYTES;
 pub use commit::{
     BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
 };

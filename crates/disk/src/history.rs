@@ -180,7 +180,7 @@ impl History {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(io_error(&name))?,
             };
-            return read_batches(
+            let read = read_batches(
                 &file,
                 &name,
                 &entries[place..],
@@ -188,6 +188,11 @@ impl History {
                 &mut self.buffer,
                 wants,
             );
+            if matches!(read, Err(HistoryError::Damaged { .. })) {
+                // A repair may have put them elsewhere in the segment: the next look finds where.
+                segment.forget();
+            }
+            return read;
         }
         Err(match (damaged, above) {
             (Some(damaged), _) => damaged,

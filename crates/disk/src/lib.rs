@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod aligned;
+mod bits;
 mod directory;
 mod disk;
 mod error;
@@ -42,6 +43,7 @@ mod open;
 mod positions;
 pub mod recover;
 mod region_lock;
+pub mod repair;
 pub mod scan;
 mod simulated;
 mod storage;
@@ -65,4 +67,4 @@ pub use positions::Positions;
 pub use region_lock::{DirectoryUser, RegionName};
 pub use simulated::{Simulated, SimulatedFile};
 pub use storage::{Storage, StoredFile};
-pub use view::{DiskView, ViewError};
+pub use view::{DirectoryLock, DiskView, ViewError};

@@ -213,7 +213,7 @@ fn base_of<S: Storage>(storage: &S, journal: &[SegmentHeader]) -> Result<usize, 
 }
 
 /// The index of a segment of which so much counts, if it is there.
-fn index_of<S: Storage>(
+pub(crate) fn index_of<S: Storage>(
     storage: &S,
     counts: &Before,
 ) -> Result<Option<SegmentIndex>, RecoverError> {

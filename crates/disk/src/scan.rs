@@ -53,6 +53,11 @@ impl Mark {
         self.number
     }
 
+    /// Checksum of the commit before it.
+    pub fn before(&self) -> u32 {
+        self.before
+    }
+
     /// Where a commit begins, whatever is before it.
     fn at(found: &Found) -> Self {
         Self {

@@ -6,6 +6,7 @@
 
 mod damage;
 mod headers;
+mod one;
 mod reading;
 mod runs;
 mod segment;
@@ -25,6 +26,7 @@ use crate::storage::{Storage, StoredFile};
 
 pub use damage::{Damage, Lost, Wrong};
 use headers::{Headers, Place, Step};
+pub use one::{SegmentVerified, verify_segment};
 use reading::Reading;
 use segment::{Read, Walk};
 
@@ -49,6 +51,8 @@ pub struct Verified {
     pub epoch: u32,
     /// Bytes that were written behind the end and do not count, at least. They are no damage.
     pub torn_bytes: u64,
+    /// Segments that have an index.
+    pub indexes: BTreeSet<u64>,
     /// What is damaged.
     pub damage: Vec<Damage>,
 }
@@ -64,6 +68,12 @@ pub struct Segment {
     pub counted: Before,
     /// Where that ends in the file.
     pub end: u64,
+    /// Its nonce.
+    pub nonce: u64,
+    /// How much of it counts by what the next one says, if that can be read.
+    pub counts: Option<Before>,
+    /// All facts that hold are said in it.
+    pub says_all_facts: bool,
     /// What it has of each chain.
     pub chains: BTreeMap<Chain, Part>,
 }
@@ -142,6 +152,9 @@ impl<S: Storage> Verifier<'_, S> {
         if place.header.is_none() {
             self.walk.note(&name, Wrong::Header, Vec::new());
         }
+        if self.names.contains(&index_name(number)) {
+            self.verified.indexes.insert(number);
+        }
         let index = place.counts.and_then(|counts| self.index_of(&counts));
         let part = segment::Part {
             name: &name,
@@ -165,6 +178,9 @@ impl<S: Storage> Verifier<'_, S> {
             header: place.header,
             counted: read.counted,
             end: read.end,
+            nonce: place.nonce,
+            counts: place.counts,
+            says_all_facts: read.says_all_facts,
             chains: parts_of(&read.indexing.entries),
         });
         Ok(())
@@ -195,7 +211,8 @@ impl<S: Storage> Verifier<'_, S> {
     }
 
     /// What is known in the end: what one place has lost may be whole at another, and nobody misses what was removed.
-    fn sum_up(self) -> Verified {
+    fn sum_up(mut self) -> Verified {
+        self.walk.end();
         let mut verified = self.verified;
         let mut state = self.walk.replay.state;
         let kept = state.facts.remove(&(ABOUT_SEGMENTS, 0));

@@ -4,15 +4,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
 use crate::directory::Directory;
+use crate::disk::write_identity;
+use crate::error::DiskError;
 use crate::format::{
     Identity, IdentityError, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name, segment_number,
 };
 use crate::names::IDENTITY;
-use crate::region_lock::DirectoryUser;
+use crate::region_lock::{DirectoryUser, LockError, RegionLock, RegionName};
 use crate::scan::Depth;
 use crate::storage::{Storage, StoredFile};
 use crate::verify::{Damage, Verified, Wrong, verify};
@@ -170,6 +174,44 @@ impl DiskView {
         Ok(bytes)
     }
 
+    /// Keeps clusters and other repairs away from the directory, for as long as the result lives.
+    ///
+    /// # Errors
+    /// [`DiskError::InUse`], after a second, or what the system says.
+    pub fn lock(&self) -> Result<DirectoryLock, DiskError> {
+        let path = self.directory.path();
+        let failed = |why| DiskError::of(path, why);
+        let mut nonce = [0; 4];
+        retry_on_intr(|| getrandom(&mut nonce[..], GetRandomFlags::empty()))
+            .map_err(|error| failed(error.into()))?;
+        let name = RegionName {
+            nonce: u32::from_le_bytes(nonce),
+            path: "a repair".into(),
+        };
+        let lock = RegionLock::take(path, &name).map_err(|error| match error {
+            LockError::InUse(user) => DiskError::InUse {
+                dir: path.to_owned(),
+                region: user.map(|it| it.path),
+            },
+            LockError::Io(why) => failed(why),
+        })?;
+        Ok(DirectoryLock {
+            directory: Directory::open(path).map_err(failed)?,
+            _lock: lock,
+        })
+    }
+
+    /// Writes which disk it is again, twice over, if one of the two copies is damaged.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn restore_identity(&self, lock: &DirectoryLock) -> io::Result<()> {
+        match &self.identity {
+            Ok(identity) => write_identity(lock.directory.path(), identity),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        }
+    }
+
     /// Reads everything, as [`verify`] does, and the identity.
     ///
     /// # Errors
@@ -188,11 +230,28 @@ impl DiskView {
                 file: IDENTITY.into(),
                 what,
                 lost: Vec::new(),
+                was_there: Vec::new(),
+                unseen_behind: Vec::new(),
                 may_be_more: false,
             };
             verified.damage.insert(0, damage);
         }
         Ok(verified)
+    }
+}
+
+/// A directory that no cluster uses, and that is to be changed.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    directory: Directory,
+    _lock: RegionLock,
+}
+
+impl DirectoryLock {
+    /// Where it is, for reading and writing.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 }
 

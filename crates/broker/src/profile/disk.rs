@@ -31,6 +31,12 @@ pub enum Counter {
     Segments,
     /// Bytes of batches that were read.
     ReadBytes,
+    /// Bytes that the scrub has read.
+    ScrubbedBytes,
+    /// Damaged places that the scrub has put back.
+    Repaired,
+    /// Damaged places that it could not put back.
+    Unrepaired,
 }
 
 /// `[DiskProfile]`: one recorder per thread that writes a disk, and one for the thread that reads.
@@ -48,6 +54,9 @@ pub static SCHEMA: Schema = Schema {
         "payload_bytes",
         "segments",
         "read_bytes",
+        "scrubbed_bytes",
+        "repaired",
+        "unrepaired",
     ],
 };
 
@@ -63,5 +72,6 @@ mod tests {
         let counter = |it: Counter| SCHEMA.counters[it as usize];
         assert_eq!(counter(Counter::PayloadBytes), "payload_bytes");
         assert_eq!(counter(Counter::ReadBytes), "read_bytes");
+        assert_eq!(counter(Counter::Unrepaired), "unrepaired");
     }
 }

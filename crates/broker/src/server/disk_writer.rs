@@ -3,6 +3,7 @@
 
 mod health;
 mod opening;
+mod scrub;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -42,6 +43,15 @@ const REFRESH_EVERY: Duration = Duration::from_millis(100);
 
 type File = <Directory as Storage>::File;
 
+/// What the log may take of each disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiskLimits {
+    /// Most bytes of the journal; the oldest segments go.
+    pub bytes: u64,
+    /// Bytes that the scrub reads in a second; 0: none.
+    pub scrub_rate: u64,
+}
+
 /// The threads of one disk.
 pub(super) struct DiskWriter {
     shared: Arc<Shared>,
@@ -52,8 +62,7 @@ struct Shared {
     disks: Arc<Disks>,
     /// Which of them.
     number: u16,
-    /// Most bytes of it that the journal takes; the oldest segments go.
-    limit: u64,
+    limits: DiskLimits,
     region: Region<Mapped>,
     claim: Arc<Claim>,
     news: SharedNews<Mapped>,
@@ -61,6 +70,8 @@ struct Shared {
     state: Mutex<State>,
     /// The gatherer's place is free, or a commit is synced, or the term has changed.
     changed: Condvar,
+    /// The term has changed, or all is to end: for the scrub, which does not care for commits.
+    scrub_changed: Condvar,
     /// The gatherer sleeps until it is woken.
     is_asleep: AtomicBool,
     sleeper: Mutex<Option<std::thread::Thread>>,
@@ -111,7 +122,7 @@ enum Health {
 impl DiskWriter {
     /// Starts the threads, which wait for a term. `region` is a value of its own, with which no payload file is claimed.
     pub fn start(
-        (disks, number, limit): (&Arc<Disks>, u16, u64),
+        (disks, number, limits): (&Arc<Disks>, u16, DiskLimits),
         region: &Region<Mapped>,
         claim: &Arc<Claim>,
         news: &SharedNews<Mapped>,
@@ -135,11 +146,12 @@ impl DiskWriter {
             news: news.clone(),
             clock,
             changed: Condvar::new(),
+            scrub_changed: Condvar::new(),
             is_asleep: AtomicBool::new(false),
             sleeper: Mutex::new(None),
             disks: Arc::clone(disks),
             number,
-            limit,
+            limits,
         });
         let mut writer = Self {
             shared,
@@ -151,6 +163,11 @@ impl DiskWriter {
             let spawned = std::thread::Builder::new().name(name);
             writer.threads.push(spawned.spawn(move || shared.run())?);
         }
+        if limits.scrub_rate > 0 {
+            let shared = Arc::clone(&writer.shared);
+            let spawned = std::thread::Builder::new().name(format!("embar-scrub-{number}"));
+            writer.threads.push(spawned.spawn(move || shared.scrub())?);
+        }
         Ok(writer)
     }
 
@@ -158,6 +175,7 @@ impl DiskWriter {
     pub fn set_term(&self, term: Option<Term>) {
         lock(&self.shared.state).wanted = term;
         self.shared.changed.notify_all();
+        self.shared.scrub_changed.notify_all();
         self.wake();
     }
 
@@ -177,6 +195,7 @@ impl Drop for DiskWriter {
     fn drop(&mut self) {
         lock(&self.shared.state).is_stopped = true;
         self.shared.changed.notify_all();
+        self.shared.scrub_changed.notify_all();
         self.shared.is_asleep.store(true, Ordering::SeqCst);
         self.wake();
         for thread in self.threads.drain(..) {

@@ -15,6 +15,7 @@ use embar_transport::Listener;
 use embar_transport::socket::{LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES};
 
 use super::alive::is_alive;
+use super::disk_writer::DiskLimits;
 use super::local_sockets::LocalSockets;
 use super::progress::Progress;
 use super::region::{Place, join_region, open_as_head};
@@ -106,9 +107,12 @@ pub(super) fn join(
     // Before the log: a head that is alone is its own log's sequencer.
     let sequencer = match region.geometry().area_of(claim.row()) {
         Some(_) => {
-            let limit = config.disk_size.unwrap_or(u64::MAX);
+            let limits = DiskLimits {
+                bytes: config.disk_size.unwrap_or(u64::MAX),
+                scrub_rate: config.scrub_rate,
+            };
             let writers =
-                restore::start_writers(&region, &claim, &disks, (coherence, limit), clock)?;
+                restore::start_writers(&region, &claim, &disks, (coherence, limits), clock)?;
             let started = sequencer_thread::start(&region, &claim, &config, stop, clock, writers);
             Some(started?)
         }

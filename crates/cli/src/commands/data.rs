@@ -2,6 +2,7 @@
 
 mod contents;
 mod listing;
+mod repair;
 mod show;
 mod topics;
 mod verify;
@@ -10,10 +11,11 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::context::Context;
+use repair::RepairArgs;
 use show::ShowArgs;
 use verify::VerifyArgs;
 
-/// Look into the directories of a log that is on disks, and check them
+/// Look into the directories of a log that is on disks, check them, and repair them
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct DataArgs {
@@ -25,13 +27,15 @@ pub struct DataArgs {
 enum Action {
     Show(ShowArgs),
     Verify(VerifyArgs),
+    Repair(RepairArgs),
 }
 
-/// Looks, and changes nothing.
+/// Looks; only a repair changes anything.
 pub fn run(args: &DataArgs, context: &Context) -> Result<()> {
     match &args.action {
         Action::Show(args) => show::run(args, context),
         Action::Verify(args) => verify::run(args, context),
+        Action::Repair(args) => repair::run(args, context),
     }
 }
 

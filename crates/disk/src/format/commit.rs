@@ -1,6 +1,7 @@
 //! A commit: what is written at once, and counts as one.
 
 use std::mem::offset_of;
+use std::ops::Range;
 
 use embar_frame::{Crc, crc32c};
 use embar_wire::batch::BatchHeader;
@@ -68,12 +69,12 @@ crate::layout! {
         36 synced: U32,
         /// Bit 0: with this commit all facts that hold have been said in its segment. Others are zero.
         40 flags: U32,
-        /// Zero.
-        44 reserved: U32,
+        /// Zero, or what gives a commit that a repair made the checksum of the one in whose place it is.
+        44 balance: U32,
         /// When it was made, in nanoseconds since the Unix epoch.
         48 time: U64,
         /// Zero.
-        56 reserved_too: U64,
+        56 reserved: U64,
     }
 }
 
@@ -81,6 +82,9 @@ crate::layout! {
 pub(super) const HEADER_LAYOUT: Layout = RawHeader::LAYOUT;
 
 const CRC_AT: usize = offset_of!(RawHeader, crc);
+/// The part of a header by which nothing is a commit if it is damaged: where the table is, and what has few values.
+pub(crate) const JUDGED_BYTES: Range<usize> =
+    offset_of!(RawHeader, table_at)..offset_of!(RawHeader, balance);
 const _: () = assert!(size_of::<RawHeader>() == COMMIT_HEADER_BYTES);
 
 /// What a run is.
@@ -223,7 +227,33 @@ impl CommitHeader {
             let entry = entries.next().expect("the table was given room");
             entry.copy_from_slice(run.encode().as_bytes());
         }
-        let mut raw = RawHeader {
+        let mut raw = self.encode();
+        let table_bytes = table.len() * RUN_BYTES;
+        let crc = crc_of(&raw, &commit[table_at..table_at + table_bytes]);
+        raw.crc = crc.into();
+        commit[..COMMIT_HEADER_BYTES].copy_from_slice(raw.as_bytes());
+        crc
+    }
+
+    /// As [`CommitHeader::seal`], so that the checksum becomes this one: what names it goes on to be right.
+    pub(crate) fn seal_as(&self, crc: u32, table: &[Run], commit: &mut [u8]) {
+        let plain = self.seal(table, commit);
+        let table_at = self.table_at as usize;
+        let (head, tail) = commit.split_at_mut(table_at);
+        let table = &tail[..self.table_bytes()];
+        let mut raw = self.encode();
+        let bits = std::array::from_fn(|bit| {
+            raw.balance = (1 << bit).into();
+            crc_of(&raw, table) ^ plain
+        });
+        raw.balance = balance(&bits, plain ^ crc).into();
+        raw.crc = crc.into();
+        debug_assert_eq!(crc_of(&raw, table), crc);
+        head[..COMMIT_HEADER_BYTES].copy_from_slice(raw.as_bytes());
+    }
+
+    fn encode(&self) -> RawHeader {
+        RawHeader {
             magic: MAGIC.into(),
             crc: U32::ZERO,
             segment: self.segment.into(),
@@ -234,15 +264,10 @@ impl CommitHeader {
             before: self.before.into(),
             synced: self.synced.into(),
             flags: u32::from(self.completes_facts).into(),
-            reserved: U32::ZERO,
+            balance: U32::ZERO,
             time: self.time.into(),
-            reserved_too: U64::ZERO,
-        };
-        let table_bytes = table.len() * RUN_BYTES;
-        let crc = crc_of(&raw, &commit[table_at..table_at + table_bytes]);
-        raw.crc = crc.into();
-        commit[..COMMIT_HEADER_BYTES].copy_from_slice(raw.as_bytes());
-        crc
+            reserved: U64::ZERO,
+        }
     }
 
     /// What the first bytes of a commit say of where its parts are. Nothing of it is certain before [`CommitHeader::check`].
@@ -260,10 +285,8 @@ impl CommitHeader {
             completes_facts: raw.flags.get() & FLAG_COMPLETE != 0,
             time: raw.time.get(),
         };
-        let is_ours = raw.magic == MAGIC
-            && raw.reserved == 0
-            && raw.reserved_too == 0
-            && raw.flags.get() & !FLAG_COMPLETE == 0;
+        let is_ours =
+            raw.magic == MAGIC && raw.reserved == 0 && raw.flags.get() & !FLAG_COMPLETE == 0;
         let table_end = u64::from(header.table_at) + u64::from(header.runs) * RUN_BYTES as u64;
         let fits = (ALIGN_BYTES as u32..=Self::BYTES_MAX).contains(&header.bytes)
             && header.bytes.is_multiple_of(ALIGN_BYTES as u32)
@@ -282,11 +305,65 @@ impl CommitHeader {
         (raw.crc == crc).then_some(crc)
     }
 
+    /// Puts into the first bytes of a commit what is known of it from elsewhere: its segment, its number, its bytes, and the
+    /// checksums of it and of the one before it.
+    pub(crate) fn restore(
+        bytes: &mut [u8],
+        (segment, number, len): (u64, u32, u32),
+        (before, crc): (u32, u32),
+    ) {
+        let Ok((raw, _)) = RawHeader::mut_from_prefix(bytes) else {
+            return;
+        };
+        raw.magic = MAGIC.into();
+        raw.crc = crc.into();
+        raw.segment = segment.into();
+        raw.number = number.into();
+        raw.bytes = len.into();
+        raw.before = before.into();
+        raw.reserved = U64::ZERO;
+    }
+
+    /// Header and table in one, as the checksum is made of them.
+    pub(crate) fn checked(header: &[u8], table: &[u8]) -> Vec<u8> {
+        let mut bytes = header[..COMMIT_HEADER_BYTES].to_vec();
+        bytes[CRC_AT..CRC_AT + 4].fill(0);
+        bytes.extend_from_slice(table);
+        bytes
+    }
+
     /// Bytes of its table.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.runs as usize * RUN_BYTES
     }
+}
+
+/// Which of 32 bits change a checksum by `change`, if each alone changes it as `bits` says: checksums are linear.
+fn balance(bits: &[u32; 32], change: u32) -> u32 {
+    // By their highest bit: a change, and which bits make it.
+    let mut known = [(0_u32, 0_u32); 32];
+    let highest = |change: u32| 31 - change.leading_zeros() as usize;
+    for (bit, change) in bits.iter().enumerate() {
+        let (mut change, mut made_by) = (*change, 1 << bit);
+        while change != 0 {
+            let place = &mut known[highest(change)];
+            if place.0 == 0 {
+                *place = (change, made_by);
+                break;
+            }
+            change ^= place.0;
+            made_by ^= place.1;
+        }
+    }
+    let (mut rest, mut balance) = (change, 0);
+    while rest != 0 {
+        let (change, made_by) = known[highest(rest)];
+        assert!(change != 0, "32 bits in a row make every change");
+        rest ^= change;
+        balance ^= made_by;
+    }
+    balance
 }
 
 fn crc_of(raw: &RawHeader, table: &[u8]) -> u32 {

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::Layout;
 use super::{ALIGN_BYTES, VERSION, crc_without};
+use crate::bits::flipped_bit;
 
 const MAGIC: [u8; 8] = *b"EMBARSEG";
 
@@ -123,7 +124,29 @@ impl SegmentHeader {
             && raw.version == VERSION
             && raw.crc == crc_without(raw.as_bytes(), CRC_AT)
             && raw.nonce != 0;
-        is_ours.then(|| Self {
+        is_ours.then(|| Self::of(&raw))
+    }
+
+    /// The header that these bytes were before one bit of them flipped.
+    pub(crate) fn restored(bytes: &[u8]) -> Option<Self> {
+        let (mut raw, _) = Raw::read_from_prefix(bytes).ok()?;
+        (raw.magic, raw.version) = (MAGIC, VERSION.into());
+        let crc = crc_without(raw.as_bytes(), CRC_AT);
+        // Of the checksum itself, or of what it is made of.
+        if (raw.crc.get() ^ crc).count_ones() > 1 {
+            let said = std::mem::replace(&mut raw.crc, U32::ZERO).get();
+            let bit = flipped_bit(raw.as_bytes(), said)?;
+            raw.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
+            raw.crc = said.into();
+            if crc_without(raw.as_bytes(), CRC_AT) != said {
+                return None;
+            }
+        }
+        (raw.magic == MAGIC && raw.version == VERSION && raw.nonce != 0).then(|| Self::of(&raw))
+    }
+
+    fn of(raw: &Raw) -> Self {
+        Self {
             disk: raw.disk,
             number: raw.number.get(),
             nonce: raw.nonce.get(),
@@ -136,7 +159,7 @@ impl SegmentHeader {
                 crc: raw.before_crc.get(),
             }),
             created: raw.created.get(),
-        })
+        }
     }
 }
 
@@ -188,6 +211,7 @@ mod tests {
                 let mut bytes = bytes;
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!(SegmentHeader::decode(&bytes), None, "bit {bit}");
+                assert_eq!(SegmentHeader::restored(&bytes), Some(header), "bit {bit}");
             }
         }
         assert_eq!(SegmentHeader::decode(&[0; SEGMENT_HEADER_BYTES]), None);

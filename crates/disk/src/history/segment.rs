@@ -53,6 +53,12 @@ impl Segment {
         self.entries.get(&chain).map_or(&[], |entries| entries)
     }
 
+    /// Where batches lie is to be read again.
+    pub fn forget(&mut self) {
+        self.read = (0, SEGMENT_HEADER_BYTES as u64, 0);
+        self.entries.clear();
+    }
+
     /// Whether it is known where all batches lie that count.
     pub fn is_loaded(&self) -> bool {
         self.read.0 >= self.counts.commits

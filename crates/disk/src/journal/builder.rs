@@ -242,9 +242,44 @@ impl CommitBuilder {
         time: u64,
     ) -> (AlignedBuffer, u32) {
         let bytes = self.bytes();
+        let header = self.header(bytes, (segment, number), (before, synced), time);
+        let crc = header.seal(&self.table, &mut self.buffer[..bytes]);
+        (self.buffer, crc)
+    }
+
+    /// The bytes of a commit that stands in for one that was lost: as many as are to be there, and with the checksum that is named
+    /// elsewhere, if one is. Says which it has.
+    pub(crate) fn stand_in(
+        mut self,
+        bytes: usize,
+        (segment, number): (u64, u32),
+        before: u32,
+        time: u64,
+        crc: Option<u32>,
+    ) -> (AlignedBuffer, u32) {
+        // What counts was synced, and all before it.
+        let header = self.header(bytes, (segment, number), (before, number), time);
+        let commit = &mut self.buffer[..bytes];
+        let crc = match crc {
+            Some(crc) => {
+                header.seal_as(crc, &self.table, commit);
+                crc
+            }
+            None => header.seal(&self.table, commit),
+        };
+        (self.buffer, crc)
+    }
+
+    fn header(
+        &mut self,
+        bytes: usize,
+        (segment, number): (u64, u32),
+        (before, synced): (u32, u32),
+        time: u64,
+    ) -> CommitHeader {
         // Nothing that was there before goes to the disk.
         self.buffer[self.used..bytes].fill(0);
-        let header = CommitHeader {
+        CommitHeader {
             segment,
             number,
             bytes: bytes as u32,
@@ -254,8 +289,6 @@ impl CommitBuilder {
             synced,
             completes_facts: self.completes_facts,
             time,
-        };
-        let crc = header.seal(&self.table, &mut self.buffer[..bytes]);
-        (self.buffer, crc)
+        }
     }
 }

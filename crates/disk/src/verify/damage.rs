@@ -15,6 +15,10 @@ pub struct Damage {
     pub what: Wrong,
     /// Positions that were there and are whole nowhere else on the disk, as far as this is known.
     pub lost: Vec<Lost>,
+    /// Positions that were in this place, also those that are whole elsewhere on the disk.
+    pub was_there: Vec<Lost>,
+    /// Where nothing says whether more was there: chains of which nothing is behind it.
+    pub unseen_behind: Vec<Chain>,
     /// Nothing says whether more was there.
     pub may_be_more: bool,
 }

@@ -33,6 +33,7 @@ pub(super) struct Read {
     pub end: u64,
     pub indexing: Indexing,
     pub torn_bytes: u64,
+    pub says_all_facts: bool,
 }
 
 /// What was found so far, over all segments.
@@ -71,9 +72,21 @@ impl Walk {
         self.damage.push(Damage {
             file,
             what,
+            was_there: lost.clone(),
             lost,
+            unseen_behind: Vec::new(),
             may_be_more: false,
         });
+    }
+
+    /// All was read: what is not seen behind a place may have been there.
+    pub fn end(&mut self) {
+        for (number, place) in self.unknown.iter().enumerate() {
+            let chains = self.replay.state.chains.keys();
+            let unseen =
+                chains.filter(|chain| self.seen.get(chain).is_none_or(|seen| *seen <= number));
+            self.damage[*place].unseen_behind.extend(unseen);
+        }
     }
 
     /// Reads a segment.
@@ -87,6 +100,7 @@ impl Walk {
         let (mut indexing, mut torn_bytes, mut crc) = (Indexing::default(), 0, None);
         // Of a segment that is being written, what was not there yet may be by now.
         let mut is_second_look = false;
+        let mut says_all_facts = false;
         self.replay.begin_segment();
         while part.counts.is_none_or(|it| scan.number() < it.commits) {
             let mark = scan.mark();
@@ -121,6 +135,7 @@ impl Walk {
             };
             self.take(part.name, &found, &runs);
             indexing.add(&found.runs, found.at, found.header.completes_facts);
+            says_all_facts |= found.header.completes_facts;
             crc = Some(found.crc);
         }
         let commits = scan.number();
@@ -140,6 +155,7 @@ impl Walk {
             end: scan.at(),
             indexing,
             torn_bytes,
+            says_all_facts,
         })
     }
 
@@ -233,7 +249,11 @@ impl Walk {
         };
         let lost = Lost::new(chain, expected..found);
         match self.unknown.get(seen) {
-            Some(place) => self.damage[*place].lost.push(lost),
+            Some(place) => {
+                let damage = &mut self.damage[*place];
+                damage.lost.push(lost);
+                damage.was_there.push(lost);
+            }
             // It may go on behind what only other disks have, and says so.
             None if run.kind == RunKind::Next => {}
             None => self.note(file, Wrong::Gap { commit }, vec![lost]),

@@ -106,21 +106,50 @@ struct Elsewhere<'a> {
 }
 
 /// A directory that was read.
-struct Checked<'a> {
-    dir: &'a Path,
-    view: DiskView,
+pub struct Checked<'a> {
+    /// The directory.
+    pub dir: &'a Path,
+    /// Which disk it is.
+    pub view: DiskView,
     in_use: bool,
-    verified: Verified,
+    /// What was found.
+    pub verified: Verified,
     bytes_read: u64,
+}
+
+impl Checked<'_> {
+    /// Whether another directory is a disk of the same log.
+    pub fn is_of_log_of(&self, other: &Self) -> bool {
+        let log = |it: &Self| it.view.identity().ok().map(|it| it.log);
+        log(self).is_some() && log(self) == log(other)
+    }
 }
 
 /// Reads them, each by a thread of its own.
 pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
+    let began = Instant::now();
+    let checked = check_all(&args.dirs, context)?;
+    let report = report(&checked, began.elapsed());
+    context.output.json(&report)?;
+    context.output.say(text(&report, context.output.paint()))?;
+    let damaged = report.directories.iter();
+    let damaged = damaged.filter(|it| !it.damaged.is_empty()).count();
+    match damaged {
+        0 => Ok(()),
+        damaged => Err(exit::data(format!(
+            "{damaged} of {} directories damaged: stop the cluster, and give all directories of the log to `embar data repair`, \
+             which says what can be put back",
+            checked.len()
+        ))),
+    }
+}
+
+/// Reads directories to their end, each by a thread of its own.
+pub fn check_all<'a>(dirs: &'a [PathBuf], context: &Context) -> Result<Vec<Checked<'a>>> {
     let mut views = Vec::new();
-    for dir in &args.dirs {
+    for dir in dirs {
         views.push((dir.as_path(), DiskView::open(dir)?));
     }
-    let began = Instant::now();
     let total: io::Result<u64> = views.iter().map(|(_, view)| view.bytes()).sum();
     let total = total.context("cannot read a directory")?;
     let bar = context.work.bar("verifying", total);
@@ -136,20 +165,7 @@ pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
             .collect()
     });
     drop(bar);
-    let checked = checked.into_iter().collect::<Result<Vec<_>>>()?;
-    let report = report(&checked, began.elapsed());
-    context.output.json(&report)?;
-    context.output.say(text(&report, context.output.paint()))?;
-    let damaged = report.directories.iter();
-    let damaged = damaged.filter(|it| !it.damaged.is_empty()).count();
-    match damaged {
-        0 => Ok(()),
-        damaged => Err(exit::data(format!(
-            "{damaged} of {} directories damaged: stop the cluster and put back copies of the files that are named, \
-             if there are any",
-            checked.len()
-        ))),
-    }
+    checked.into_iter().collect()
 }
 
 fn check<'a>(
@@ -188,10 +204,7 @@ fn report<'a>(checked: &'a [Checked<'_>], elapsed: Duration) -> Report<'a> {
 fn directory<'a>(of: &'a Checked<'_>, all: &'a [Checked<'_>]) -> DirectoryReport<'a> {
     let identity = of.view.identity().ok();
     let topics = Topics::of(&of.verified.facts);
-    let others = all.iter().filter(|other| {
-        let log = |it: &Checked<'_>| it.view.identity().ok().map(|it| it.log);
-        other.dir != of.dir && log(other).is_some() && log(other) == log(of)
-    });
+    let others = { all.iter() }.filter(|other| other.dir != of.dir && other.is_of_log_of(of));
     let others: Vec<&Checked<'_>> = others.collect();
     let damaged = of.verified.damage.iter().map(|damage| DamageReport {
         file: &damage.file,
@@ -309,10 +322,6 @@ fn counted(n: u64, one: &str, many: &str) -> String {
 }
 
 fn lost_text(lost: &LostReport<'_>) -> String {
-    let positions = |first: u64, next: u64| match next - first {
-        1 => format!("position {first}"),
-        _ => format!("positions {first} to {}", next - 1),
-    };
     let elsewhere: Vec<String> = { lost.elsewhere.iter() }
         .map(|it| match (it.first, it.next) == (lost.first, lost.next) {
             true => format!("{} has all of that", it.dir.display()),
@@ -328,4 +337,12 @@ fn lost_text(lost: &LostReport<'_>) -> String {
         positions(lost.first, lost.next),
         lost.called
     )
+}
+
+/// Positions as people write them: `first` to the one before `next`.
+pub fn positions(first: u64, next: u64) -> String {
+    match next - first {
+        1 => format!("position {first}"),
+        _ => format!("positions {first} to {}", next - 1),
+    }
 }
