@@ -82,6 +82,9 @@ pub struct BrokerConfig {
     /// Most bytes of each disk that the log takes, beside the segment that it writes: the oldest segments go, whatever their topics are
     /// to retain. Without it, as much as topics are to retain.
     pub disk_size: Option<u64>,
+    /// How long the disks keep a batch at most, beside the segment that is written: older segments go, whatever their topics are to retain.
+    /// Without it, as long as topics are to retain.
+    pub disk_age: Option<Duration>,
     /// How long the active sequencer may stand still before a standby takes over. A standby replaces a dead one at
     /// once.
     pub sequencer_lease: Duration,
@@ -130,6 +133,7 @@ impl Default for BrokerConfig {
             data: Vec::new(),
             same_device_is_fine: false,
             disk_size: None,
+            disk_age: None,
             sequencer_lease: Duration::from_secs(1),
             gap_lease: Duration::from_secs(10),
             session_window: 256,

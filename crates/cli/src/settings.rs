@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use embar_broker::{BrokerConfig, ReceivePath};
-use embar_console::size::{Size, parse_duration};
+use embar_console::size::{Size, parse_age, parse_duration};
 
 use crate::exit;
 
@@ -89,6 +89,9 @@ pub struct BrokerSettings {
     /// publishers wait when a disk is full
     #[arg(long, value_name = "SIZE", requires = "data")]
     pub disk_size: Option<Size>,
+    /// How long each disk keeps a batch at most: then the segment goes that has it, whatever its topic is to retain. As `7d` or `12h`
+    #[arg(long, value_name = "TIME", requires = "data", value_parser = parse_age)]
+    pub disk_age: Option<Duration>,
     /// How long the active sequencer may stand still before a standby takes over
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub sequencer_lease: Option<Duration>,
@@ -119,6 +122,7 @@ impl BrokerSettings {
             data: self.data.clone(),
             same_device_is_fine: self.same_device_is_fine,
             disk_size: self.disk_size.map(|size| size.0),
+            disk_age: self.disk_age,
             ..BrokerConfig::default()
         };
         set(&mut config.receive, self.receive);
@@ -204,6 +208,7 @@ mod tests {
             data: vec!["/mnt/a".into(), "/mnt/b".into()],
             same_device_is_fine: true,
             disk_size: Some(Size(1 << 30)),
+            disk_age: Some(Duration::from_secs(60)),
             sequencer_lease: Some(Duration::from_millis(300)),
             gap_lease: Some(Duration::from_secs(2)),
             session_window: Some(64),
@@ -260,6 +265,7 @@ mod tests {
                 data: vec!["/mnt/a".into(), "/mnt/b".into()],
                 same_device_is_fine: true,
                 disk_size: Some(1 << 30),
+                disk_age: Some(Duration::from_secs(60)),
                 sequencer_lease: Duration::from_millis(300),
                 gap_lease: Duration::from_secs(2),
                 session_window: 64,

@@ -1,26 +1,38 @@
 //! Gathers the index of a segment, commit by commit.
 
-use crate::format::{IndexEntry, Run, RunKind};
+use std::collections::BTreeMap;
+
+use crate::format::{Chain, CommitHeader, IndexEntry, Part, Run, RunKind, add_to};
 
 /// The entries of an index that is being made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indexing {
     /// Those of all commits so far.
     pub entries: Vec<IndexEntry>,
+    /// What they have of each chain.
+    pub chains: BTreeMap<Chain, Part>,
     says_all: bool,
 }
 
 impl Indexing {
-    /// Adds the runs of a commit that begins at `at`. With some commit, all facts have been said.
-    pub fn add(&mut self, runs: &[Run], at: u64, completes_facts: bool) {
+    /// Adds the runs of a commit that begins at `at`.
+    pub fn add(&mut self, header: &CommitHeader, runs: &[Run], at: u64) {
+        self.add_runs(runs, at, header.time, header.completes_facts);
+    }
+
+    /// Adds the runs of a commit that begins at `at` and was made at `time`. With some commit, all facts have been said.
+    pub fn add_runs(&mut self, runs: &[Run], at: u64, time: u64, completes_facts: bool) {
         // Where a chain goes on elsewhere is said after all facts were.
         let listed = runs.iter().filter(|run| match run.kind {
             RunKind::Batches => true,
             RunKind::Next => self.says_all,
             RunKind::Fact => false,
         });
-        self.entries
-            .extend(listed.map(|run| IndexEntry::new(run, at)));
+        for run in listed {
+            let entry = IndexEntry::new(run, at, time);
+            add_to(&mut self.chains, &entry);
+            self.entries.push(entry);
+        }
         self.says_all |= completes_facts;
     }
 }

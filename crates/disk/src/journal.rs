@@ -10,8 +10,8 @@ use embar_memory::canary::{Canary, injected};
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, ALIGN_BYTES, Before, Chain, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
-    encode_first_kept, index_name, segment_name,
+    ABOUT_SEGMENTS, ALIGN_BYTES, Before, Chain, Part, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentIndex, encode_first_kept, index_name, segment_name,
 };
 use crate::indexing::Indexing;
 use crate::storage::{Storage, StoredFile};
@@ -242,6 +242,12 @@ impl Journal {
         self.index.take()
     }
 
+    /// What the present segment has of each chain, as written.
+    pub fn present(&self) -> impl Iterator<Item = (&Chain, &Part)> {
+        let open = self.open.iter();
+        open.flat_map(|open| &open.indexing.chains)
+    }
+
     /// How much of the journal counts: what the next term goes on from.
     #[must_use]
     pub fn counted(&self) -> Option<Before> {
@@ -271,8 +277,9 @@ impl Journal {
             *next = progress.next;
         }
         let (is_empty, payload_bytes) = (builder.is_empty(), builder.payload_bytes());
+        let completes = builder.has_completed_facts();
         open.indexing
-            .add(builder.runs(), open.at, builder.has_completed_facts());
+            .add_runs(builder.runs(), open.at, time, completes);
         let (number, before, synced) = (open.commits, open.last_crc, open.synced);
         let (buffer, crc) = builder.seal(open.nonce, number, before, synced, time);
         let ticket = self.next_ticket;

@@ -7,12 +7,14 @@
 //! - Before the first batch of a session's epoch the journal says what the session is, and how far.
 //! - After a write or a sync has failed nothing counts any more in this term: what it left nobody knows.
 
+mod aging;
 mod due;
 mod removal;
 mod written;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::time::Duration;
 
 use embar_disk::format::{Run, SegmentIndex};
 use embar_disk::{
@@ -22,15 +24,18 @@ use embar_disk::{
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{DiskRow, DiskState, FrontierTable, GoiRecord, RowWriter, SharedNews};
+use embar_frame::Now;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_order::{ChangedChains, Term};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
+use super::age_clock::AgeClock;
 use super::chain::{Ahead, Batch, Chain};
 use super::indexes::Indexes;
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
+use crate::clock::Timestamp;
 use crate::topics::TopicTable;
 use due::{Due, say_session};
 
@@ -80,13 +85,22 @@ pub struct Writer<M: Memory> {
     is_complete: bool,
     has_failed: bool,
     kept: Kept,
-    /// Most bytes of all segments that are over.
-    limit: u64,
+    limits: Limits,
+    ages: AgeClock,
+    /// When it was last looked what has come of age, and when a segment was last ended for its age.
+    looked_at_ages: Option<Now>,
+    ended_for_age: Option<Now>,
+    /// The present segment has nothing but what is too old: another one is to be begun.
+    ends_segment: bool,
     /// Something happened by which segments may be needless.
     looks_what_is_kept: bool,
     /// The commit that says which segment is the first that is kept, until it counts.
     first_kept_said: Option<u64>,
     removals: Vec<u64>,
+    /// The commit with which all facts are said in the present segment, once it is made.
+    complete_said: Option<u64>,
+    /// There may be batches of topics that are gone.
+    looks_what_is_gone: bool,
     /// Topics that are not on the disk any more once this commit counts.
     gone_said: VecDeque<(u64, u32)>,
     /// By chain, where the present segment begins...
@@ -103,6 +117,32 @@ pub struct Writer<M: Memory> {
     grown: Vec<ChainName>,
 }
 
+/// What a disk may have at most: then the oldest segments go, whatever topics are to retain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all segments that are over.
+    pub bytes: u64,
+    /// Nanoseconds since a batch was written; 0 for no limit.
+    pub age_ns: u64,
+}
+
+impl Limits {
+    /// As much as topics are to retain.
+    pub const NONE: Self = Self {
+        bytes: u64::MAX,
+        age_ns: 0,
+    };
+
+    /// What the settings of a broker say.
+    pub(crate) fn of(bytes: Option<u64>, age: Option<Duration>) -> Self {
+        let age_ns = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            bytes: bytes.unwrap_or(Self::NONE.bytes),
+            age_ns: age.map_or(Self::NONE.age_ns, age_ns),
+        }
+    }
+}
+
 /// What a writer goes on from.
 pub struct Start<M: Memory> {
     /// The journal, as it was found.
@@ -113,8 +153,8 @@ pub struct Start<M: Memory> {
     pub unindexed: Vec<SegmentIndex>,
     /// Its segments.
     pub(super) kept: Kept,
-    /// Most bytes that all segments that are over may have together; the oldest go.
-    pub limit: u64,
+    /// What it may have at most.
+    pub limits: Limits,
     /// The sessions, as they are in it.
     pub sessions: Sessions,
     /// The highest id that a topic of it ever had.
@@ -152,11 +192,17 @@ impl<M: Memory> Writer<M> {
             due: VecDeque::new(),
             is_complete: false,
             has_failed: false,
+            ages: AgeClock::new(start.kept.newest()),
             kept: start.kept,
-            limit: start.limit,
+            limits: start.limits,
+            looked_at_ages: None,
+            ended_for_age: None,
+            ends_segment: false,
             looks_what_is_kept: true,
             first_kept_said: None,
             removals: Vec::new(),
+            complete_said: None,
+            looks_what_is_gone: false,
             gone_said: VecDeque::new(),
             segment_begins: BTreeMap::new(),
             synced: BTreeMap::new(),
@@ -175,8 +221,8 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Makes a commit of what is to be written. `time` is in nanoseconds since the Unix epoch.
-    pub fn gather(&mut self, buffer: AlignedBuffer, time: u64) -> Gathered {
+    /// Makes a commit of what is to be written.
+    pub fn gather(&mut self, buffer: AlignedBuffer, time: Timestamp) -> Gathered {
         if self.has_failed {
             return Gathered::Nothing(buffer);
         }
@@ -185,18 +231,18 @@ impl<M: Memory> Writer<M> {
         }
         self.refresh_topics();
         self.refresh_chains();
-        self.look_what_is_kept();
+        self.look_at_ages(time);
         let first = self.first_batch_bytes();
         // Only now: what was read counts if no higher epoch was raised before this look.
         if !self.term.lasts(&self.region) {
             return Gathered::Deposed;
         }
         let is_begun = self.journal.room() > 0;
-        if is_begun && self.due.is_empty() && first.is_none() {
+        if is_begun && self.due.is_empty() && first.is_none() && !self.ends_segment {
             return Gathered::Nothing(buffer);
         }
         let needed = FACT_BYTES + first.map_or(0, CommitBuilder::bytes_for);
-        if self.journal.room() < needed {
+        if self.journal.room() < needed || self.ends_segment {
             return match self.journal.in_flight() {
                 0 => Gathered::Segment(buffer),
                 _ => Gathered::Busy(buffer),
@@ -208,8 +254,10 @@ impl<M: Memory> Writer<M> {
         };
         let mut builder = CommitBuilder::within(buffer, self.journal.room());
         let said = self.say_facts(&mut builder);
+        let mut completes = false;
         if self.due.is_empty() {
-            if !std::mem::replace(&mut self.is_complete, true) {
+            completes = !std::mem::replace(&mut self.is_complete, true);
+            if completes {
                 builder.complete_facts();
             }
             self.take_batches(&mut builder);
@@ -217,7 +265,10 @@ impl<M: Memory> Writer<M> {
         if builder.is_empty() {
             return Gathered::Nothing(builder.into_buffer());
         }
-        let commit = self.journal.seal(builder, time);
+        let commit = self.journal.seal(builder, time.wall.0);
+        if completes {
+            self.complete_said = Some(commit.ticket);
+        }
         if said.first_kept {
             self.first_kept_said = Some(commit.ticket);
         }
@@ -294,7 +345,8 @@ impl<M: Memory> Writer<M> {
         self.due.extend(self.sessions.places().map(Due::Session));
         // Somebody waits until they are said to be gone.
         self.due.extend(gone);
-        self.is_complete = false;
+        (self.is_complete, self.complete_said) = (false, None);
+        (self.looks_what_is_gone, self.ends_segment) = (true, false);
         let chains = self.chains.keys();
         let begins = chains.map(|chain| (*chain, self.journal.next_of(*chain)));
         self.segment_begins = begins.collect();

@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::start_error::StartError;
 use crate::clock::Clock;
 use crate::disks::Disks;
-use crate::journal::{self, Found};
+use crate::journal::{self, Found, Limits};
 use crate::places::HEAD;
 
 /// How long a process waits for the head to have restored the log.
@@ -155,7 +155,7 @@ pub(super) fn start_writers(
     region: &Region<Mapped>,
     claim: &Arc<Claim>,
     disks: &Arc<Disks>,
-    (coherence, limit): (Coherence, u64),
+    (coherence, limits): (Coherence, Limits),
     clock: Clock,
 ) -> Result<Vec<DiskWriter>, StartError> {
     let Some(dir) = region.dir().filter(|_| disks.iter().next().is_some()) else {
@@ -166,6 +166,6 @@ pub(super) fn start_writers(
     let news = region.frontier_news_writer(claim);
     let numbers = disks.iter().map(embar_disk::Disk::number);
     let writers = numbers
-        .map(|number| DiskWriter::start((disks, number, limit), &region, claim, &news, clock));
+        .map(|number| DiskWriter::start((disks, number, limits), &region, claim, &news, clock));
     Ok(writers.collect::<Result<_, _>>()?)
 }

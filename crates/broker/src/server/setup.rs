@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::disks::Disks;
 use crate::heartbeat::Heartbeat;
+use crate::journal::Limits;
 use crate::log::{Log, Recovered, Rejoin, Watermarks};
 use crate::node::Node;
 use crate::places::HEAD;
@@ -105,9 +106,9 @@ pub(super) fn join(
     // Before the log: a head that is alone is its own log's sequencer.
     let sequencer = match region.geometry().area_of(claim.row()) {
         Some(_) => {
-            let limit = config.disk_size.unwrap_or(u64::MAX);
+            let limits = Limits::of(config.disk_size, config.disk_age);
             let writers =
-                restore::start_writers(&region, &claim, &disks, (coherence, limit), clock)?;
+                restore::start_writers(&region, &claim, &disks, (coherence, limits), clock)?;
             let started = sequencer_thread::start(&region, &claim, &config, stop, clock, writers);
             Some(started?)
         }

@@ -1,21 +1,25 @@
 //! A process that may sequence, and that writes the disks while it does.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use embar_broker::BrokerConfig;
 use embar_broker::candidacy::{Candidacy, Outcome};
-use embar_broker::journal::{Found, Gathered, Writer, seed};
-use embar_disk::format::{index_name, segment_name};
+use embar_broker::clock::Timestamp;
+use embar_broker::journal::{Found, Gathered, Limits, Writer, seed};
+use embar_disk::format::{Before, index_name, segment_name};
 use embar_disk::recover::RecoverError;
 use embar_disk::{
-    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, prepare_segment, store_index,
+    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, give_back, prepare_segment,
+    store_index,
 };
 use embar_fabric::{Claim, SharedNews};
 use embar_frame::Now;
 use embar_memory::{Outage, Power, Simulated};
 use embar_order::{Leadership, Term};
+use embar_wire::time::WallNs;
 use fastrand::Rng;
 
 use super::busy::Busy;
@@ -49,6 +53,10 @@ pub struct DiskWriter {
     prepared: Option<(u64, SimulatedFile)>,
     /// Files that were no part of the journal when it was opened.
     dead: Vec<u64>,
+    /// What is to be given back: a thread may do it late, when its term is over.
+    gone: Option<(Before, BTreeSet<u32>)>,
+    given_back: u64,
+    clock: Timestamp,
     pub writes: Vec<Write>,
 }
 
@@ -160,6 +168,12 @@ impl Candidate {
         }
     }
 
+    /// Bytes that were given back since the last call.
+    pub fn takes_given_back(&mut self) -> u64 {
+        let given = self.writers.iter_mut();
+        given.map(|it| std::mem::take(&mut it.given_back)).sum()
+    }
+
     pub fn has_failed(&self) -> bool {
         self.mapping.power.failed().is_some()
     }
@@ -198,7 +212,7 @@ impl Candidate {
                         "disk {disk}: epoch {epoch} was used before"
                     );
                     writer.dead = found.recovered.dead.clone();
-                    let bytes = (SEGMENT_BYTES, u64::MAX);
+                    let bytes = (SEGMENT_BYTES, Limits::NONE);
                     let start = found.start(region, bytes, news.clone());
                     State::Open(Box::new(begin(start)))
                 }
@@ -220,6 +234,12 @@ impl DiskWriter {
             wants_segment: false,
             prepared: None,
             dead: Vec::new(),
+            gone: None,
+            given_back: 0,
+            clock: Timestamp {
+                now: Now(1),
+                wall: WallNs(1),
+            },
             writes: Vec::new(),
         }
     }
@@ -242,10 +262,12 @@ impl DiskWriter {
         if self.wants_segment {
             return self.begin_segment(disk, random);
         }
+        // Nothing comes of age, but it is looked what is gone.
+        self.clock.now = self.clock.now.after(Duration::from_millis(150));
         let State::Open(writer) = &mut self.state else {
             return;
         };
-        let gathered = writer.gather(AlignedBuffer::new(GATHER_BYTES), 1);
+        let gathered = writer.gather(AlignedBuffer::new(GATHER_BYTES), self.clock);
         self.take(gathered);
     }
 
@@ -301,6 +323,7 @@ impl DiskWriter {
 
     /// What is to be done beside gathering.
     fn tidy(&mut self, disk: &Disk) {
+        self.give_back(disk);
         let State::Open(writer) = &mut self.state else {
             return;
         };
@@ -313,6 +336,7 @@ impl DiskWriter {
         if let Some(index) = writer.take_index() {
             drop(store_index(disk, &index));
         }
+        self.gone = self.gone.take().or_else(|| writer.take_gone());
         let mut removals = writer.take_removals();
         if self.file.is_some() {
             removals.append(&mut self.dead);
@@ -320,6 +344,18 @@ impl DiskWriter {
         for segment in removals {
             drop(disk.remove(&segment_name(segment)));
             drop(disk.remove(&index_name(segment)));
+        }
+    }
+
+    /// Its thread looked at the term when it took this up, and perhaps stood still since.
+    fn give_back(&mut self, disk: &Disk) {
+        if let Some((segment, gone)) = self.gone.take() {
+            // It was removed meanwhile, or the disk fails.
+            let given = give_back(disk, &segment, &gone, &mut || true).unwrap_or(0);
+            self.given_back += given;
+            if let State::Open(writer) = &mut self.state {
+                writer.gave_back(segment.number, given);
+            }
         }
     }
 

@@ -47,7 +47,7 @@ impl Shared {
         let free = directory.free_bytes().unwrap_or(0) / SEGMENTS_MIN;
         let bytes = free.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / SEGMENT_BYTES_MIN
             * SEGMENT_BYTES_MIN;
-        let start = start.start(region, (bytes, self.limit), self.news.clone());
+        let start = start.start(region, (bytes, self.limits), self.news.clone());
         let mut open = Open {
             term,
             writer: Writer::new(&self.region, &self.claim, term, number, start),
@@ -57,6 +57,7 @@ impl Shared {
             dead,
             health: Health::Good,
             is_torn: false,
+            gives_back: false,
         };
         if let Some(why) = error {
             self.fail(&mut open, &why);
