@@ -297,7 +297,7 @@ mod tests {
             let age = parse_age(text).expect(text);
             assert_eq!(age.as_secs_f64(), days * DAY.as_secs_f64());
         }
-        for (text, says) in [("0d", "more than 0"), ("36501d", "36500 days")] {
+        for (text, says) in [("0d", "more than 0"), ("36501d", "36500 day")] {
             let error = parse_age(text).expect_err(text).to_string();
             assert!(error.contains(says), "{error}");
         }
