@@ -84,6 +84,9 @@ pub struct BrokerConfig {
     pub disk_size: Option<u64>,
     /// Bytes that are read of each disk in a second to find damage in segments that are over; 0: none.
     pub scrub_rate: u64,
+    /// How long the disks keep a batch at most, beside the segment that is written: older segments go, whatever their topics are to retain.
+    /// Without it, as long as topics are to retain.
+    pub disk_age: Option<Duration>,
     /// How long the active sequencer may stand still before a standby takes over. A standby replaces a dead one at
     /// once.
     pub sequencer_lease: Duration,
@@ -133,6 +136,7 @@ impl Default for BrokerConfig {
             same_device_is_fine: false,
             disk_size: None,
             scrub_rate: 16 << 20,
+            disk_age: None,
             sequencer_lease: Duration::from_secs(1),
             gap_lease: Duration::from_secs(10),
             session_window: 256,

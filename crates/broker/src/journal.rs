@@ -4,6 +4,7 @@
 //! State machines: what to write comes out of a [`Writer`], and what was synced goes in. [`crate::server`] has the threads
 //! and the files.
 
+mod age_clock;
 mod chain;
 pub mod facts;
 mod found;
@@ -18,4 +19,4 @@ pub use found::Found;
 pub use level::{Disk, level};
 pub use seed::{SeedError, Seeded, is_new, seed};
 pub use sessions::{KnownSession, Sessions};
-pub use writer::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Start, Writer};
+pub use writer::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Limits, Start, Writer};

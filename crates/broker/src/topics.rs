@@ -42,6 +42,8 @@ pub struct Topic {
     pub order: Order,
     /// Bytes kept on each broker; 0 = as much as the log has room for.
     pub retention_bytes: u64,
+    /// Milliseconds for which the disks keep a batch, at least; 0 = for as long as there is room.
+    pub retention_ms: u64,
     /// Largest message, in bytes: key, headers and value.
     pub max_message_bytes: u32,
     /// When it was created.
@@ -87,6 +89,7 @@ impl Topic {
             name: self.name.clone(),
             order: self.order,
             retention_bytes: self.retention_bytes,
+            retention_ms: self.retention_ms,
             max_message_bytes: self.max_message_bytes,
             created: self.created,
             replication_factor: self.replication_factor(),
@@ -324,6 +327,9 @@ impl<M: Memory> TopicTable<M> {
             });
         }
         self.check_replication_factor(spec.replication_factor)?;
+        if spec.retention_ms > 0 && disks_of(spec.replication_factor) == 0 {
+            return Err(TopicError::AgeWithoutDisk);
+        }
         self.refresh();
         if self.by_name.contains_key(&name) {
             return Err(TopicError::Exists { name });
@@ -344,6 +350,7 @@ impl<M: Memory> TopicTable<M> {
             name,
             order,
             retention_bytes: spec.retention_bytes,
+            retention_ms: spec.retention_ms,
             max_message_bytes,
             created: wall,
             disks: self.choose_disks(spec.replication_factor),

@@ -277,6 +277,7 @@ fn messages_that_subscribers_would_stumble_over_do_not_get_in() {
         name: "short".into(),
         order: 0,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 10,
         replication_factor: 1,
     };

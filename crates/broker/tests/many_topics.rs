@@ -23,6 +23,7 @@ fn spec(name: String, order: u32) -> CreateTopic {
         name,
         order,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 0,
         replication_factor: 1,
     }

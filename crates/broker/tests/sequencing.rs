@@ -53,6 +53,7 @@ fn create_ordered(head: SocketAddr) -> Control {
         name: TOPIC.into(),
         order: 5,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 0,
         replication_factor: 1,
     }))

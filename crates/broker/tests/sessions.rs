@@ -171,6 +171,7 @@ fn with_many_topics(config: BrokerConfig) -> (Cluster, usize) {
             name: format!("{n:0>MAX_TOPIC_NAME_BYTES$}"),
             order: 0,
             retention_bytes: 0,
+            retention_ms: 0,
             max_message_bytes: 0,
             replication_factor: 1,
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use embar_broker::{BrokerConfig, ReceivePath};
-use embar_console::size::{Size, parse_duration};
+use embar_console::size::{Size, parse_age, parse_duration};
 
 use crate::exit;
 
@@ -92,6 +92,9 @@ pub struct BrokerSettings {
     /// Bytes of each disk that are read in a second to find damage and put it back from another disk; 0: none
     #[arg(long, value_name = "SIZE", requires = "data")]
     pub scrub_rate: Option<Size>,
+    /// How long each disk keeps a batch at most: then the segment goes that has it, whatever its topic is to retain. As `7d` or `12h`
+    #[arg(long, value_name = "TIME", requires = "data", value_parser = parse_age)]
+    pub disk_age: Option<Duration>,
     /// How long the active sequencer may stand still before a standby takes over
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub sequencer_lease: Option<Duration>,
@@ -122,6 +125,7 @@ impl BrokerSettings {
             data: self.data.clone(),
             same_device_is_fine: self.same_device_is_fine,
             disk_size: self.disk_size.map(|size| size.0),
+            disk_age: self.disk_age,
             ..BrokerConfig::default()
         };
         set(&mut config.scrub_rate, self.scrub_rate.map(|size| size.0));
@@ -209,6 +213,7 @@ mod tests {
             same_device_is_fine: true,
             disk_size: Some(Size(1 << 30)),
             scrub_rate: Some(Size(1 << 20)),
+            disk_age: Some(Duration::from_secs(60)),
             sequencer_lease: Some(Duration::from_millis(300)),
             gap_lease: Some(Duration::from_secs(2)),
             session_window: Some(64),
@@ -266,6 +271,7 @@ mod tests {
                 same_device_is_fine: true,
                 disk_size: Some(1 << 30),
                 scrub_rate: 1 << 20,
+                disk_age: Some(Duration::from_secs(60)),
                 sequencer_lease: Duration::from_millis(300),
                 gap_lease: Duration::from_secs(2),
                 session_window: 64,

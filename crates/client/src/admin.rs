@@ -46,6 +46,9 @@ pub struct TopicSpec {
     pub order: Order,
     /// Bytes kept on each broker, the oldest go first; 0: as much as fits.
     pub retention_bytes: u64,
+    /// How long its disks keep a batch, at least: then it goes with the segment of a disk that has it. In whole milliseconds; zero: for
+    /// as long as there is room. Only for topics on disks.
+    pub retention_age: Duration,
     /// Largest message in bytes; 0: the cluster's default.
     pub max_message_bytes: u32,
     /// In how many places its batches are: 1 in memory alone, 2 in memory and on one disk, up to 9 in memory and on eight
@@ -60,6 +63,7 @@ impl TopicSpec {
             name: name.into(),
             order: Order::None,
             retention_bytes: 0,
+            retention_age: Duration::ZERO,
             max_message_bytes: 0,
             replication_factor: 1,
         }
@@ -76,6 +80,13 @@ impl TopicSpec {
     #[must_use]
     pub fn retention_bytes(mut self, bytes: u64) -> Self {
         self.retention_bytes = bytes;
+        self
+    }
+
+    /// Sets [`retention_age`](TopicSpec::retention_age).
+    #[must_use]
+    pub fn retention_age(mut self, age: Duration) -> Self {
+        self.retention_age = age;
         self
     }
 

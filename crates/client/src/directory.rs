@@ -330,6 +330,7 @@ impl Directory {
                     name: self.topic.clone(),
                     order: Order::None.into(),
                     retention_bytes: 0,
+                    retention_ms: 0,
                     max_message_bytes: 0,
                     replication_factor,
                 }));

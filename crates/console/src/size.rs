@@ -48,7 +48,7 @@ pub enum ParseError {
     },
     /// Not a number with a unit of time.
     #[error(
-        "{text:?} is no duration: write seconds, or a number with us, ms, s or m, for instance 5 or 5ms"
+        "{text:?} is no duration: write seconds, or a number with us, ms, s, m, h or d, for instance 5 or 5ms"
     )]
     Duration {
         /// As given.
@@ -134,8 +134,12 @@ impl fmt::Display for Size {
 const DAYS_MAX: u64 = 365;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reads `250us`, `5ms`, `2s`, `1m`, of at most a year; a bare number is seconds.
+/// Reads `250us`, `5ms`, `2s`, `1m`, `12h`, `7d`, of at most a year; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
+    at_most(duration_in(text)?, DAYS_MAX, text)
+}
+
+fn duration_in(text: &str) -> Result<Duration, ParseError> {
     let wrong = || ParseError::Duration {
         text: text.to_owned(),
     };
@@ -145,12 +149,13 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         "ms" => 1e-3,
         "s" | "" => 1.0,
         "m" => 60.0,
+        "h" => 60.0 * 60.0,
+        "d" => DAY.as_secs_f64(),
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     // It is not below 0, so what is no duration is too long for one.
-    let duration = Duration::try_from_secs_f64(number * seconds).unwrap_or(Duration::MAX);
-    at_most(duration, DAYS_MAX, text)
+    Ok(Duration::try_from_secs_f64(number * seconds).unwrap_or(Duration::MAX))
 }
 
 /// The same for how long somebody looks at something: more than no time, and at most a day.
@@ -161,6 +166,16 @@ pub fn parse_span(text: &str) -> Result<Duration, ParseError> {
         return Err(ParseError::NoTime { text });
     }
     at_most(span, 1, text)
+}
+
+/// The same for how long something is kept: more than no time, and at most a hundred years.
+pub fn parse_age(text: &str) -> Result<Duration, ParseError> {
+    let age = duration_in(text)?;
+    if age.is_zero() {
+        let text = text.to_owned();
+        return Err(ParseError::NoTime { text });
+    }
+    at_most(age, 100 * DAYS_MAX, text)
 }
 
 fn at_most(duration: Duration, days: u64, text: &str) -> Result<Duration, ParseError> {
@@ -255,6 +270,8 @@ mod tests {
             ("2s", 2_000_000),
             ("1", 1_000_000),
             ("1m", 60_000_000),
+            ("12h", 43_200_000_000),
+            ("7d", 604_800_000_000),
         ] {
             let duration = parse_duration(text).expect(text);
             assert_eq!(duration.as_micros(), micros);
@@ -271,6 +288,18 @@ mod tests {
         ] {
             let error = parse_duration(text).expect_err(text).to_string();
             assert!(error.contains("365 day"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_age_is_some_time_and_at_most_a_hundred_years() {
+        for (text, days) in [("7d", 7.0), ("36500d", 36_500.0), ("36h", 1.5)] {
+            let age = parse_age(text).expect(text);
+            assert_eq!(age.as_secs_f64(), days * DAY.as_secs_f64());
+        }
+        for (text, says) in [("0d", "more than 0"), ("36501d", "36500 day")] {
+            let error = parse_age(text).expect_err(text).to_string();
+            assert!(error.contains(says), "{error}");
         }
     }
 

@@ -273,6 +273,14 @@ impl StoredFile for DirectoryFile {
         check_works(&self.file)
     }
 
+    fn punch_hole(&self, at: u64, bytes: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, at, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            punched => Ok(punched?),
+        }
+    }
+
     fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<usize> {
         let mut came = 0;
         while came < into.len() {
@@ -351,6 +359,37 @@ mod tests {
             assert!(file.write_synced(0, &bytes, ALIGN_BYTES).is_err());
             assert!(reader.create("b", 1).is_err() && reader.remove("a").is_err());
             assert_eq!(writer.names().expect("listed"), ["a"]);
+        }
+    }
+
+    #[test]
+    fn a_hole_reads_as_zeros_and_takes_no_room() {
+        use std::os::unix::fs::MetadataExt;
+        const PAGE: u64 = ALIGN_BYTES as u64;
+        for dir in directories() {
+            let directory = Directory::open(dir.path()).expect("there");
+            let file = directory.create("a", 64 * PAGE).expect("room");
+            let mut bytes = AlignedBuffer::new(64 * ALIGN_BYTES);
+            bytes.fill(7);
+            file.write_synced(0, &bytes, bytes.len()).expect("written");
+            let blocks = || fs::metadata(dir.path().join("a")).expect("there").blocks();
+            let before = blocks();
+            file.punch_hole(2 * PAGE, 60 * PAGE).expect("both can");
+            assert!(
+                blocks() <= before - 60 * PAGE / 512,
+                "{before}, {}",
+                blocks()
+            );
+            assert_eq!(file.size().expect("known"), 64 * PAGE, "as long as before");
+            let mut read = AlignedBuffer::new(64 * ALIGN_BYTES);
+            assert_eq!(file.read(0, &mut read).expect("read"), read.len());
+            for (number, page) in read.chunks(ALIGN_BYTES).enumerate() {
+                let expected = if (2..62).contains(&number) { 0 } else { 7 };
+                assert!(page.iter().all(|it| *it == expected), "page {number}");
+            }
+            let reader = Directory::open_to_read(dir.path()).expect("there");
+            let file = reader.open("a").expect("there");
+            assert!(file.punch_hole(0, PAGE).is_err(), "it only reads");
         }
     }
 

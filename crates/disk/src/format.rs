@@ -14,8 +14,8 @@ pub use commit::{
     BatchRun, COMMIT_HEADER_BYTES, CommitHeader, Damaged, RUN_BYTES, Run, RunKind, check_runs, runs,
 };
 pub use identity::{IDENTITY_BYTES, Identity, IdentityError};
-pub(crate) use index::parts_of;
 pub use index::{INDEX_ENTRY_BYTES, IndexEntry, Part, SegmentIndex, index_name};
+pub(crate) use index::{add_to, parts_of};
 pub use kept::FIRST_KEPT_LAYOUT;
 pub(crate) use kept::{decode_first_kept, encode_first_kept};
 pub use layout::{Field, Layout};
@@ -31,9 +31,13 @@ pub const DISKS_MAX: u16 = 8;
 /// sectors are.
 pub const ALIGN_BYTES: usize = 4096;
 
-/// The fact that says which segment is the oldest that is kept: its number ([`FIRST_KEPT_LAYOUT`]), under the key 0. All others are
-/// about what the writer's user likes.
+/// The fact that says which segment is the oldest that is kept: its number ([`FIRST_KEPT_LAYOUT`]), under the key 0. But for
+/// [`ABOUT_TOPIC`] all others are about what the writer's user likes.
 pub const ABOUT_SEGMENTS: u16 = u16::MAX;
+
+/// The facts that say which topics there are: each under its id, with bytes that the writer's user likes. A chain of a topic of
+/// which no fact holds any more is gone, and so may its batches be: see [`give_back`](crate::give_back).
+pub const ABOUT_TOPIC: u16 = 1;
 
 /// What lies where in the files of a directory.
 pub const LAYOUTS: [Layout; 6] = {

@@ -17,7 +17,7 @@ use crate::format::{
     ALIGN_BYTES, Before, IndexEntry, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name,
 };
 use crate::storage::{Storage, StoredFile};
-use segment::Segment;
+pub(crate) use segment::Segment;
 
 /// Batches of a chain, as a subscriber gets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use embar_memory::canary::{Canary, injected};
 
 use crate::aligned::AlignedBuffer;
 use crate::format::{
-    ABOUT_SEGMENTS, ALIGN_BYTES, Before, Chain, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIndex,
-    encode_first_kept, index_name, segment_name,
+    ABOUT_SEGMENTS, ALIGN_BYTES, Before, Chain, Part, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentIndex, encode_first_kept, index_name, segment_name,
 };
 use crate::indexing::Indexing;
 use crate::names::RESERVE;
@@ -207,9 +207,13 @@ impl Journal {
     #[must_use]
     pub fn begin_segment(&mut self, nonce: u64, time: u64) -> SegmentHeader {
         assert!(self.in_flight.is_empty(), "commits are on their way");
-        self.index = self.present();
         if let Some(open) = self.open.take() {
             self.before = Some(open.counted());
+            self.index = Some(SegmentIndex {
+                segment: open.counted(),
+                end: open.at,
+                entries: open.indexing.entries,
+            });
         }
         let header = SegmentHeader {
             disk: self.disk,
@@ -236,20 +240,16 @@ impl Journal {
         header
     }
 
-    /// The index of the segment that is being written, as it would be if that were over now; none before the first.
-    #[must_use]
-    pub fn present(&self) -> Option<SegmentIndex> {
-        self.open.as_ref().map(|open| SegmentIndex {
-            segment: open.counted(),
-            end: open.at,
-            entries: open.indexing.entries.clone(),
-        })
-    }
-
     /// The index of the segment that was over when the present one began, once. It is to be stored beside the segment, at any
     /// time.
     pub fn take_index(&mut self) -> Option<SegmentIndex> {
         self.index.take()
+    }
+
+    /// What the present segment has of each chain, as written.
+    pub fn present(&self) -> impl Iterator<Item = (&Chain, &Part)> {
+        let open = self.open.iter();
+        open.flat_map(|open| &open.indexing.chains)
     }
 
     /// How much of the journal counts: what the next term goes on from.
@@ -281,8 +281,9 @@ impl Journal {
             *next = progress.next;
         }
         let (is_empty, payload_bytes) = (builder.is_empty(), builder.payload_bytes());
+        let completes = builder.has_completed_facts();
         open.indexing
-            .add(builder.runs(), open.at, builder.has_completed_facts());
+            .add_runs(builder.runs(), open.at, time, completes);
         let (number, before, synced) = (open.commits, open.last_crc, open.synced);
         let (buffer, crc) = builder.seal(open.nonce, number, before, synced, time);
         let ticket = self.next_ticket;

@@ -21,7 +21,8 @@
 //! it is, and another, `lock`, which cluster uses it.
 //!
 //! Invariants
-//! - A byte that was written is never written again: whatever a crash tears was never counted.
+//! - A byte that was written is never written again: whatever a crash tears was never counted. Only the batches of a topic that
+//!   is gone are [given back](give_back()), in a segment that is over; headers and tables of commits stay.
 //! - Each commit names the checksum of the one before it, and how many were synced when it was made. So one that is torn can
 //!   be told from one that was lost after it counted.
 //! - A term has segments of its own. Each names the segment of the term before, and how many of its commits count. What a
@@ -35,6 +36,7 @@ mod directory;
 mod disk;
 mod error;
 pub mod format;
+mod give_back;
 pub mod history;
 mod indexing;
 mod journal;
@@ -57,6 +59,7 @@ pub use directory::Directory;
 pub use disk::Disk;
 pub use error::DiskError;
 pub use format::Chain;
+pub use give_back::give_back;
 pub use journal::{
     Commit, CommitBuilder, Journal, Position, Progress, Refused, begin_segment, keep_reserve,
     make_segment, prepare_segment, store_index, take_reserve,

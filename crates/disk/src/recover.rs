@@ -367,7 +367,7 @@ fn read_segment<F: StoredFile>(
         if let Some(gap) = gap {
             return Err(gap.into());
         }
-        indexing.add(&found.runs, found.at, found.header.completes_facts);
+        indexing.add(&found.header, &found.runs, found.at);
         crc = found.crc;
     }
     let (number, at) = (scan.number(), scan.at());

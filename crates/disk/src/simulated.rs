@@ -329,6 +329,15 @@ impl StoredFile for SimulatedFile {
         Ok(())
     }
 
+    fn punch_hole(&self, at: u64, bytes: u64) -> io::Result<()> {
+        attempt(&self.failure)?;
+        // Nobody syncs it, so a power cut may bring back any of it.
+        let zeros = vec![0; usize::try_from(bytes).expect("a small disk")];
+        let number = self.begin(at, &zeros);
+        self.show(number);
+        Ok(())
+    }
+
     fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<usize> {
         let content = lock(&self.content);
         let wanted = at..at + into.len() as u64;

@@ -70,6 +70,13 @@ pub trait StoredFile: Send + Sync {
     /// later sync may succeed although they are lost.
     fn write_synced(&self, at: u64, bytes: &AlignedBuffer, len: usize) -> io::Result<()>;
 
+    /// Gives the disk back what lies there: it reads as zeros afterwards, and the file is as long as before. Both are multiples of
+    /// [`ALIGN_BYTES`](crate::format::ALIGN_BYTES). When the power goes, any of it may be there again.
+    ///
+    /// # Errors
+    /// What the system says: [`io::ErrorKind::Unsupported`] where the file system cannot.
+    fn punch_hole(&self, at: u64, bytes: u64) -> io::Result<()>;
+
     /// Reads from `at` on, as many bytes as `into` has room for, at most up to the end of the file; returns how many these are.
     ///
     /// # Errors

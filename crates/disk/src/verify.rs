@@ -17,8 +17,8 @@ use std::io;
 use crate::aligned::AlignedBuffer;
 use crate::format::Chain;
 use crate::format::{
-    ABOUT_SEGMENTS, Before, Part, SegmentHeader, SegmentIndex, decode_first_kept, index_name,
-    parts_of, segment_name,
+    ABOUT_SEGMENTS, ABOUT_TOPIC, Before, Part, SegmentHeader, SegmentIndex, decode_first_kept,
+    index_name, parts_of, segment_name,
 };
 use crate::positions::Positions;
 use crate::scan::Depth;
@@ -78,6 +78,9 @@ pub struct Segment {
     pub chains: BTreeMap<Chain, Part>,
 }
 
+/// How often a journal is read of which something is given back meanwhile.
+const LOOKS: u32 = 3;
+
 /// Reads the journal of the disk `disk`. At [`Depth::Payloads`] it checks every checksum that there is, at [`Depth::Tables`] all
 /// but those of batches. `on_read` is called with the bytes of each read.
 ///
@@ -89,6 +92,23 @@ pub fn verify<S: Storage>(
     depth: Depth,
     on_read: &(dyn Fn(u64) + Sync),
 ) -> io::Result<Verified> {
+    let mut looks = 1;
+    loop {
+        let (verified, is_outdated) = look(storage, disk, depth, on_read)?;
+        if !is_outdated || looks == LOOKS {
+            return Ok(verified);
+        }
+        looks += 1;
+    }
+}
+
+/// Reads the journal once. Also says whether batches were perhaps given back after a deletion that this look has not come upon.
+fn look<S: Storage>(
+    storage: &S,
+    disk: &[u8; 16],
+    depth: Depth,
+    on_read: &(dyn Fn(u64) + Sync),
+) -> io::Result<(Verified, bool)> {
     let names: BTreeSet<String> = storage.names()?.into_iter().collect();
     let headers = Headers::read(storage, &names, disk, on_read);
     let mut verifier = Verifier {
@@ -112,10 +132,10 @@ pub fn verify<S: Storage>(
         }
     }
     let used = steps.iter().map(Step::number).collect();
-    let mut verified = verifier.sum_up();
+    let (mut verified, is_outdated) = verifier.sum_up();
     verified.dead.extend(headers.dead(&used));
     verified.dead.sort_unstable();
-    Ok(verified)
+    Ok((verified, is_outdated))
 }
 
 /// Goes through the segments of a journal.
@@ -210,8 +230,8 @@ impl<S: Storage> Verifier<'_, S> {
         None
     }
 
-    /// What is known in the end: what one place has lost may be whole at another, and nobody misses what was removed.
-    fn sum_up(mut self) -> Verified {
+    /// What is known in the end, and whether it is outdated: what one place has lost may be whole at another, and nobody misses what was removed.
+    fn sum_up(mut self) -> (Verified, bool) {
         self.walk.end();
         let mut verified = self.verified;
         let mut state = self.walk.replay.state;
@@ -220,7 +240,20 @@ impl<S: Storage> Verifier<'_, S> {
             .and_then(|bytes| decode_first_kept(&bytes))
             .unwrap_or(0);
         let whole = self.walk.whole;
-        for mut damage in self.walk.damage {
+        let holds = |lost: &Lost| {
+            let topic = lost.chain.topic.into();
+            state.facts.contains_key(&(ABOUT_TOPIC, topic))
+        };
+        let holes: BTreeSet<usize> = self.walk.holes.into_iter().collect();
+        let mut is_outdated = false;
+        for (place, mut damage) in self.walk.damage.into_iter().enumerate() {
+            if holes.contains(&place) {
+                match damage.lost.iter().any(holds) {
+                    true => is_outdated = true,
+                    // Its topic is gone, and so is it.
+                    false => continue,
+                }
+            }
             let number = damage.file.split('.').next();
             let number = number.and_then(|it| it.parse::<u64>().ok());
             if number.is_some_and(|it| it < kept) {
@@ -248,7 +281,7 @@ impl<S: Storage> Verifier<'_, S> {
         verified.whole = whole;
         verified.commits = self.walk.commits;
         verified.batches = self.walk.batches;
-        verified
+        (verified, is_outdated)
     }
 }
 

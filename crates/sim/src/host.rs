@@ -300,6 +300,7 @@ impl Broker {
                 name: topic.name.clone(),
                 order: topic.order.into(),
                 retention_bytes: topic.retention_bytes,
+                retention_ms: 0,
                 max_message_bytes: 0,
                 replication_factor: 1,
             };

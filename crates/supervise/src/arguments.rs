@@ -22,6 +22,7 @@ pub fn of_broker(config: &BrokerConfig) -> Vec<String> {
     }
     arguments.flag("same-device-is-fine", config.same_device_is_fine);
     arguments.option("disk-size", config.disk_size);
+    arguments.option("disk-age", config.disk_age.map(show_duration));
     let mut number = |name, value, plain| arguments.value(name, value, plain, u64::to_string);
     number("scrub-rate", config.scrub_rate, plain.scrub_rate);
     number(

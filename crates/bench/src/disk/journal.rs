@@ -91,6 +91,7 @@ pub fn say_topic(builder: &mut CommitBuilder) -> Result<(), Refused> {
         name: "bench".into(),
         order: Order::TotalPerPublisher,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: MAX_BATCH_BYTES,
         created: WallNs(1),
         disks: 1,

@@ -115,6 +115,7 @@ fn a_topic_that_is_not_ordered_is_no_damaged_order() {
         name: "t".into(),
         order: 0,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 0,
         replication_factor: 1,
     };

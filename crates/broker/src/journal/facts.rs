@@ -1,5 +1,6 @@
 //! The facts of a journal, byte by byte. All numbers are little-endian.
 
+pub use embar_disk::format::ABOUT_TOPIC;
 use embar_disk::format::{ABOUT_SEGMENTS, FIRST_KEPT_LAYOUT, Layout};
 use embar_fabric::{Secret, SessionOwner, SessionRow};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -7,8 +8,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::topics::{TOPIC_LAYOUT, Topic};
 
-/// A topic that is on the disk.
-pub const ABOUT_TOPIC: u16 = 1;
 /// A publisher's session, as it is before the next batch of its chain that the journal has.
 pub const ABOUT_SESSION: u16 = 2;
 /// Which ids no other topic may get.

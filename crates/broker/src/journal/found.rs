@@ -11,7 +11,7 @@ use embar_memory::canary::{Canary, injected};
 use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, decode_topic_ids};
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
-use super::writer::Start;
+use super::writer::{Limits, Start};
 use crate::topics::Topic;
 
 /// How often a disk is read whose end moves: a writer that does not know yet that it is deposed may have commits on their way.
@@ -161,11 +161,11 @@ impl Found {
     }
 
     /// What a writer of the term `epoch` of a region goes on from. Its segments have `segment_bytes`, and all that are over at most
-    /// `limit` together.
+    /// as `limits` says together.
     pub fn start<M: Memory>(
         self,
         (epoch, region): (u32, u32),
-        (segment_bytes, limit): (u64, u64),
+        (segment_bytes, limits): (u64, Limits),
         news: SharedNews<M>,
     ) -> Start<M> {
         let firsts = self.firsts();
@@ -182,7 +182,7 @@ impl Found {
             firsts,
             kept: Kept::found(&recovered.segments),
             dead: recovered.dead,
-            limit,
+            limits,
             unindexed: recovered.unindexed,
             sessions,
             highest_id,

@@ -1,19 +1,43 @@
 //! The segments that a disk keeps, and which of them nobody needs any more.
 //!
-//! A segment is shared by all topics, and goes as a whole, the oldest first: when each topic that it has batches of was deleted,
-//! or has as much as it is to retain in the segments behind it; or when the disk has more than it is to have.
+//! A segment is shared by all topics, and goes as a whole, the oldest first: when of each topic that it has batches of all that it has
+//! is needless. That is when the topic was deleted, or has as much as it is to retain in the segments behind it, or when the newest
+//! of these batches is older than the topic is to retain them. A segment goes, too, when the disk has more than it is to have.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use embar_disk::Chain;
-use embar_disk::format::{Part, SegmentIndex};
+use embar_disk::format::{Before, Part, SegmentIndex};
 use embar_disk::recover::Segment;
+
+/// What is to be retained of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Retention {
+    /// So many bytes; 0 for all.
+    pub bytes: u64,
+    /// What was written in so many nanoseconds; 0 for all.
+    pub age_ns: u64,
+}
+
+impl Retention {
+    /// Whether all of a part is older than that, at a time in nanoseconds since the Unix epoch.
+    pub fn is_too_old(&self, part: &Part, now: u64) -> bool {
+        self.age_ns > 0 && now.saturating_sub(part.newest) >= self.age_ns
+    }
+
+    /// Whether a part is needless with so many bytes of its chain behind it.
+    fn passes(&self, part: &Part, behind: u64, now: u64) -> bool {
+        let has_enough = self.bytes > 0 && behind >= self.bytes;
+        has_enough || self.is_too_old(part, now)
+    }
+}
 
 /// A segment that is over.
 #[derive(Debug)]
 struct KeptSegment {
-    number: u64,
-    /// Where what counts ends in the file.
+    /// Which one, and how much of it counts.
+    counted: Before,
+    /// What it takes of the disk: up to where what counts ends in the file, without what was given back.
     bytes: u64,
     chains: BTreeMap<Chain, Part>,
 }
@@ -29,13 +53,13 @@ pub(super) struct Kept {
 
 impl Kept {
     /// One more.
-    pub fn push(&mut self, number: u64, bytes: u64, chains: BTreeMap<Chain, Part>) {
+    pub fn push(&mut self, counted: Before, bytes: u64, chains: BTreeMap<Chain, Part>) {
         for (chain, part) in &chains {
             *self.chain_bytes.entry(*chain).or_default() += part.bytes;
         }
         self.bytes += bytes;
         self.segments.push_back(KeptSegment {
-            number,
+            counted,
             bytes,
             chains,
         });
@@ -45,36 +69,46 @@ impl Kept {
     pub fn found(segments: &[Segment]) -> Self {
         let mut kept = Self::default();
         for segment in segments {
-            let number = segment.header.number;
-            kept.push(number, segment.end, segment.chains.clone());
+            kept.push(segment.counted, segment.end, segment.chains.clone());
         }
         kept
     }
 
     /// One more, of which this is the index.
     pub fn push_index(&mut self, index: &SegmentIndex) {
-        self.push(index.segment.number, index.end, index.chains());
+        self.push(index.segment, index.end, index.chains());
     }
 
-    /// The first segment that is needed, if there is an older one. `retention` says how many bytes of a chain are to be
-    /// retained: 0 for all, nothing for a chain that does not exist any more. The disk is to have at most `limit` bytes.
+    /// When the newest batch was written; 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        let parts = self.segments.iter().flat_map(|it| it.chains.values());
+        parts.map(|part| part.newest).max().unwrap_or(0)
+    }
+
+    /// The first segment that is needed, if there is an older one. `retention` says what is to be retained of a chain: nothing of one
+    /// that does not exist any more. The disk is to have at most `limit` bytes. `now` is the time by which ages are judged, in
+    /// nanoseconds since the Unix epoch.
     pub fn first_needed(
         &self,
         limit: u64,
-        retention: impl Fn(&Chain) -> Option<u64>,
+        now: u64,
+        retention: impl Fn(&Chain) -> Option<Retention>,
     ) -> Option<u64> {
-        let mut left = self.chain_bytes.clone();
+        // What the segments have that are needless.
+        let mut passed: BTreeMap<Chain, u64> = BTreeMap::new();
         let mut bytes = self.bytes;
         let mut needless = 0;
         for segment in &self.segments {
             let is_needed = |(chain, part): (&Chain, &Part)| {
-                retention(chain).is_some_and(|bytes| bytes == 0 || left[chain] - part.bytes < bytes)
+                let before = passed.get(chain).copied().unwrap_or(0);
+                let behind = self.chain_bytes[chain] - before - part.bytes;
+                retention(chain).is_some_and(|its| !its.passes(part, behind, now))
             };
             if bytes <= limit && segment.chains.iter().any(is_needed) {
                 break;
             }
             for (chain, part) in &segment.chains {
-                *left.get_mut(chain).expect("it was counted") -= part.bytes;
+                *passed.entry(*chain).or_default() += part.bytes;
             }
             bytes -= segment.bytes;
             needless += 1;
@@ -82,31 +116,63 @@ impl Kept {
         if needless == 0 {
             return None;
         }
-        let last = self.segments[needless - 1].number;
-        let next = self.segments.get(needless).map(|segment| segment.number);
+        let last = self.segments[needless - 1].counted.number;
+        let next = self.segments.get(needless).map(|it| it.counted.number);
         Some(next.unwrap_or(last + 1))
     }
 
     /// Whether all of them are below this one.
     pub fn is_empty_from(&self, first: u64) -> bool {
-        self.segments.back().is_none_or(|last| last.number < first)
+        self.segments
+            .back()
+            .is_none_or(|last| last.counted.number < first)
     }
 
     /// Forgets the segments below this one; returns their numbers.
     pub fn remove_below(&mut self, first: u64) -> Vec<u64> {
         let mut removed = Vec::new();
-        while let Some(segment) = self.segments.pop_front_if(|it| it.number < first) {
+        while let Some(segment) = self.segments.pop_front_if(|it| it.counted.number < first) {
             for (chain, part) in &segment.chains {
-                let left = self.chain_bytes.get_mut(chain).expect("it was counted");
-                *left -= part.bytes;
-                if *left == 0 {
-                    self.chain_bytes.remove(chain);
-                }
+                forget_part(&mut self.chain_bytes, *chain, part);
             }
             self.bytes -= segment.bytes;
-            removed.push(segment.number);
+            removed.push(segment.counted.number);
         }
         removed
+    }
+
+    /// The topics of which they have batches.
+    pub fn topics(&self) -> BTreeSet<u32> {
+        self.chain_bytes.keys().map(|chain| chain.topic).collect()
+    }
+
+    /// A segment that has batches of topics that are gone, and these topics, once: their batches can be given back.
+    pub fn take_gone(&mut self, gone: &BTreeSet<u32>) -> Option<(Before, BTreeSet<u32>)> {
+        if gone.is_empty() {
+            return None;
+        }
+        let has_some = |it: &&mut KeptSegment| it.chains.keys().any(|it| gone.contains(&it.topic));
+        let segment = self.segments.iter_mut().find(has_some)?;
+        let mut taken = BTreeSet::new();
+        segment.chains.retain(|chain, part| {
+            let is_gone = gone.contains(&chain.topic);
+            if is_gone {
+                forget_part(&mut self.chain_bytes, *chain, part);
+                taken.insert(chain.topic);
+            }
+            !is_gone
+        });
+        Some((segment.counted, taken))
+    }
+
+    /// So many bytes of a segment were given back.
+    pub fn gave_back(&mut self, number: u64, bytes: u64) {
+        let mut segments = self.segments.iter_mut();
+        if let Some(segment) = segments.find(|it| it.counted.number == number) {
+            let bytes = bytes.min(segment.bytes);
+            segment.bytes -= bytes;
+            self.bytes -= bytes;
+        }
     }
 
     /// The first position that they have of a chain.
@@ -116,68 +182,13 @@ impl Kept {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NO_LIMIT: u64 = u64::MAX;
-
-    fn chain(topic: u32) -> Chain {
-        Chain { topic, row: 0 }
-    }
-
-    /// Segments 0, 2, 4 and 6, with 100 bytes of topic 1, and of topic 2 in the first two.
-    fn kept() -> Kept {
-        let mut kept = Kept::default();
-        for number in 0..4 {
-            let part = Part {
-                first: number * 10,
-                next: number * 10 + 10,
-                bytes: 100,
-            };
-            let mut chains = BTreeMap::from([(chain(1), part)]);
-            if number < 2 {
-                chains.insert(chain(2), part);
-            }
-            kept.push(number * 2, 1000, chains);
-        }
-        kept
-    }
-
-    #[test]
-    fn what_a_topic_is_to_retain_stays() {
-        let of = |one: Option<u64>, two: Option<u64>| {
-            kept().first_needed(NO_LIMIT, |chain| [one, two][chain.topic as usize - 1])
-        };
-        assert_eq!(of(Some(0), None), None, "all of one");
-        assert_eq!(of(None, None), Some(7), "both are gone");
-        assert_eq!(of(Some(200), None), Some(4));
-        assert_eq!(of(Some(201), None), Some(2));
-        assert_eq!(
-            of(Some(1), Some(100)),
-            Some(2),
-            "the other one is in the way"
-        );
-        assert_eq!(
-            of(Some(1), Some(1)),
-            Some(2),
-            "as the only segment that has any of it"
-        );
-    }
-
-    #[test]
-    fn a_disk_has_no_more_than_it_is_to_have() {
-        assert_eq!(kept().first_needed(4000, |_| Some(0)), None);
-        assert_eq!(kept().first_needed(3999, |_| Some(0)), Some(2));
-        assert_eq!(kept().first_needed(0, |_| Some(0)), Some(7));
-    }
-
-    #[test]
-    fn what_was_removed_is_forgotten() {
-        let mut kept = kept();
-        assert_eq!(kept.remove_below(4), [0, 2]);
-        assert_eq!(kept.first_of(chain(1)), Some(20));
-        assert_eq!(kept.first_of(chain(2)), None);
-        assert_eq!(kept.first_needed(2000, |_| Some(0)), None);
+fn forget_part(chain_bytes: &mut BTreeMap<Chain, u64>, chain: Chain, part: &Part) {
+    let left = chain_bytes.get_mut(&chain).expect("it was counted");
+    *left -= part.bytes;
+    if *left == 0 {
+        chain_bytes.remove(&chain);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use embar_disk::format::{BatchRun, Run, RunKind, segment_name};
+use embar_disk::format::{BatchRun, Run, RunKind, check_runs, segment_name};
 use embar_disk::recover::{RecoverError, Segment};
 use embar_disk::scan::{Depth, Scan};
 use embar_disk::{
@@ -115,6 +115,8 @@ struct Copy<'a, S: Storage> {
     sessions: Sessions,
     topics: BTreeMap<u32, Topic>,
     highest_id: u32,
+    /// When the newest commit was made of which something was copied, in nanoseconds since the Unix epoch.
+    time: u64,
 }
 
 impl<'a, S: Storage> Copy<'a, S> {
@@ -148,6 +150,7 @@ impl<'a, S: Storage> Copy<'a, S> {
             sessions: found.sessions.clone(),
             topics,
             highest_id: highest.max().unwrap_or(0).max(found.highest_id),
+            time: 0,
         };
         copy.say_all(nonce)?;
         Ok(copy)
@@ -203,21 +206,31 @@ impl<'a, S: Storage> Copy<'a, S> {
         for segment in &segments[first..] {
             let name = segment_name(segment.header.number);
             let file = source.storage.open(&name).map_err(io_error(&name))?;
-            let mut scan = Scan::new(&file, segment.header, Depth::Payloads);
+            // What topics had that are gone may be given back, and is not read.
+            let mut scan = Scan::new(&file, segment.header, Depth::Tables);
             while scan.number() < segment.counted.commits {
-                let mut runs = Vec::new();
+                let (commit, mut runs, mut is_whole) = (scan.number(), Vec::new(), false);
                 let found = scan.next(&mut |found, bytes| {
-                    for run in &found.runs {
+                    let is_read = |run: &&Run| match run.kind {
+                        RunKind::Batches => missing.contains_key(&chain_of(run)),
+                        RunKind::Fact | RunKind::Next => true,
+                    };
+                    let read: Vec<Run> = found.runs.iter().filter(is_read).copied().collect();
+                    is_whole = check_runs(&read, bytes).is_ok();
+                    for run in &read {
                         let bytes = &bytes[run.at as usize..(run.at + run.bytes) as usize];
                         runs.push((*run, bytes.to_vec()));
                     }
                 });
-                if found.map_err(io_error(&name))?.is_none() {
-                    let commit = scan.number();
+                let found = found.map_err(io_error(&name))?;
+                let found = found.filter(|_| is_whole);
+                let Some(found) = found else {
                     return Err(RecoverError::Damaged { name, commit });
-                }
+                };
+                // A batch is as old as on the disk from which it comes.
+                self.time = self.time.max(found.header.time);
                 for (run, bytes) in &runs {
-                    self.run(run, bytes, missing, &mut sessions, nonce)?;
+                    self.run(run, bytes, &mut sessions, nonce)?;
                 }
                 copied(scan.at());
             }
@@ -262,7 +275,6 @@ impl<'a, S: Storage> Copy<'a, S> {
         &mut self,
         run: &Run,
         bytes: &[u8],
-        missing: &Missing,
         sessions: &mut Sessions,
         nonce: &mut dyn FnMut() -> u64,
     ) -> Result<(), RecoverError> {
@@ -274,14 +286,14 @@ impl<'a, S: Storage> Copy<'a, S> {
                     sessions.put(place, KnownSession { row, owner });
                 }
             }
-            RunKind::Batches if missing.contains_key(&chain_of(run)) => {
+            RunKind::Batches => {
                 for (header, batch) in BatchRun::new(run, bytes) {
                     self.batch(run.row, &header, batch, sessions, nonce)?;
                     let (topic, producer) = (header.topic(), header.producer());
                     sessions.place(topic, producer, header.epoch(), header.sequence());
                 }
             }
-            RunKind::Batches | RunKind::Fact | RunKind::Next => {}
+            RunKind::Fact | RunKind::Next => {}
         }
         Ok(())
     }
@@ -387,7 +399,7 @@ impl<'a, S: Storage> Copy<'a, S> {
         builder: CommitBuilder,
         copied: &mut dyn FnMut(u64),
     ) -> Result<(), RecoverError> {
-        let commit = self.journal.seal(builder, 0);
+        let commit = self.journal.seal(builder, self.time);
         let name = segment_name(commit.segment);
         let written = self
             .file

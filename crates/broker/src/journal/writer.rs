@@ -8,6 +8,7 @@
 //! - After a write or a sync has failed nothing counts any more in this term: what it left nobody knows.
 
 mod adopt;
+mod aging;
 mod due;
 mod full;
 mod removal;
@@ -16,6 +17,7 @@ mod written;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::time::Duration;
 
 use embar_disk::format::{Run, SegmentIndex};
 use embar_disk::{
@@ -25,15 +27,18 @@ use embar_disk::{
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{DiskRow, DiskState, FrontierTable, GoiRecord, RowWriter, SharedNews};
+use embar_frame::Now;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_order::{ChangedChains, Term};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
+use super::age_clock::AgeClock;
 use super::chain::{Ahead, Batch, Chain};
 use super::indexes::Indexes;
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
+use crate::clock::Timestamp;
 use crate::topics::TopicTable;
 use due::{Due, say_session};
 
@@ -85,8 +90,13 @@ pub struct Writer<M: Memory> {
     /// The disk has no room for a segment, so batches wait.
     is_full: bool,
     kept: Kept,
-    /// Most bytes of all segments that are over.
-    limit: u64,
+    limits: Limits,
+    ages: AgeClock,
+    /// When it was last looked what has come of age, and when a segment was last ended for its age.
+    looked_at_ages: Option<Now>,
+    ended_for_age: Option<Now>,
+    /// The present segment has nothing but what is too old: another one is to be begun.
+    ends_segment: bool,
     /// Something happened by which segments may be needless.
     looks_what_is_kept: bool,
     /// The commit that says which segment is the first that is kept, until it counts, and which.
@@ -94,6 +104,10 @@ pub struct Writer<M: Memory> {
     removals: Vec<u64>,
     /// Files that were no part of the journal when it was found.
     dead: Vec<u64>,
+    /// The commit with which all facts are said in the present segment, once it is made.
+    complete_said: Option<u64>,
+    /// There may be batches of topics that are gone.
+    looks_what_is_gone: bool,
     /// Topics that are not on the disk any more once this commit counts.
     gone_said: VecDeque<(u64, u32)>,
     /// By chain, where the present segment begins...
@@ -110,6 +124,32 @@ pub struct Writer<M: Memory> {
     grown: Vec<ChainName>,
 }
 
+/// What a disk may have at most: then the oldest segments go, whatever topics are to retain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all segments that are over.
+    pub bytes: u64,
+    /// Nanoseconds since a batch was written; 0 for no limit.
+    pub age_ns: u64,
+}
+
+impl Limits {
+    /// As much as topics are to retain.
+    pub const NONE: Self = Self {
+        bytes: u64::MAX,
+        age_ns: 0,
+    };
+
+    /// What the settings of a broker say.
+    pub(crate) fn of(bytes: Option<u64>, age: Option<Duration>) -> Self {
+        let age_ns = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            bytes: bytes.unwrap_or(Self::NONE.bytes),
+            age_ns: age.map_or(Self::NONE.age_ns, age_ns),
+        }
+    }
+}
+
 /// What a writer goes on from.
 pub struct Start<M: Memory> {
     /// The journal, as it was found.
@@ -122,8 +162,8 @@ pub struct Start<M: Memory> {
     pub(super) kept: Kept,
     /// Numbers of segments that are no part of it.
     pub(super) dead: Vec<u64>,
-    /// Most bytes that all segments that are over may have together; the oldest go.
-    pub limit: u64,
+    /// What it may have at most.
+    pub limits: Limits,
     /// The sessions, as they are in it.
     pub sessions: Sessions,
     /// The highest id that a topic of it ever had.
@@ -162,12 +202,18 @@ impl<M: Memory> Writer<M> {
             is_complete: false,
             has_failed: false,
             is_full: false,
+            ages: AgeClock::new(start.kept.newest()),
             kept: start.kept,
-            limit: start.limit,
+            limits: start.limits,
+            looked_at_ages: None,
+            ended_for_age: None,
+            ends_segment: false,
             looks_what_is_kept: true,
             first_kept_said: None,
             removals: Vec::new(),
             dead: start.dead,
+            complete_said: None,
+            looks_what_is_gone: false,
             gone_said: VecDeque::new(),
             segment_begins: BTreeMap::new(),
             synced: BTreeMap::new(),
@@ -186,8 +232,8 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Makes a commit of what is to be written. `time` is in nanoseconds since the Unix epoch.
-    pub fn gather(&mut self, buffer: AlignedBuffer, time: u64) -> Gathered {
+    /// Makes a commit of what is to be written.
+    pub fn gather(&mut self, buffer: AlignedBuffer, time: Timestamp) -> Gathered {
         if self.has_failed {
             return Gathered::Nothing(buffer);
         }
@@ -196,7 +242,7 @@ impl<M: Memory> Writer<M> {
         }
         self.refresh_topics();
         self.refresh_chains();
-        self.look_what_is_kept();
+        self.look_at_ages(time);
         let first = match self.is_full {
             true => None,
             false => self.first_batch_bytes(),
@@ -206,11 +252,12 @@ impl<M: Memory> Writer<M> {
             return Gathered::Deposed;
         }
         let is_begun = self.journal.room() > 0;
-        if is_begun && self.due.is_empty() && first.is_none() && !self.is_freed_by_ending() {
+        let ends = self.ends_segment && !self.is_full || self.is_freed_by_ending();
+        if is_begun && self.due.is_empty() && first.is_none() && !ends {
             return Gathered::Nothing(buffer);
         }
         let needed = FACT_BYTES + first.map_or(0, CommitBuilder::bytes_for);
-        if self.journal.room() < needed || self.is_freed_by_ending() {
+        if self.journal.room() < needed || ends {
             if self.is_full && !self.has_facts_that_free() {
                 return Gathered::Nothing(buffer);
             }
@@ -225,8 +272,10 @@ impl<M: Memory> Writer<M> {
         };
         let mut builder = CommitBuilder::within(buffer, self.journal.room());
         let mut said = self.say_facts(&mut builder);
+        let mut completes = false;
         if self.due.is_empty() {
-            if !std::mem::replace(&mut self.is_complete, true) {
+            completes = !std::mem::replace(&mut self.is_complete, true);
+            if completes {
                 if builder.is_empty() {
                     // What was due last does not hold any more, and a commit has to say that this was all.
                     self.due.push_back(Due::FirstKept);
@@ -241,7 +290,10 @@ impl<M: Memory> Writer<M> {
         if builder.is_empty() {
             return Gathered::Nothing(builder.into_buffer());
         }
-        let commit = self.journal.seal(builder, time);
+        let commit = self.journal.seal(builder, time.wall.0);
+        if completes {
+            self.complete_said = Some(commit.ticket);
+        }
         if said.first_kept {
             // More may be known to be needless before it counts.
             self.first_kept_said = Some((commit.ticket, self.journal.first_kept()));
@@ -327,7 +379,8 @@ impl<M: Memory> Writer<M> {
         self.due.extend(self.sessions.places().map(Due::Session));
         // Somebody waits until they are said to be gone.
         self.due.extend(gone);
-        self.is_complete = false;
+        (self.is_complete, self.complete_said) = (false, None);
+        (self.looks_what_is_gone, self.ends_segment) = (true, false);
         let chains = self.chains.keys();
         let begins = chains.map(|chain| (*chain, self.journal.next_of(*chain)));
         self.segment_begins = begins.collect();

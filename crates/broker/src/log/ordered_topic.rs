@@ -358,6 +358,7 @@ mod tests {
             name: "t".into(),
             order: Order::TotalPerPublisher,
             retention_bytes: 0,
+            retention_ms: 0,
             max_message_bytes: 1 << 20,
             created: WallNs(0),
             disks: 0,

@@ -1,10 +1,12 @@
 //! The threads that write one disk while this process sequences: each gathers a commit and writes it, and while it waits for
 //! the disk another gathers the next.
 
+mod chores;
 mod health;
 mod opening;
 mod scrub;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use embar_disk::format::{SEGMENT_HEADER_BYTES, SegmentIndex, index_name, segment_name};
+use embar_disk::format::{Before, SEGMENT_HEADER_BYTES, SegmentIndex};
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
 use embar_fabric::SharedNews;
 use embar_fabric::owner::Claim;
@@ -25,7 +27,7 @@ use super::alive::is_alive;
 use super::wakeups::BrokersNotifier;
 use crate::clock::Clock;
 use crate::disks::Disks;
-use crate::journal::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Writer};
+use crate::journal::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Limits, Writer};
 use crate::profile::disk::{Counter, Stage};
 
 /// Bytes of a segment, at most and at least: as much as a disk has room for several times.
@@ -46,8 +48,8 @@ type File = <Directory as Storage>::File;
 /// What the log may take of each disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskLimits {
-    /// Most bytes of the journal; the oldest segments go.
-    pub bytes: u64,
+    /// What the journal may have at most; the oldest segments go.
+    pub kept: Limits,
     /// Bytes that the scrub reads in a second; 0: none.
     pub scrub_rate: u64,
 }
@@ -72,6 +74,8 @@ struct Shared {
     changed: Condvar,
     /// The term has changed, or all is to end: for the scrub, which does not care for commits.
     scrub_changed: Condvar,
+    /// It was said that the file system cannot give back a part of a file.
+    says_no_holes: AtomicBool,
     /// The gatherer sleeps until it is woken.
     is_asleep: AtomicBool,
     sleeper: Mutex<Option<std::thread::Thread>>,
@@ -105,6 +109,8 @@ struct Open {
     /// That of the segment with which it was last seen to that there is a reserve.
     reserved: u64,
     health: Health,
+    /// A thread gives back what topics had that are gone: one at once, so that others write.
+    gives_back: bool,
     /// A write found no room: what counts is to be found out again.
     is_torn: bool,
 }
@@ -152,6 +158,7 @@ impl DiskWriter {
             disks: Arc::clone(disks),
             number,
             limits,
+            says_no_holes: AtomicBool::new(false),
         });
         let mut writer = Self {
             shared,
@@ -218,6 +225,8 @@ enum Step {
     Reserve(u64),
     Index(SegmentIndex),
     Remove(Vec<u64>),
+    /// Give back what these topics, which are gone, have in this segment.
+    GiveBack(Term, Before, BTreeSet<u32>),
     Stop,
 }
 
@@ -231,6 +240,7 @@ impl Shared {
                 Step::Reserve(bytes) => self.keep_reserve(bytes),
                 Step::Index(index) => self.store_index(&index, &recorder),
                 Step::Remove(segments) => self.remove(&segments),
+                Step::GiveBack(term, segment, gone) => self.give_back(term, &segment, &gone),
                 Step::Stop => return,
             }
         }
@@ -320,14 +330,14 @@ impl Shared {
             }
             let buffer = state.buffers.pop();
             let buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(COMMIT_BYTES));
-            let time = self.clock.read().wall.0;
+            let time = self.clock.read();
             let open = state.open.as_mut().expect("it was opened");
             let began = recorder.start();
             let mut gathered = open.writer.gather(buffer, time);
             if let Gathered::Nothing(buffer) = gathered {
                 // What was written last may be the last for long.
                 gathered = match has_slept {
-                    true => open.writer.confirm(buffer, time),
+                    true => open.writer.confirm(buffer, time.wall.0),
                     false => Gathered::Nothing(buffer),
                 };
             }
@@ -417,7 +427,11 @@ impl Shared {
                 Err(error) => self.fail(open, &format!("no segment can be begun: {error}")),
             },
             Err(_) if open.writer.is_full() => return false,
-            Err(error) if is_full(&error) => self.fill(open),
+            Err(error) if is_full(&error) => {
+                if !open.writer.goes_on() {
+                    self.fill(open);
+                }
+            }
             Err(error) => self.fail(open, &format!("no segment can be made: {error}")),
         }
         true
@@ -475,39 +489,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Without it, readers go through the segment.
-    fn store_index(&self, index: &SegmentIndex, recorder: &Recorder) {
-        match embar_disk::store_index(self.directory(), index) {
-            Ok(bytes) => recorder.count(Counter::Bytes as usize, bytes as u64),
-            Err(error) => {
-                let segment = index.segment.number;
-                tracing::warn!(
-                    disk = self.number,
-                    segment,
-                    "cannot store the index of a segment: {error}"
-                );
-            }
-        }
-    }
-
-    /// Removes segments and their indexes.
-    fn remove(&self, segments: &[u64]) {
-        for segment in segments {
-            for name in [segment_name(*segment), index_name(*segment)] {
-                match self.directory().remove(&name) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        tracing::warn!(
-                            disk = self.number,
-                            name,
-                            "cannot remove a file that nobody needs: {error}"
-                        );
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
     fn wake_brokers(&self, state: &mut State) {
         let is_due = state
             .refreshed
@@ -517,32 +498,6 @@ impl Shared {
             state.brokers.refresh(&|row| is_alive(&self.region, row));
         }
         state.brokers.notify(u128::MAX);
-    }
-}
-
-impl Open {
-    /// What is to be done beside gathering.
-    fn next_chore(&mut self) -> Option<Step> {
-        let removals = self.writer.take_removals();
-        if !removals.is_empty() {
-            return Some(Step::Remove(removals));
-        }
-        if let Some(index) = self.writer.take_index() {
-            return Some(Step::Index(index));
-        }
-        let next = self.writer.next_segment();
-        if self.health == Health::Good && self.file.is_some() && self.reserved != next.0 {
-            self.reserved = next.0;
-            return Some(Step::Reserve(self.writer.reserve_bytes()));
-        }
-        if self.health == Health::Good
-            && self.preparing != next.0
-            && self.writer.wants_segment_soon()
-        {
-            self.preparing = next.0;
-            return Some(Step::Prepare(self.term, next));
-        }
-        None
     }
 }
 

@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::disks::Disks;
 use crate::heartbeat::Heartbeat;
+use crate::journal::Limits;
 use crate::log::{Log, Recovered, Rejoin, Watermarks};
 use crate::node::Node;
 use crate::places::HEAD;
@@ -108,7 +109,7 @@ pub(super) fn join(
     let sequencer = match region.geometry().area_of(claim.row()) {
         Some(_) => {
             let limits = DiskLimits {
-                bytes: config.disk_size.unwrap_or(u64::MAX),
+                kept: Limits::of(config.disk_size, config.disk_age),
                 scrub_rate: config.scrub_rate,
             };
             let writers =

@@ -10,23 +10,25 @@ use super::Topic;
 
 embar_disk::layout! {
     /// A topic. Its name follows, up to the end.
-    Raw, "topic", 31 {
+    Raw, "topic", 39 {
         /// Bytes kept on each broker; 0 = as much as the log has room for.
         0 retention_bytes: U64,
+        /// Milliseconds for which the disks keep a batch, at least; 0 = for as long as there is room.
+        8 retention_ms: U64,
         /// When it was created, in nanoseconds since the Unix epoch.
-        8 created: U64,
+        16 created: U64,
         /// Its id, which no other topic gets.
-        16 id: U32,
+        24 id: U32,
         /// Bytes of its largest message: key, headers and value.
-        20 max_message_bytes: U32,
+        28 max_message_bytes: U32,
         /// Its order level: 0, 1, 2 or 5.
-        24 order: u8,
+        32 order: u8,
         /// The disks that it is on: bit n stands for disk n.
-        25 disks: u8,
+        33 disks: u8,
         /// The disks that others took the place of: bit n stands for disk n.
-        26 former_disks: u8,
+        34 former_disks: u8,
         /// How many times that happened.
-        27 moves: U32,
+        35 moves: U32,
     }
 }
 
@@ -39,6 +41,7 @@ impl Topic {
     pub fn encode(&self) -> Vec<u8> {
         let raw = Raw {
             retention_bytes: self.retention_bytes.into(),
+            retention_ms: self.retention_ms.into(),
             created: self.created.0.into(),
             id: self.id.into(),
             max_message_bytes: self.max_message_bytes.into(),
@@ -56,6 +59,7 @@ impl Topic {
         let order = Order::try_from(u32::from(raw.order)).ok()?;
         check_topic_name(name).is_ok().then(|| Self {
             retention_bytes: raw.retention_bytes.get(),
+            retention_ms: raw.retention_ms.get(),
             created: WallNs(raw.created.get()),
             id: raw.id.get(),
             max_message_bytes: raw.max_message_bytes.get(),

@@ -71,6 +71,11 @@ pub enum TopicError {
         /// Disks of the cluster.
         disks: u8,
     },
+    /// Memory keeps as much as it has room for, whatever its age.
+    #[error(
+        "a topic in memory alone cannot retain by age: ask for --replication-factor 2, so that it is on a disk, or leave out --retention-age"
+    )]
+    AgeWithoutDisk,
     /// The region has a fixed number of topic records.
     #[error(
         "the cluster holds its limit of {limit} topics: delete some, or start a fresh cluster with more --topics"
@@ -92,7 +97,8 @@ impl TopicError {
             Self::UnsupportedOrder { .. }
             | Self::MessageLimit { .. }
             | Self::UnsupportedReplicationFactor { .. }
-            | Self::TooFewDisks { .. } => ErrorCode::InvalidArgument,
+            | Self::TooFewDisks { .. }
+            | Self::AgeWithoutDisk => ErrorCode::InvalidArgument,
             Self::TableFull { .. } => ErrorCode::ClusterFull,
         }
     }

@@ -85,6 +85,7 @@ fn try_create(head: &mut Table, name: &str, replication_factor: u8) -> Result<To
         name: name.into(),
         order: 0,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 0,
         replication_factor,
     };

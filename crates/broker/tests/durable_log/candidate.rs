@@ -1,22 +1,25 @@
 //! A process that may sequence, and that writes the disks while it does.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use embar_broker::BrokerConfig;
 use embar_broker::candidacy::{Candidacy, Outcome};
-use embar_broker::journal::{Found, Gathered, Writer, seed};
-use embar_disk::format::{index_name, segment_name};
+use embar_broker::clock::Timestamp;
+use embar_broker::journal::{Found, Gathered, Limits, Writer, seed};
+use embar_disk::format::{Before, index_name, segment_name};
 use embar_disk::recover::RecoverError;
 use embar_disk::{
-    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, keep_reserve, prepare_segment,
-    store_index,
+    AlignedBuffer, Simulated as Disk, SimulatedFile, Storage, give_back, keep_reserve,
+    prepare_segment, store_index,
 };
 use embar_fabric::{Claim, SharedNews};
 use embar_frame::Now;
 use embar_memory::{Outage, Power, Simulated};
 use embar_order::{Leadership, Term};
+use embar_wire::time::WallNs;
 use fastrand::Rng;
 
 use super::busy::Busy;
@@ -48,6 +51,10 @@ pub struct DiskWriter {
     wants_segment: bool,
     /// The file of the next segment, by its number.
     prepared: Option<(u64, SimulatedFile)>,
+    /// What is to be given back: a thread may do it late, when its term is over.
+    gone: Option<(Before, BTreeSet<u32>)>,
+    given_back: u64,
+    clock: Timestamp,
     pub writes: Vec<Write>,
 }
 
@@ -168,6 +175,12 @@ impl Candidate {
         }
     }
 
+    /// Bytes that were given back since the last call.
+    pub fn takes_given_back(&mut self) -> u64 {
+        let given = self.writers.iter_mut();
+        given.map(|it| std::mem::take(&mut it.given_back)).sum()
+    }
+
     pub fn has_failed(&self) -> bool {
         self.mapping.power.failed().is_some()
     }
@@ -205,7 +218,7 @@ impl Candidate {
                         found_in < epoch,
                         "disk {disk}: epoch {epoch} was used before"
                     );
-                    let bytes = (SEGMENT_BYTES, u64::MAX);
+                    let bytes = (SEGMENT_BYTES, Limits::NONE);
                     let start = found.start(region, bytes, news.clone());
                     State::Open(Box::new(begin(start)))
                 }
@@ -226,6 +239,12 @@ impl DiskWriter {
             file: None,
             wants_segment: false,
             prepared: None,
+            gone: None,
+            given_back: 0,
+            clock: Timestamp {
+                now: Now(1),
+                wall: WallNs(1),
+            },
             writes: Vec::new(),
         }
     }
@@ -248,6 +267,8 @@ impl DiskWriter {
         if self.wants_segment {
             return self.begin_segment(disk, random);
         }
+        // Nothing comes of age, but it is looked what is gone.
+        self.clock.now = self.clock.now.after(Duration::from_millis(150));
         let State::Open(writer) = &mut self.state else {
             return;
         };
@@ -258,7 +279,7 @@ impl DiskWriter {
             }
             return;
         }
-        let gathered = writer.gather(AlignedBuffer::new(GATHER_BYTES), 1);
+        let gathered = writer.gather(AlignedBuffer::new(GATHER_BYTES), self.clock);
         self.take(gathered);
     }
 
@@ -325,6 +346,7 @@ impl DiskWriter {
 
     /// What is to be done beside gathering.
     fn tidy(&mut self, disk: &Disk) {
+        self.give_back(disk);
         let State::Open(writer) = &mut self.state else {
             return;
         };
@@ -340,9 +362,22 @@ impl DiskWriter {
         if let Some(index) = writer.take_index() {
             drop(store_index(disk, &index));
         }
+        self.gone = self.gone.take().or_else(|| writer.take_gone());
         for segment in writer.take_removals() {
             drop(disk.remove(&segment_name(segment)));
             drop(disk.remove(&index_name(segment)));
+        }
+    }
+
+    /// Its thread looked at the term when it took this up, and perhaps stood still since.
+    fn give_back(&mut self, disk: &Disk) {
+        if let Some((segment, gone)) = self.gone.take() {
+            // It was removed meanwhile, or the disk fails.
+            let given = give_back(disk, &segment, &gone, &mut || true).unwrap_or(0);
+            self.given_back += given;
+            if let State::Open(writer) = &mut self.state {
+                writer.gave_back(segment.number, given);
+            }
         }
     }
 

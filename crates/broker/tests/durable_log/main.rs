@@ -30,7 +30,7 @@ const SEEDS: Range<u64> = 0..96;
 const STEPS: usize = 600;
 
 /// What must happen in all runs together, or they prove little.
-const EXPECTED: [&str; 11] = [
+const EXPECTED: [&str; 12] = [
     "a broker died",
     "a candidate died",
     "a commit was damaged",
@@ -40,6 +40,7 @@ const EXPECTED: [&str; 11] = [
     "a message was acknowledged",
     "a segment was full",
     "a topic was deleted",
+    "a topic's space was given back",
     "memory evicted something",
     "the power was cut",
 ];

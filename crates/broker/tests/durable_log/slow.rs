@@ -63,6 +63,7 @@ impl Standstill {
             name: name.into(),
             order: 5,
             retention_bytes: 0,
+            retention_ms: 0,
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };

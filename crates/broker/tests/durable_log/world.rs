@@ -16,7 +16,7 @@ use fastrand::Rng;
 
 use super::broker::Broker;
 use super::candidate::{Candidate, SEGMENT_BYTES, Write};
-use super::disks::{check_damage, check_rows, disk_id};
+use super::disks::{check_damage, check_rows, check_verified, disk_id};
 use super::memory::{CANDIDATES, DATA_ROWS, DISKS, Files};
 use super::oracle::Oracle;
 use super::publisher::Publisher;
@@ -204,6 +204,12 @@ impl World {
         }
         let one = one.expect("there is such a candidate");
         one.write(disk, &self.disks, others, &mut self.random);
+        if one.takes_given_back() > 0 {
+            *self
+                .figures
+                .entry("a topic's space was given back")
+                .or_default() += 1;
+        }
         self.settle_candidate();
     }
 
@@ -308,6 +314,7 @@ impl World {
             order,
             // What exceeds it goes from memory once the disks have it, and from these with whole segments.
             retention_bytes: self.random.choice([0, 1, 16 << 10]).expect("one"),
+            retention_ms: 0,
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };
@@ -437,6 +444,7 @@ impl World {
         check_rows(&self.files.view, &disks);
         let number = self.random.u16(..DISKS);
         let place = usize::from(number);
+        check_verified(&disks[place], number);
         if check_damage(&disks[place], number, &found[place], &mut self.random) {
             self.count("a commit was damaged");
         }
@@ -468,6 +476,9 @@ impl World {
         }
         let levelled = self.level(head.head().0.region.nonce());
         self.oracle.check_disks(&self.disks, &levelled);
+        (0..)
+            .zip(&self.disks)
+            .for_each(|(number, disk)| check_verified(disk, number));
         head.restore(&levelled);
         let others = CANDIDATES[1..].iter();
         let others = others.map(|row| Candidate::new(&self.files, *row));

@@ -1,15 +1,23 @@
 //! The disk of a world, and its writer, each step by hand.
 
-use embar_broker::journal::{Found, Gathered, Writer};
+use embar_broker::clock::Timestamp;
+use embar_broker::journal::{Found, Gathered, Limits, Writer};
 use embar_disk::history::{Batches, History, HistoryError, Span};
 use embar_disk::{AlignedBuffer, Chain, Commit, Storage, StoredFile, prepare_segment};
+use embar_frame::Now;
 use embar_memory::Simulated;
 use embar_order::{Sequencer, Term};
+use embar_wire::time::WallNs;
 
 use super::world::World;
 
 const ID: [u8; 16] = [3; 16];
 const SEGMENT_BYTES: u64 = 1 << 20;
+/// Nothing comes of age.
+const TIME: Timestamp = Timestamp {
+    now: Now(1),
+    wall: WallNs(1),
+};
 
 type Disk = embar_disk::Simulated;
 
@@ -46,7 +54,7 @@ impl DiskWriter {
         let (region, epoch) = (world.host(), sequencer.epoch());
         let claim = region.claim_unlocked(0);
         let news = region.frontier_news_writer(&claim);
-        let start = found(disk).start((epoch, region.nonce()), (SEGMENT_BYTES, u64::MAX), news);
+        let start = found(disk).start((epoch, region.nonce()), (SEGMENT_BYTES, Limits::NONE), news);
         let term = Term { epoch, area: 0 };
         Self {
             writer: Writer::new(&region, &claim, term, 0, start),
@@ -59,7 +67,7 @@ impl DiskWriter {
     /// What comes next, if anything does.
     pub fn gather(&mut self) -> Option<Commit> {
         loop {
-            match self.writer.gather(AlignedBuffer::new(1 << 16), 1) {
+            match self.writer.gather(AlignedBuffer::new(1 << 16), TIME) {
                 Gathered::Commit(commit) => return Some(commit),
                 Gathered::Segment(_) => {
                     self.nonce += 1;

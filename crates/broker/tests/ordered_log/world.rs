@@ -62,6 +62,7 @@ pub fn topics() -> Vec<Topic> {
         name: format!("order-{order}"),
         order,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 1 << 20,
         created: WallNs(0),
         disks: 0,
@@ -271,6 +272,7 @@ impl World {
             name: name.into(),
             order,
             retention_bytes: 0,
+            retention_ms: 0,
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };

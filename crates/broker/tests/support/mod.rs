@@ -504,6 +504,7 @@ pub fn create_topic_of_order(cluster: &Cluster, name: &str, order: u32, retentio
         name: name.into(),
         order,
         retention_bytes,
+        retention_ms: 0,
         max_message_bytes: 0,
         replication_factor: 1,
     };

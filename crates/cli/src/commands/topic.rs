@@ -1,9 +1,11 @@
 //! `embar topic`: create, list, describe, delete.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use embar_client::{Order, TopicSpec};
-use embar_console::size::Size;
+use embar_console::size::{Size, parse_age};
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{Partition, Topic};
 use serde::Serialize;
@@ -32,11 +34,13 @@ Examples:
   embar topic create images --max-message-size 6MiB
   embar topic create --order 5 $(seq -f sensor-%g 10000)
   embar topic create payments --order 5 --replication-factor 2         in memory and on one disk
+  embar topic create audit --replication-factor 2 --retention-age 7d   on a disk for seven days
 
 The command ends at the first topic that it cannot create; those before it exist.
 
 JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as
-fits), max_message_bytes, created_ns, replication_factor")]
+fits), retention_ms (on disks, 0 = as long as there is room), max_message_bytes, created_ns,
+replication_factor")]
     Create {
         /// Their names: letters, digits, '.', '_' and '-', at most 249
         #[arg(required = true, value_name = "NAME")]
@@ -48,6 +52,10 @@ fits), max_message_bytes, created_ns, replication_factor")]
         /// Bytes to keep on each broker; the oldest go first. Without it, as much as fits
         #[arg(long, value_name = "SIZE")]
         retention: Option<Size>,
+        /// How long the disks of the topic keep a batch, at least: as `7d`, `12h` or `30m`. Then it goes with the segment that has it.
+        /// Without it, as long as there is room. It needs a replication factor above 1
+        #[arg(long, value_name = "TIME", value_parser = parse_age)]
+        retention_age: Option<Duration>,
         /// Largest message, with key and headers; 1MiB without it. It must fit a batch of the brokers (--max-batch-bytes)
         #[arg(long, value_name = "SIZE")]
         max_message_size: Option<Size>,
@@ -104,6 +112,7 @@ struct TopicReport<'a> {
     name: &'a str,
     order: u32,
     retention_bytes: u64,
+    retention_ms: u64,
     max_message_bytes: u32,
     created_ns: u64,
     replication_factor: u8,
@@ -116,6 +125,7 @@ impl<'a> From<&'a Topic> for TopicReport<'a> {
             name: &topic.name,
             order: topic.order.into(),
             retention_bytes: topic.retention_bytes,
+            retention_ms: topic.retention_ms,
             max_message_bytes: topic.max_message_bytes,
             created_ns: topic.created.0,
             replication_factor: topic.replication_factor,
@@ -163,6 +173,7 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             names,
             order,
             retention,
+            retention_age,
             max_message_size,
             replication_factor,
             ask,
@@ -175,6 +186,7 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
                     TopicSpec::new(name)
                         .order(*order)
                         .retention_bytes(retention.map_or(0, |size| size.0))
+                        .retention_age(retention_age.unwrap_or_default())
                         .max_message_bytes(largest)
                         .replication_factor(*replication_factor),
                 );
@@ -228,10 +240,27 @@ fn places_text(topic: &Topic) -> String {
 }
 
 fn retention_text(topic: &Topic) -> String {
-    match topic.retention_bytes {
+    let bytes = match topic.retention_bytes {
         0 => "keeps as much as fits".into(),
         bytes => format!("keeps {} on each broker", Size(bytes)),
+    };
+    match topic.retention_ms {
+        0 => bytes,
+        age => format!("{bytes}, for {} on disks", age_text(age)),
     }
+}
+
+/// An age in the largest unit of which it is a whole number.
+fn age_text(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+    ];
+    let unit = UNITS.iter().find(|(unit, _)| ms.is_multiple_of(*unit));
+    let (unit, name) = unit.copied().unwrap_or((1, "ms"));
+    format!("{}{name}", ms / unit)
 }
 
 fn list(topics: &[Topic]) -> String {
@@ -244,6 +273,7 @@ fn list(topics: &[Topic]) -> String {
         "order",
         "replication factor",
         "retention per broker",
+        "retention on disks",
     ]);
     for topic in topics {
         let retention = match topic.retention_bytes {
@@ -255,6 +285,10 @@ fn list(topics: &[Topic]) -> String {
             topic.order.to_string(),
             topic.replication_factor.to_string(),
             retention,
+            match topic.retention_ms {
+                0 => "as long as there is room".into(),
+                age => age_text(age),
+            },
         ]);
     }
     table.to_string()

@@ -142,6 +142,9 @@ impl Worker {
             name: spec.name,
             order: spec.order.into(),
             retention_bytes: spec.retention_bytes,
+            // Less than one is not none.
+            retention_ms: u64::try_from(spec.retention_age.as_nanos().div_ceil(1_000_000))
+                .unwrap_or(u64::MAX),
             max_message_bytes: spec.max_message_bytes,
             replication_factor: spec.replication_factor,
         });

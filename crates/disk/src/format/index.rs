@@ -15,7 +15,7 @@ const MAGIC: [u8; 8] = *b"EMBARIDX";
 const SUFFIX: &str = ".index";
 
 /// Bytes of an entry.
-pub const INDEX_ENTRY_BYTES: usize = 32;
+pub const INDEX_ENTRY_BYTES: usize = 40;
 
 /// Batches of one chain that lie together in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct IndexEntry {
     pub bytes: u32,
     /// Where they begin in the segment.
     pub at: u64,
+    /// When their commit was made, in nanoseconds since the Unix epoch.
+    pub time: u64,
 }
 
 /// What a segment has of a chain.
@@ -43,6 +45,8 @@ pub struct Part {
     pub next: u64,
     /// Bytes of the batches.
     pub bytes: u64,
+    /// When the newest of their commits was made, in nanoseconds since the Unix epoch.
+    pub newest: u64,
 }
 
 /// The index of a segment.
@@ -85,7 +89,7 @@ crate::layout! {
 
 crate::layout! {
     /// Batches of one chain that lie together in the segment.
-    RawEntry, "index entry", 32 {
+    RawEntry, "index entry", 40 {
         /// Position of the first message, or where the chain goes on.
         0 first: U64,
         /// Where the batches begin in the segment.
@@ -100,6 +104,8 @@ crate::layout! {
         28 row: U16,
         /// Zero.
         30 reserved: U16,
+        /// When the commit was made that has them, in nanoseconds since the Unix epoch.
+        32 time: U64,
     }
 }
 
@@ -112,9 +118,9 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
 const _: () = assert!(size_of::<RawEntry>() == INDEX_ENTRY_BYTES);
 
 impl IndexEntry {
-    /// A run of batches in a commit that begins at `commit_at`.
+    /// A run of batches in a commit that begins at `commit_at`, and was made at `time`.
     #[must_use]
-    pub fn new(run: &Run, commit_at: u64) -> Self {
+    pub fn new(run: &Run, commit_at: u64, time: u64) -> Self {
         Self {
             topic: run.chain,
             row: run.row,
@@ -122,6 +128,7 @@ impl IndexEntry {
             count: run.count,
             bytes: run.bytes,
             at: commit_at + u64::from(run.at),
+            time,
         }
     }
 
@@ -165,6 +172,7 @@ impl SegmentIndex {
                 bytes: entry.bytes.into(),
                 row: entry.row.into(),
                 reserved: U16::ZERO,
+                time: entry.time.into(),
             };
             file.extend_from_slice(raw.as_bytes());
         }
@@ -195,6 +203,7 @@ impl SegmentIndex {
                 count: raw.count.get(),
                 bytes: raw.bytes.get(),
                 at: raw.at.get(),
+                time: raw.time.get(),
             })
         });
         Some(Self {
@@ -213,21 +222,30 @@ impl SegmentIndex {
 /// What these entries have of each chain.
 pub(crate) fn parts_of(entries: &[IndexEntry]) -> BTreeMap<Chain, Part> {
     let mut chains: BTreeMap<Chain, Part> = BTreeMap::new();
-    for entry in entries.iter().filter(|entry| entry.count > 0) {
-        let chain = Chain {
-            topic: entry.topic,
-            row: entry.row,
-        };
-        let part = chains.entry(chain).or_insert(Part {
-            first: entry.first,
-            next: entry.end(),
-            bytes: 0,
-        });
-        part.first = part.first.min(entry.first);
-        part.next = part.next.max(entry.end());
-        part.bytes += u64::from(entry.bytes);
-    }
+    entries.iter().for_each(|entry| add_to(&mut chains, entry));
     chains
+}
+
+/// Adds to what a segment has of each chain what an entry says.
+pub(crate) fn add_to(chains: &mut BTreeMap<Chain, Part>, entry: &IndexEntry) {
+    if entry.count == 0 {
+        return;
+    }
+    let chain = Chain {
+        topic: entry.topic,
+        row: entry.row,
+    };
+    let part = chains.entry(chain).or_insert(Part {
+        first: entry.first,
+        next: entry.end(),
+        bytes: 0,
+        newest: entry.time,
+    });
+    part.first = part.first.min(entry.first);
+    part.next = part.next.max(entry.end());
+    part.bytes += u64::from(entry.bytes);
+    // Clocks may go back: what is young by any of them is young.
+    part.newest = part.newest.max(entry.time);
 }
 
 /// The name of the index of a segment.
@@ -248,6 +266,7 @@ mod tests {
             count: 10,
             bytes: 640,
             at: 4096 * u64::from(n),
+            time: 1 << 60,
         };
         SegmentIndex {
             segment: Before {

@@ -16,7 +16,7 @@ const WINDOW_BYTES: usize = 128 << 10;
 
 /// What is known of a segment.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     header: SegmentHeader,
     /// How much of it counts, as far as is known.
     counts: Before,
@@ -57,6 +57,11 @@ impl Segment {
     pub fn forget(&mut self) {
         self.read = (0, SEGMENT_HEADER_BYTES as u64, 0);
         self.entries.clear();
+    }
+
+    /// All batches, as far as they were read.
+    pub fn entries(&self) -> impl Iterator<Item = &IndexEntry> {
+        self.entries.values().flatten()
     }
 
     /// Whether it is known where all batches lie that count.
@@ -114,7 +119,7 @@ impl Segment {
                 return Ok(false);
             };
             for run in runs.iter().filter(|run| run.kind == RunKind::Batches) {
-                self.add(IndexEntry::new(run, at));
+                self.add(IndexEntry::new(run, at, header.time));
             }
             self.read = (number + 1, at + u64::from(header.bytes), crc);
         }

@@ -241,7 +241,7 @@ pub fn renew_index<S: Storage>(storage: &S, counts: &Before) -> io::Result<bool>
         let Some(found) = scan.next(&mut |_, _| {})? else {
             return Ok(false);
         };
-        indexing.add(&found.runs, found.at, found.header.completes_facts);
+        indexing.add(&found.header, &found.runs, found.at);
         crc = found.crc;
     }
     if crc != counts.crc {

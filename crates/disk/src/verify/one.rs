@@ -26,8 +26,8 @@ pub struct SegmentVerified {
     pub index: Option<SegmentIndex>,
 }
 
-/// Reads a segment of the disk `disk` of which so much counts, and checks every checksum. `goes_on` is called with the bytes of each
-/// read, and ends all where it returns false: then there is no result.
+/// Reads a segment of the disk `disk` of which so much counts, and checks every checksum. Of topics that are gone, holes are no damage.
+/// `goes_on` is called with the bytes of each read, and ends all where it returns false: then there is no result.
 ///
 /// # Errors
 /// What the system says of the file as a whole. Pages that cannot be read are damage.
@@ -35,6 +35,7 @@ pub fn verify_segment<S: Storage>(
     storage: &S,
     disk: &[u8; 16],
     counts: &Before,
+    is_gone: &dyn Fn(u32) -> bool,
     goes_on: &(dyn Fn(u64) -> bool + Sync),
 ) -> io::Result<Option<SegmentVerified>> {
     let (name, index_name) = (segment_name(counts.number), index_name(counts.number));
@@ -80,8 +81,13 @@ pub fn verify_segment<S: Storage>(
         }
         _ => {}
     }
+    let is_given_back = |place: usize, damage: &Damage| {
+        walk.holes.contains(&place) && damage.lost.iter().all(|lost| is_gone(lost.chain.topic))
+    };
+    let damage = walk.damage.into_iter().enumerate();
+    let damage = damage.filter(|(place, damage)| !is_given_back(*place, damage));
     Ok(Some(SegmentVerified {
-        damage: walk.damage,
+        damage: damage.map(|(_, damage)| damage).collect(),
         header,
         index,
     }))
@@ -103,6 +109,10 @@ impl<F: StoredFile> StoredFile for Stopping<'_, F> {
             true => self.file.read(at, into),
             false => Err(io::ErrorKind::Interrupted.into()),
         }
+    }
+
+    fn punch_hole(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.file.punch_hole(at, bytes)
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -83,6 +83,10 @@ impl<F: StoredFile> StoredFile for Reading<'_, F> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn punch_hole(&self, _at: u64, _bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<usize> {
         let read = self.file.read(at, into);
         let came = read.unwrap_or_else(|_| self.read_by_pages(at, into));

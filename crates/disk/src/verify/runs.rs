@@ -17,6 +17,8 @@ pub(super) struct CheckedRun {
     pub whole: Vec<Range<u64>>,
     /// ...and the others.
     pub lost: Vec<Range<u64>>,
+    /// It is not whole, and where it lies there are zeros: it was given back, if its topic is gone.
+    pub has_hole: bool,
     /// The bytes of a fact.
     pub fact: Vec<u8>,
 }
@@ -27,7 +29,13 @@ pub(super) fn check(found: &Found, commit: &[u8], depth: Depth) -> Vec<CheckedRu
     let checked = runs.map(|run| {
         let bytes = &commit[run.at as usize..(run.at + run.bytes) as usize];
         match run.kind {
-            RunKind::Batches => check_batches(run, bytes, depth),
+            RunKind::Batches => {
+                let checked = check_batches(run, bytes, depth);
+                CheckedRun {
+                    has_hole: !checked.is_whole && has_hole(run, commit),
+                    ..checked
+                }
+            }
             RunKind::Fact | RunKind::Next => CheckedRun {
                 is_whole: crc32c(bytes) == run.crc,
                 fact: bytes.to_vec(),
@@ -36,6 +44,17 @@ pub(super) fn check(found: &Found, commit: &[u8], depth: Depth) -> Vec<CheckedRu
         }
     });
     checked.collect()
+}
+
+/// The smallest blocks of a device: of a hole that a power cut interrupts, any of them may be there.
+const BLOCK_BYTES: usize = 512;
+
+/// Whether a block that has a part of the run is all zeros. Runs that lie beside each other are given back together.
+fn has_hole(run: &Run, commit: &[u8]) -> bool {
+    let (first, end) = (run.at as usize, (run.at + run.bytes) as usize);
+    let blocks = first / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+    let mut blocks = blocks.filter_map(|it| commit.get(it * BLOCK_BYTES..(it + 1) * BLOCK_BYTES));
+    blocks.any(|block| block.iter().all(|byte| *byte == 0))
 }
 
 fn check_batches(run: &Run, bytes: &[u8], depth: Depth) -> CheckedRun {

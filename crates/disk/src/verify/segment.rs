@@ -44,6 +44,8 @@ pub(super) struct Walk {
     pub damage: Vec<Damage>,
     pub commits: u64,
     pub batches: u64,
+    /// Places in `damage` of batches that are not there because they were given back, if their topic is gone.
+    pub holes: Vec<usize>,
     /// Places in `damage` of which nothing says what was there, and by chain how many of them there were when it was last seen.
     unknown: Vec<usize>,
     seen: BTreeMap<Chain, usize>,
@@ -134,7 +136,7 @@ impl Walk {
                 continue;
             };
             self.take(part.name, &found, &runs);
-            indexing.add(&found.runs, found.at, found.header.completes_facts);
+            indexing.add(&found.header, &found.runs, found.at);
             says_all_facts |= found.header.completes_facts;
             crc = Some(found.crc);
         }
@@ -231,6 +233,9 @@ impl Walk {
                 };
                 let lost = checked.lost.iter();
                 let lost = lost.map(|it| Lost::new(chain, it.clone())).collect();
+                if checked.has_hole {
+                    self.holes.push(self.damage.len());
+                }
                 self.note(file, what, lost);
             }
         }

@@ -24,6 +24,7 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: Timestamp) {
         name,
         order: old.order.into(),
         retention_bytes: old.retention_bytes,
+        retention_ms: 0,
         max_message_bytes: 0,
         replication_factor: old.replication_factor(),
     };

@@ -136,6 +136,8 @@ message! {
         order: u32,
         /// Bytes to retain per broker; 0 = no limit of its own.
         retention_bytes: u64,
+        /// Milliseconds for which disks keep a batch, at least; 0 = no limit of its own. Only for topics on disks.
+        retention_ms: u64,
         /// Largest message; 0 = the cluster's default.
         max_message_bytes: u32,
         /// 1 = in memory alone, as is 0; each disk beside the memory counts one more. The head says how many there are.
@@ -154,6 +156,8 @@ message! {
         order: Order,
         /// Bytes retained per broker; 0 = no limit of its own.
         retention_bytes: u64,
+        /// Milliseconds for which disks keep a batch, at least; 0 = no limit of its own.
+        retention_ms: u64,
         /// Largest message in bytes.
         max_message_bytes: u32,
         /// When it was created.

@@ -5,8 +5,7 @@
 
 use std::io;
 
-use embar_disk::format::{Part, SegmentIndex};
-use embar_disk::{Chain as ChainName, Storage};
+use embar_disk::Storage;
 use embar_fabric::DiskState;
 use embar_memory::Memory;
 
@@ -74,13 +73,11 @@ impl<M: Memory> Writer<M> {
         if !self.is_full || !self.is_complete || !self.due.is_empty() {
             return false;
         }
-        let present = self.journal.present();
-        let chains = present.as_ref().map(SegmentIndex::chains);
-        let has_bytes = |part: &Part| part.bytes > 0;
-        chains.is_some_and(|chains| {
-            let is_gone =
-                |(chain, _): (&ChainName, &Part)| self.topics.by_id(chain.topic).is_none();
-            chains.values().any(has_bytes) && chains.iter().all(is_gone)
-        }) && self.kept.is_empty_from(self.journal.first_kept())
+        let mut has_bytes = false;
+        let all_gone = self.journal.present().all(|(chain, part)| {
+            has_bytes |= part.bytes > 0;
+            self.retention(chain).is_none()
+        });
+        all_gone && has_bytes && self.kept.is_empty_from(self.journal.first_kept())
     }
 }

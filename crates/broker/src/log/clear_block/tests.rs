@@ -103,6 +103,7 @@ fn topic(id: u32) -> Topic {
         name: format!("t{id}"),
         order: Order::None,
         retention_bytes: 0,
+        retention_ms: 0,
         max_message_bytes: 1 << 20,
         created: WallNs(0),
         disks: 0,

@@ -46,7 +46,7 @@ impl Shared {
         let free = directory.free_bytes().unwrap_or(0) / SEGMENTS_MIN;
         let bytes = free.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / SEGMENT_BYTES_MIN
             * SEGMENT_BYTES_MIN;
-        let start = start.start(region, (bytes, self.limits.bytes), self.news.clone());
+        let start = start.start(region, (bytes, self.limits.kept), self.news.clone());
         let mut open = Open {
             term,
             writer: Writer::new(&self.region, &self.claim, term, number, start),
@@ -56,6 +56,7 @@ impl Shared {
             reserved: 0,
             health: Health::Good,
             is_torn: false,
+            gives_back: false,
         };
         if let Some(why) = error {
             self.fail(&mut open, &why);

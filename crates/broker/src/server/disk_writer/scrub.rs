@@ -4,6 +4,7 @@
 //! message of that can be had: then all processes would write the same bytes. So a process that was deposed at the last moment
 //! makes nothing worse. Others do not begin to: the term is looked at before each write.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -23,6 +24,7 @@ use embar_order::Term;
 
 use super::{Health, Shared, lock};
 use crate::profile::disk::Counter;
+use crate::topics::TopicTable;
 
 /// How long it waits when it has read all, or there is nothing to read yet.
 const REST: Duration = Duration::from_secs(30);
@@ -173,7 +175,13 @@ impl Shared {
             let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
             self.wait_as_scrub(pause) && self.scrub_term() == Some(term)
         };
-        let verified = verify_segment(directory, &id, counts, &goes_on);
+        // Only once something is missing, and so after it was read: a deletion may have come meanwhile.
+        let topics = OnceCell::new();
+        let is_gone = |topic: u32| {
+            let topics = topics.get_or_init(|| TopicTable::attach(&self.region, None));
+            topics.damaged() == 0 && topics.by_id(topic).is_none()
+        };
+        let verified = verify_segment(directory, &id, counts, &is_gone, &goes_on);
         recorder.count(Counter::ScrubbedBytes as usize, read.into_inner());
         let verified = match verified {
             // Nobody needs it any more.

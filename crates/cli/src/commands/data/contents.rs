@@ -1,7 +1,9 @@
 //! What a directory has, also where its journal cannot be recovered.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use embar_broker::topics::Topic;
 use embar_disk::format::Part;
@@ -64,6 +66,8 @@ pub struct SegmentReport {
     /// Up to where they reach in the file; 0 of those that are no part of the journal.
     pub counted_bytes: u64,
     pub file_bytes: u64,
+    /// What the file takes of the device, less than it has where something was given back.
+    pub device_bytes: u64,
 }
 
 /// A topic, or what a broker has of it.
@@ -171,6 +175,7 @@ impl Contents {
                 commits: part.counted.commits,
                 counted_bytes: part.end,
                 file_bytes: file_bytes(directory, part.number)?,
+                device_bytes: device_bytes(directory, part.number),
             });
         }
         for number in dead {
@@ -188,6 +193,7 @@ impl Contents {
                 commits: 0,
                 counted_bytes: 0,
                 file_bytes: file_bytes(directory, *number)?,
+                device_bytes: device_bytes(directory, *number),
             });
         }
         Ok(Self {
@@ -230,6 +236,7 @@ fn topics_of(
             first: *next,
             next: *next,
             bytes: 0,
+            newest: 0,
         });
     }
     let report = |topic: Option<&Topic>, chain: Chain, part: &Part| TopicReport {
@@ -266,4 +273,12 @@ fn first_bytes(directory: &Directory, number: u64) -> io::Result<Vec<u8>> {
 
 fn file_bytes(directory: &Directory, number: u64) -> io::Result<u64> {
     directory.open(&segment_name(number))?.size()
+}
+
+/// One that goes meanwhile takes nothing.
+fn device_bytes(directory: &Directory, number: u64) -> u64 {
+    /// What the system counts blocks in, whatever those of the device are.
+    const BLOCK_BYTES: u64 = 512;
+    let path = directory.path().join(segment_name(number));
+    fs::symlink_metadata(path).map_or(0, |said| said.blocks() * BLOCK_BYTES)
 }

@@ -27,13 +27,15 @@ what it can of a directory that a cluster would refuse to start with, and ends w
 `embar data verify` names all that is damaged.
 
 A segment is sealed when another one follows it. A dead one is no part of the journal: it was left
-by a writer that others had deposed. No writer has begun a blank one yet.
+by a writer that others had deposed. No writer has begun a blank one yet. Of a sealed one the disk
+gets back what deleted topics had: it takes less of the device than the file has then.
 
 JSON: dir, disk, log, number, created_ns (null if the identity cannot be read), in_use, region (of
 the cluster that uses it), term, sessions, torn_bytes, error (why a cluster would not start with
 it), segments[] with number, file, state (sealed, last, dead, blank), term, created_ns, commits
-(that count), counted_bytes, file_bytes; topics[] with id, name (null: deleted), order, broker (at
-orders 0 and 1), first, next, bytes; positions first to next - 1 are there.
+(that count), counted_bytes, file_bytes, device_bytes (that it takes); topics[] with id, name
+(null: deleted), order, broker (at orders 0 and 1), first, next, bytes; positions first to next - 1
+are there.
 With --segment a line for each commit: commit, at, bytes, runs, synced, completes_facts, made_ns,
 counts; with --batches also contents[] with run, kind (batch, fact, next), topic_id, topic, broker,
 first, next, messages, bytes, producer, epoch, sequence, appended_ns, about, key")]
@@ -173,7 +175,14 @@ fn segments(segments: &[SegmentReport]) -> String {
         return "no segments: nothing was written yet".into();
     }
     let mut table = Table::new([
-        "segment", "state", "term", "begun", "commits", "counts", "file",
+        "segment",
+        "state",
+        "term",
+        "begun",
+        "commits",
+        "counts",
+        "file",
+        "on device",
     ]);
     let unknown = || "-".to_owned();
     for segment in segments {
@@ -191,6 +200,7 @@ fn segments(segments: &[SegmentReport]) -> String {
             grouped(segment.commits.into()),
             Size(segment.counted_bytes).to_string(),
             Size(segment.file_bytes).to_string(),
+            Size(segment.device_bytes).to_string(),
         ]);
     }
     table.to_string()
