@@ -75,13 +75,24 @@ fn one_cluster_at_a_time_uses_a_directory() {
     Up::start(&second, &options).stop();
 }
 
+/// What the status says of the only disk.
+fn disk(up: &Up) -> Value {
+    let said = up.ok(&["--json", "status"]);
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    list(&said, "disks")[0].clone()
+}
+
 #[test]
 fn a_start_that_is_refused_leaves_no_directory_behind() {
     let space = Space::new();
     let (a, new) = (space.dir.join("a"), space.dir.join("new"));
     let (with_a, with_new) = (shown(&a), shown(&new));
     let with_a = ["--brokers", "2", "--data", &with_a];
-    Up::start(&space, &with_a).stop();
+    let up = Up::start(&space, &with_a);
+    eventually("the region knows its disk", || {
+        disk(&up)["state"] == "writes"
+    });
+    up.stop();
     let says = refused(&space, &["--brokers", "2", "--data", &with_new]);
     assert!(says.contains("is another disk 0 than the one"), "{says}");
     assert!(!new.exists());
@@ -99,20 +110,15 @@ fn a_directory_in_memory_is_named_and_one_that_is_removed_has_failed() {
         dir.display()
     );
     assert!(said.contains(&says), "{said}");
-    let disk = || {
-        let said = up.ok(&["--json", "status"]);
-        let said: Value = serde_json::from_str(&said).expect("JSON");
-        list(&said, "disks")[0].clone()
-    };
-    eventually("it is written", || disk()["state"] == "writes");
-    let good = disk();
+    eventually("it is written", || disk(&up)["state"] == "writes");
+    let good = disk(&up);
     assert_eq!(good["number"], 0);
     assert_eq!(good["directory"], shown(&dir));
     assert!(good["free_bytes"].as_u64() > Some(0), "{good}");
     assert_eq!(good["what_to_do"], Value::Null);
     fs::remove_dir_all(&dir).expect("removed");
-    eventually("it has failed", || disk()["state"] == "failed");
-    let advice = disk()["what_to_do"].to_string();
+    eventually("it has failed", || disk(&up)["state"] == "failed");
+    let advice = disk(&up)["what_to_do"].to_string();
     assert!(advice.contains("replace the disk"), "{advice}");
     let output = run(&mut up.embar(&["status"]));
     let remark = text(&output.stderr);

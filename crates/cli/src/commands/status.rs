@@ -35,10 +35,10 @@ lane_capacity (how many may wait), batches, messages, bytes_in, bytes_out, refus
 backpressured_connections, cpu_s, minor_faults, peak_memory_bytes, heartbeat_age_s,
 repaired_records (places of shared memory where the broker found one wrong bit), damaged_records
 (places with more of them), refused_users (connections by its Unix socket that it refused, because
-they were another user's); and disks[] (of a log that has any, as the broker that sequences says) with
-number, directory, state (opens: it is read, or nobody writes it; writes; full; failed), free_bytes
-of its file system, what_to_do (null where nothing is wrong). Exit code 1 if a broker does not
-answer.")]
+they were another user's); and disks[] (of a log that has any, as the broker that sequences says)
+with number, directory, state (opens: it is read, or nobody writes it; writes; full; failed),
+free_bytes of its file system, what_to_do (null where nothing is wrong). Exit code 1 if a broker
+does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     ask: AskArgs,
