@@ -137,6 +137,12 @@ impl History {
         }
     }
 
+    /// Whether no segment is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
     /// Segments below this one were removed.
     pub fn forget_below(&mut self, segment: u64) {
         self.segments = self.segments.split_off(&segment);

@@ -160,11 +160,11 @@ impl VerifyPlan {
             return Err(BadSetting::new(&["acks"], why));
         }
         if self.order < 2 {
-            let why = "only topics of orders 2 and 5 are on disks";
+            let why = "power cuts are checked at orders 2 and 5 only";
             return Err(BadSetting::new(&["order"], why));
         }
         if self.subscribers > 0 {
-            let why = "subscribers cannot read what was before a power cut";
+            let why = "beside power cuts the disks are read, and nobody subscribes";
             return Err(BadSetting::new(&["subscribers"], why));
         }
         let others = [Fault::DRAIN, Fault::DELETE];
@@ -175,8 +175,7 @@ impl VerifyPlan {
         Ok(())
     }
 
-    /// Whether subscribers read the topic, which are then checks of their own. After the power was cut they cannot read what came
-    /// before, so the disks alone are read.
+    /// Whether subscribers read the topic, which are then checks of their own. After a power cut the disks alone are read.
     pub fn has_subscribers(&self) -> bool {
         self.power.is_none()
     }

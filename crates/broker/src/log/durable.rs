@@ -113,7 +113,7 @@ impl<M: Memory> Log<M> {
         is_further
     }
 
-    /// As [`Log::refresh_frontiers`], of those of which no news may come. To be called every so often.
+    /// Takes in up to where topics are on their disks of which no news may come. To be called every so often.
     pub fn refresh_moved(&mut self) {
         let Some(term) = self.term() else { return };
         for topic in self.frontiers.moved.iter().copied().collect::<Vec<u32>>() {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use embar_disk::format::Before;
 use embar_disk::history::{History, HistoryError, Span};
+use embar_fabric::DiskState;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
 use embar_meter::profile::Recorder;
@@ -156,6 +157,11 @@ impl Reader {
         for number in numbers.filter(|number| read.disks & 1 << number != 0) {
             match self.read_disk(number, read) {
                 Ok(piece) => return piece,
+                Err(HistoryError::End) if self.is_lost(number) => {
+                    why = Some(format!(
+                        "disk {number} has failed, and nothing of it can be read"
+                    ));
+                }
                 Err(HistoryError::End) => is_late = true,
                 Err(HistoryError::Gone { first }) => {
                     gone = Some(gone.map_or(first, |other: u64| other.min(first)));
@@ -210,6 +216,17 @@ impl Reader {
             }),
             false => Err(HistoryError::End),
         }
+    }
+
+    /// Whether a disk could not be opened in the present term, and nothing of it was read before.
+    fn is_lost(&self, number: u16) -> bool {
+        let Some(term) = Leadership::observe(&self.region).term else {
+            return false;
+        };
+        let row = self.region.disk_row(term.area, number).found();
+        let row = row.filter(|row| row.epoch == term.epoch);
+        row.is_some_and(|row| row.nonce == 0 && row.state == DiskState::Failed as u32)
+            && self.histories[usize::from(number)].is_empty()
     }
 
     /// How much of a disk counts, as the writer of the present term says; nothing where that cannot be known at the moment.

@@ -39,7 +39,7 @@ Examples:
 The command ends at the first topic that it cannot create; those before it exist.
 
 JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as
-fits), retention_ms (on disks, 0 = as long as there is room), max_message_bytes, created_ns,
+fits), retention_ms (on disks, 0 = of any age), max_message_bytes, created_ns,
 replication_factor")]
     Create {
         /// Their names: letters, digits, '.', '_' and '-', at most 249
@@ -53,7 +53,7 @@ replication_factor")]
         #[arg(long, value_name = "SIZE")]
         retention: Option<Size>,
         /// How long the disks of the topic keep a batch, at least: as `7d`, `12h` or `30m`. Then it goes with the segment that has it.
-        /// Without it, as long as there is room. It needs a replication factor above 1
+        /// Without it, no batch goes for its age. It needs a replication factor above 1
         #[arg(long, value_name = "TIME", value_parser = parse_age)]
         retention_age: Option<Duration>,
         /// Largest message, with key and headers; 1MiB without it. It must fit a batch of the brokers (--max-batch-bytes)

@@ -78,8 +78,8 @@ which needs root, and the programs of the packages e2fsprogs, xfsprogs and mount
 moments the file systems stop, what they had not synced is gone, all brokers are killed, and the
 memory is removed. Then the power is back and the cluster starts again. After each cut, and after
 one more at the end, the disks are read: every message that was acknowledged with acks 2 must be
-there, once and in order, and no position may have changed. There are no subscribers: they cannot
-read yet what was before a cut.
+there, once and in order, and no position may have changed. There are no subscribers: the disks
+themselves are read. The order is 2 or 5.
 
 It also measures by how much a timer of its own was late at most. A wait that was too long is
 always a violation. Where that timer was late by a tenth of the wait, its words add that the

@@ -64,7 +64,7 @@ impl Shared {
         tracing::error!(
             disk = self.number,
             directory = %self.directory().path().display(),
-            "the disk has failed: {why}; batches of its topics are not acknowledged at acks 2 any more; replace it, and start the cluster again"
+            "the disk has failed: {why}; its topics are not acknowledged at acks 2 unless another disk takes its place; replace it, and start the cluster again"
         );
     }
 }

@@ -44,7 +44,8 @@ impl Disk {
             "disk {number} ({directory}) {}: {what_to_do}",
             match state {
                 "full" => "is full, and publishers of its topics wait",
-                _ => "has failed, and batches of its topics are not acknowledged at acks 2",
+                _ =>
+                    "has failed: topics that no other disk took over are not acknowledged at acks 2",
             }
         ))
     }
