@@ -104,12 +104,14 @@ fn a_directory_in_memory_is_named_and_one_that_is_removed_has_failed() {
     let space = Space::new();
     let dir = space.dir.join("a");
     let up = Up::start(&space, &["--brokers", "2", "--data", &shown(&dir)]);
-    let said = fs::read_to_string(space.dir.join("up.err")).expect("it says something");
     let says = format!(
         "{} is in memory: what is there survives the cluster, and no reboot",
         dir.display()
     );
-    assert!(said.contains(&says), "{said}");
+    eventually("it says so", || {
+        let said = fs::read_to_string(space.dir.join("up.err"));
+        said.expect("it says something").contains(&says)
+    });
     eventually("it is written", || disk(&up)["state"] == "writes");
     let good = disk(&up);
     assert_eq!(good["number"], 0);

@@ -1,6 +1,7 @@
 //! What a disk has for the log: read back when a candidate takes the disk over, and when all memory was lost.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
 use embar_disk::{Chain, Journal, Storage};
@@ -70,6 +71,9 @@ impl Found {
             looks += 1;
             match Self::look(storage, disk) {
                 Err(RecoverError::Damaged { .. }) if looks < LOOKS => {}
+                // Files that nobody needs may be removed beside this.
+                Err(RecoverError::Io { error, .. })
+                    if looks < LOOKS && error.kind() == io::ErrorKind::NotFound => {}
                 found => break found?,
             }
         };

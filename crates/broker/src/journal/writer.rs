@@ -445,6 +445,13 @@ impl<M: Memory> Writer<M> {
         }
     }
 
+    /// Nothing more of a chain is written.
+    fn stop(&mut self, name: ChainName) {
+        if let Some(chain) = self.chains.get_mut(&name) {
+            chain.is_over = true;
+        }
+    }
+
     /// What comes next in a chain cannot be had.
     fn get_stuck(&mut self, name: ChainName) {
         // A successor's frontier lets brokers use memory again that this one has not read.
@@ -486,8 +493,9 @@ impl<M: Memory> Writer<M> {
                         self.topics.refresh();
                         match self.topics.by_id(chain.topic) {
                             Some(_) => self.get_stuck(chain),
-                            // Its memory went with it.
-                            None => self.forget(chain.topic),
+                            // Its memory went with it. The next look at the topics forgets it: what the builder holds has to go on
+                            // where the journal is.
+                            None => self.stop(chain),
                         }
                         break;
                     }
@@ -498,7 +506,7 @@ impl<M: Memory> Writer<M> {
             }
             self.turns.pop_front();
             if let Some(its) = self.chains.get_mut(&chain) {
-                its.is_queued = !its.is_stuck;
+                its.is_queued = !its.is_stuck && !its.is_over;
                 if its.is_queued {
                     self.turns.push_back(chain);
                 }

@@ -138,10 +138,9 @@ impl<M: Memory> Log<M> {
             return false;
         };
         let former = self.all_disks(id) & !disks;
-        let Some(first_on_former) = first_on_former(&self.region, term, (id, row), former) else {
-            return false;
-        };
-        let first = first.min(first_on_former);
+        // Before the former ones are known, what is read is asked for on all of them.
+        let former = first_on_former(&self.region, term, (id, row), former).unwrap_or(0);
+        let first = first.min(former);
         // What a deposed writer says may be in no part of the journal that counts.
         if !term.lasts(&self.region) {
             return false;
@@ -317,7 +316,10 @@ pub fn is_gone<M: Memory>(region: &Region<M>, term: Term, topic: u32, disks: u8)
             None => {
                 let disk = region.disk_row(term.area, disk).found();
                 disk.is_some_and(|disk| {
-                    let is_own = disk.state != DiskState::FullAtStart as u32;
+                    // In other states it may tell how much the term before has written.
+                    let is_own = [DiskState::Writes, DiskState::Full]
+                        .iter()
+                        .any(|state| disk.state == *state as u32);
                     disk.epoch == term.epoch && disk.commits > 0 && is_own
                 })
             }

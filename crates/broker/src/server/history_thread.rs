@@ -154,7 +154,8 @@ impl Reader {
     fn read(&mut self, read: &DiskRead) -> DiskPiece {
         let (mut gone, mut is_late, mut why) = (None, false, None);
         let numbers = 0..self.histories.len() as u16;
-        for number in numbers.filter(|number| read.disks & 1 << number != 0) {
+        let all = read.disks | read.former_disks;
+        for number in numbers.filter(|number| all & 1 << number != 0) {
             match self.read_disk(number, read) {
                 Ok(piece) => return piece,
                 Err(HistoryError::End) if self.is_lost(number) => {
@@ -162,7 +163,10 @@ impl Reader {
                         "disk {number} has failed, and nothing of it can be read"
                     ));
                 }
-                Err(HistoryError::End) => is_late = true,
+                // A former one has no more than it has, once that is known.
+                Err(HistoryError::End) => {
+                    is_late |= read.disks & 1 << number != 0 || self.counts(number).is_none();
+                }
                 Err(HistoryError::Gone { first }) => {
                     gone = Some(gone.map_or(first, |other: u64| other.min(first)));
                 }

@@ -8,8 +8,10 @@ use embar_wire::share::Share;
 pub struct DiskRead {
     /// Of which chain.
     pub chain: Chain,
-    /// The disks that have it, a bit for each number.
+    /// The disks that have it, or will, a bit for each number.
     pub disks: u8,
+    /// Those that had it before others took their place.
+    pub former_disks: u8,
     /// A position in the first batch.
     pub from: u64,
     /// Up to this position.

@@ -52,9 +52,9 @@ impl<M: Memory> ShardState<M> {
         if !cursor.disk.may_ask() {
             return;
         }
-        let (disks, end) = {
+        let ((disks, end), all_disks) = {
             let log = self.node.log();
-            (log.all_disks(cursor.topic), log.durable(cursor.topic))
+            (log.on_disks(cursor.topic), log.all_disks(cursor.topic))
         };
         let Some(permit) = self.node.disk_pieces.take() else {
             return self.disk_retries.push(token);
@@ -70,6 +70,7 @@ impl<M: Memory> ShardState<M> {
                 row,
             },
             disks,
+            former_disks: all_disks & !disks,
             from: cursor.next,
             end,
             share: cursor.share,

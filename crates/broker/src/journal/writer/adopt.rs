@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use embar_disk::Chain as ChainName;
 use embar_disk::format::Run;
 use embar_fabric::geometry::topic_record_of;
-use embar_fabric::{GoiRecord, SessionRow};
+use embar_fabric::{GoiRecord, GoiRoot, Seen, SessionRow};
 use embar_memory::Memory;
 use embar_order::Follower;
 use embar_order::follower::Found;
@@ -18,6 +18,7 @@ use embar_order::row_progress;
 use super::Writer;
 use super::due::Due;
 use crate::journal::sessions::KnownSession;
+use crate::log::frontier;
 
 /// Records that are read at once.
 const RECORDS: usize = 1024;
@@ -33,12 +34,14 @@ struct Placed {
 type PlacedBySession = BTreeMap<(u32, u64), Vec<Placed>>;
 
 impl<M: Memory> Writer<M> {
-    /// Goes on with a chain where memory begins, if the journal has not come that far. False if that cannot be known at the moment.
+    /// Goes on with a chain where memory begins, if the journal does not have it. False if that cannot be known at the moment.
     pub(super) fn adopt(&mut self, name: ChainName) -> bool {
         let Some(first) = self.first_in_memory(name) else {
             return false;
         };
-        if self.journal.next_of(name) >= first {
+        let next = self.journal.next_of(name);
+        let is_known = self.firsts.contains_key(&name);
+        if next >= first || is_known && !self.others_have(name, first) {
             return true;
         }
         let first = match name.row {
@@ -57,14 +60,34 @@ impl<M: Memory> Writer<M> {
     /// took the place of another, which has it. Then the topic is taken once more, from where memory begins now.
     pub(super) fn begin_again(&mut self, name: ChainName) -> bool {
         let is_moved = { self.topics.by_id(name.topic) }.is_some_and(|topic| topic.moves > 0);
-        let is_evicted = is_moved && { self.first_in_memory(name) }
-            .is_some_and(|first| self.journal.next_of(name) < first);
+        let first = self.first_in_memory(name).filter(|_| is_moved);
+        let is_evicted = first.is_some_and(|first| {
+            self.journal.next_of(name) < first && self.others_have(name, first)
+        });
         if is_evicted {
             for chain in self.chains_of(name.topic).collect::<Vec<_>>() {
                 self.chains.remove(&chain);
             }
         }
         is_evicted
+    }
+
+    /// Whether another disk of the topic, or a former one, has a chain up to a position, as is known in this term. What none has was
+    /// not evicted but lost, and is not passed over.
+    fn others_have(&self, name: ChainName, end: u64) -> bool {
+        let row = match name.row {
+            Run::ORDERED => Some(0),
+            row => self.region.geometry().frontier_of(row),
+        };
+        let Some((topic, row)) = self.topics.by_id(name.topic).zip(row) else {
+            return false;
+        };
+        let others = (0..self.region.geometry().disks).filter(|disk| *disk != self.number);
+        let mut others = others.filter(|disk| topic.all_disks() & 1 << disk != 0);
+        others.any(|disk| {
+            let said = frontier(&self.region, self.term, (name.topic, row), 1 << disk);
+            said.is_some_and(|(_, next)| next >= end)
+        })
     }
 
     /// Where memory begins of a chain.
@@ -79,23 +102,30 @@ impl<M: Memory> Writer<M> {
         if name.row != Run::ORDERED {
             return Some(first_at(name.row).unwrap_or(0));
         }
-        let root = self.region.goi_root(self.term.area, record).found()?;
-        if (root.chain, root.epoch) != (name.topic, self.term.epoch) {
-            return None;
-        }
         let firsts = self.region.geometry().data_rows().filter_map(first_at);
-        Some(firsts.max().unwrap_or(0).max(root.first))
+        let first = firsts.max().unwrap_or(0);
+        match self.region.goi_root(self.term.area, record) {
+            Seen::Damaged => None,
+            Seen::Found(root) if self.is_own(&root, name.topic) => Some(first.max(root.first)),
+            // Nothing of it was ordered yet.
+            Seen::Found(_) | Seen::Nothing => Some(first),
+        }
+    }
+
+    fn is_own(&self, root: &GoiRoot, topic: u32) -> bool {
+        (root.chain, root.epoch) == (topic, self.term.epoch)
     }
 
     /// Finds out how far the sessions of a chain were at a position of the order, or at the first one above it that the order has;
     /// returns which. All of them: also those that say nothing any more have to be known when memory is lost.
     fn adopt_sessions(&mut self, topic: u32, at: u64) -> Option<u64> {
-        // Before the order: a row counts nothing that is not visible there.
+        // The rows count all that the order does not have from here on, and nothing that is not visible there.
+        let first = self.order_begins(topic)?;
         let places = 0..self.region.geometry().sessions;
         let now = places.filter_map(|place| Some((place, self.session(place)?)));
         let now = now.filter(|(_, known)| known.is_held() && known.row.chain == topic);
         let now: Vec<(u32, KnownSession)> = now.collect();
-        let (first, mut placed) = self.placed_since(topic)?;
+        let mut placed = self.placed_since(topic, first)?;
         let at = at.max(first);
         for (place, mut known) in now {
             let its = placed.remove(&(place, known.row.producer));
@@ -111,10 +141,23 @@ impl<M: Memory> Writer<M> {
         Some(at)
     }
 
-    /// Where the order begins, and by session all batches that it has.
-    fn placed_since(&self, topic: u32) -> Option<(u64, PlacedBySession)> {
+    /// The first position that the order has of a chain. Its root may not say yet what was given up.
+    fn order_begins(&self, topic: u32) -> Option<u64> {
         let root = self.region.goi_root(self.term.area, topic_record_of(topic));
-        let mut first = root.found()?.first;
+        let first = match root {
+            Seen::Damaged => return None,
+            Seen::Found(root) if self.is_own(&root, topic) => root.first,
+            Seen::Found(_) | Seen::Nothing => return Some(0),
+        };
+        let mut follower = Follower::new(&self.region, topic, first);
+        match follower.read(self.term, 1, &mut Vec::new()) {
+            Found::Gone { first } => Some(first),
+            Found::End | Found::More => Some(first),
+        }
+    }
+
+    /// By session, all batches that the order has from a position on. Nothing if some of them were given up meanwhile.
+    fn placed_since(&self, topic: u32, first: u64) -> Option<PlacedBySession> {
         let mut follower = Follower::new(&self.region, topic, first);
         let mut placed = PlacedBySession::new();
         let mut records: Vec<GoiRecord> = Vec::new();
@@ -130,12 +173,7 @@ impl<M: Memory> Writer<M> {
             }
             match found {
                 Found::More => {}
-                Found::End => return Some((first, placed)),
-                // The root does not say yet what was given up.
-                Found::Gone { first: kept } if placed.is_empty() && kept > first => {
-                    first = kept;
-                    follower.seek(kept);
-                }
+                Found::End => return Some(placed),
                 Found::Gone { .. } => return None,
             }
         }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use embar_disk::Storage;
+use embar_disk::{Progress, Storage};
 use embar_fabric::DiskState;
 use embar_memory::Memory;
 
@@ -21,7 +21,19 @@ impl<M: Memory> Writer<M> {
         }
         self.set_counted();
         self.say(DiskState::FullAtStart);
-        self.counted.extend(self.journal.chains());
+        self.say_frontiers_if_full();
+    }
+
+    /// Says how far all chains are in a term that can begin no segment to say it in: that is as far as the journal has them.
+    pub(super) fn say_frontiers_if_full(&mut self) {
+        if !self.is_full || self.has_begun() {
+            return;
+        }
+        let chains = self.chains.keys().map(|chain| Progress {
+            chain: *chain,
+            next: self.journal.next_of(*chain),
+        });
+        self.counted.extend(chains);
         self.store_frontiers();
     }
 
@@ -65,7 +77,12 @@ impl<M: Memory> Writer<M> {
             return self.due.iter().any(frees) || self.is_freed_by_ending();
         }
         let first = self.first_needed();
-        self.due.iter().any(frees) || first.is_some_and(|first| first > self.journal.first_kept())
+        // One that was deleted before this term, and whose batches are still there.
+        let is_gone = |topic: &u32| self.topics.by_id(*topic).is_none();
+        let has_gone = self.topics.damaged() == 0 && self.kept.topics().iter().any(is_gone);
+        has_gone
+            || self.due.iter().any(frees)
+            || first.is_some_and(|first| first > self.journal.first_kept())
     }
 
     /// Whether nobody needs anything of the present segment any more, and of those before it: then the disk has room once it is over.

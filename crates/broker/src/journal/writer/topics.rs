@@ -1,5 +1,7 @@
 //! Which topics and chains are on the disk.
 
+use std::collections::BTreeSet;
+
 use embar_disk::Chain as ChainName;
 use embar_disk::format::Run;
 use embar_memory::Memory;
@@ -39,8 +41,8 @@ impl<M: Memory> Writer<M> {
             true => vec![chain_of(topic.id)],
             false => self.indexes.follow(topic.id),
         };
-        let is_new = topic.moves > 0 && !is_over;
-        if is_new && !names.iter().all(|name| self.adopt(*name)) {
+        let is_moved = topic.moves > 0 && !is_over;
+        if is_moved && !names.iter().all(|name| self.adopt(*name)) {
             // It cannot be read at the moment, and is looked at again.
             return;
         }
@@ -58,6 +60,7 @@ impl<M: Memory> Writer<M> {
             self.turns.push_back(name);
             self.due.push_back(Due::Chain(name));
         }
+        self.say_frontiers_if_full();
     }
 
     /// A disk of a topic has taken the place of another, perhaps of this one.
@@ -83,7 +86,10 @@ impl<M: Memory> Writer<M> {
 
     /// A topic is gone.
     pub(super) fn forget(&mut self, topic: u32) {
-        let chains: Vec<ChainName> = self.chains_of(topic).collect();
+        let mut chains: BTreeSet<ChainName> = self.chains_of(topic).collect();
+        // It may be about to be taken once more.
+        let known = self.firsts.keys().filter(|chain| chain.topic == topic);
+        chains.extend(known);
         if chains.is_empty() {
             return;
         }
