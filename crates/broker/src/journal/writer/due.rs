@@ -78,9 +78,11 @@ impl<M: Memory> Writer<M> {
     /// Forgets sessions that are over.
     pub(super) fn prune_sessions(&mut self) {
         let mut sessions = std::mem::take(&mut self.sessions);
-        let is_here = |place: u32, known: &KnownSession| {
-            self.session(place)
-                .is_some_and(|now| now.row.in_use == 1 && known.is_same(&now))
+        let room = self.region.geometry().sessions;
+        let is_here = |place: u32, known: &KnownSession| match self.session(place) {
+            Some(now) => now.row.in_use == 1 && known.is_same(&now),
+            // Its row is just being stored, and the next segment looks again: a session that is forgotten by that would begin anew.
+            None => place < room,
         };
         // In a region that was restored, a session has another place if two disks had one each at the same.
         let mut elsewhere: Vec<(u32, KnownSession)> = Vec::new();
