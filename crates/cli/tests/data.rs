@@ -5,9 +5,10 @@ mod common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
-use common::{Space, Up, embar, eventually, list, output_of, reported, run, text};
+use common::publish::numbers;
+use common::{Space, Up, embar, eventually, list, reported, run, text};
 use serde_json::Value;
 
 const DATA_DAMAGED: i32 = 4;
@@ -22,19 +23,7 @@ fn json(args: &[&str]) -> Output {
 
 /// Publishes the lines `range`, acknowledged when they are on all disks of the topic.
 fn produce(up: &Up, topic: &str, range: std::ops::Range<u64>) {
-    let mut child = up
-        .embar(&["produce", topic, "--acks", "all", "--batch-size", "4KiB"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar starts");
-    let lines: String = range.map(|n| format!("{n}\n")).collect();
-    let mut input = child.stdin.take().expect("a pipe");
-    std::io::Write::write_all(&mut input, lines.as_bytes()).expect("it reads");
-    drop(input);
-    let output = output_of(child);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    up.produce_durably(topic, &["--batch-size", "4KiB"], numbers(range));
 }
 
 /// Makes the topic, and waits until the directory has it, so that the facts about it are in a commit of their own.

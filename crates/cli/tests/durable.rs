@@ -3,13 +3,12 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 
 use tempfile::TempDir;
 
-use common::{Space, Up, eventually, names_in, output_of, text};
+use common::publish::{ends_well, numbers};
+use common::{Space, Up, eventually, names_in, text};
 
 /// A place on a disk, gone at the end of the test.
 fn disk() -> TempDir {
@@ -35,12 +34,6 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// All processes and all memory are gone, as after a reboot.
-fn lose_memory(space: &Space, up: Up) {
-    up.kill_all();
-    fs::remove_dir_all(space.region()).expect("the region was there");
-}
-
 fn create(up: &Up, factor: &str) {
     up.ok(&[
         "topic",
@@ -55,27 +48,7 @@ fn create(up: &Up, factor: &str) {
 
 /// Publishes numbers at acks 2, and returns once all are acknowledged.
 fn produce(up: &Up, range: std::ops::Range<u64>) {
-    let output = output_of(producing(up, range.map(|it| it.to_string())));
-    assert!(output.status.success(), "{}", text(&output.stderr));
-}
-
-fn producing(up: &Up, lines: impl Iterator<Item = String> + Send + 'static) -> Child {
-    let mut command = up.embar(&["produce", "t", "--acks", "all"]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar runs");
-    let mut input = child.stdin.take().expect("it is piped");
-    std::thread::spawn(move || {
-        for line in lines {
-            if writeln!(input, "{line}").is_err() {
-                return;
-            }
-        }
-    });
-    child
+    up.produce_durably("t", &[], numbers(range));
 }
 
 fn all(up: &Up, end: u64) {
@@ -91,12 +64,12 @@ fn what_was_acknowledged_survives_all_processes_and_the_region() {
     let up = start(&space, &disk, &["d"], &[]);
     create(&up, "2");
     produce(&up, 0..50_000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     let up = start(&space, &disk, &["d"], &[]);
     all(&up, 50_000);
     produce(&up, 50_000..60_000);
     all(&up, 60_000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     let up = start(&space, &disk, &["d"], &[]);
     all(&up, 60_000);
     up.stop();
@@ -107,14 +80,13 @@ fn the_head_dies_under_load_and_nothing_acknowledged_is_lost() {
     let (space, disk) = (Space::new(), disk());
     let up = start(&space, &disk, &["d"], &[]);
     create(&up, "2");
-    let producer = producing(&up, (0..400_000).map(|it| it.to_string()));
+    let producer = up.producing_durably("t", &[], numbers(0..400_000));
     let head = up.pids()[0];
     eventually("something is on the disk", || up.consume("t").len() > 1000);
     common::signal(head, "KILL");
-    let output = output_of(producer);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    ends_well(producer);
     all(&up, 400_000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     let up = start(&space, &disk, &["d"], &[]);
     all(&up, 400_000);
     up.stop();
@@ -127,7 +99,8 @@ fn a_log_longer_than_memory_is_read_from_its_start_while_it_is_written() {
     create(&up, "2");
     let line = "x".repeat(1000);
     let lines = 400_000;
-    let producer = producing(&up, (0..lines).map(move |number| format!("{number}{line}")));
+    let all = (0..lines).map(move |number| format!("{number}{line}"));
+    let producer = up.producing_durably("t", &[], all);
     let count = lines.to_string();
     let read = |more: &[&str]| {
         let options = ["consume", "t", "--from", "start", "--count", &count];
@@ -139,8 +112,7 @@ fn a_log_longer_than_memory_is_read_from_its_start_while_it_is_written() {
         assert!(numbers.into_iter().eq(0..lines), "each once, in order");
     };
     read(&["--follow"]);
-    let output = output_of(producer);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    ends_well(producer);
     read(&[]);
     up.stop();
 }
@@ -152,18 +124,18 @@ fn a_disk_that_lacks_something_gets_it_from_the_other() {
     let up = start(&space, &disk, &dirs, &[]);
     create(&up, "3");
     produce(&up, 0..10_000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     let old = disk.path().join("old");
     copy(&disk.path().join("b"), &old);
     let up = start(&space, &disk, &dirs, &[]);
     produce(&up, 10_000..20_000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     // The second disk goes back in time, and then the first.
     fs::remove_dir_all(disk.path().join("b")).expect("removed");
     fs::rename(&old, disk.path().join("b")).expect("put back");
     let up = start(&space, &disk, &dirs, &[]);
     all(&up, 20_000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     for entry in fs::read_dir(disk.path().join("a")).expect("listed") {
         let path = entry.expect("listed").path();
         if path.extension().is_some() {
@@ -190,26 +162,13 @@ fn a_topic_that_is_deleted_and_one_that_is_to_retain_little_free_their_space() {
     let up = start(&space, &disk, &["d"], &["--disk-size", "64MiB"]);
     create(&up, "2");
     let line = "y".repeat(60_000);
-    let mut command = up.embar(&["produce", "t", "--acks", "all"]);
-    let mut producer = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar runs");
-    let mut input = producer.stdin.take().expect("it is piped");
-    for _ in 0..6_000 {
-        writeln!(input, "{line}").expect("it reads");
-    }
-    drop(input);
-    let output = output_of(producer);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    up.produce_durably("t", &[], std::iter::repeat_n(line, 6_000));
     // What was published fills more than the first segment.
     eventually("the first segment goes", || {
         first_number(disk.path().join("d").as_path()) > 0
     });
     up.ok(&["topic", "delete", "t"]);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     let up = start(&space, &disk, &["d"], &[]);
     let listed = up.ok(&["topic", "list"]);
     assert!(listed.contains("there are no topics"), "{listed}");

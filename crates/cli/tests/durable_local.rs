@@ -4,37 +4,16 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufWriter, Write};
 use std::process::Stdio;
 
 use common::{Space, Up, eventually, output_of, run, text, up_command};
 
 /// Publishes messages of so many bytes whose keys are the numbers `range`, and returns once all disks have them.
 fn produce(up: &Up, topic: &str, range: std::ops::Range<u64>, bytes: usize) {
-    let options = [
-        "--acks",
-        "all",
-        "--batch-size",
-        "64KiB",
-        "--key-separator",
-        ":",
-    ];
-    let mut child = up
-        .embar(&["produce", topic])
-        .args(options)
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("embar starts");
-    let mut input = BufWriter::new(child.stdin.take().expect("a pipe"));
     let value = "v".repeat(bytes);
-    for number in range {
-        writeln!(input, "{number}:{value}").expect("it reads");
-    }
-    drop(input);
-    let output = output_of(child);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = range.map(move |number| format!("{number}:{value}"));
+    let options = ["--batch-size", "64KiB", "--key-separator", ":"];
+    up.produce_durably(topic, &options, lines);
 }
 
 /// The keys of all messages of a topic, by broker, in the order of their offsets there.

@@ -4,16 +4,17 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use embar_verify::loop_disk::{FileSystem, LoopDisk, sweep};
 
-use common::{Space, Up, eventually, output_of, signal, text};
+use common::publish::ends_well;
+use common::{Space, Up, eventually, signal, text};
 
 /// Bytes of a message, about.
 const MESSAGE_BYTES: usize = 1000;
@@ -76,34 +77,17 @@ impl Full {
 
 /// Publishes padded numbers, with acks 2.
 fn producing(up: &Up, topic: &str, range: std::ops::Range<u64>) -> Child {
-    let mut command = up.embar(&["produce", topic, "--acks", "all"]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar runs");
-    let mut input = BufWriter::new(child.stdin.take().expect("it is piped"));
-    std::thread::spawn(move || {
-        let padding = "x".repeat(MESSAGE_BYTES);
-        // It may be killed.
-        for number in range {
-            if writeln!(input, "{number}{padding}").is_err() {
-                return;
-            }
-        }
-    });
-    child
+    up.producing_durably(topic, &[], padded(range))
 }
 
 /// Returns once all disks have them.
 fn produce(up: &Up, topic: &str, range: std::ops::Range<u64>) {
-    ends_well(producing(up, topic, range));
+    up.produce_durably(topic, &[], padded(range));
 }
 
-fn ends_well(producer: Child) {
-    let output = output_of(producer);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+fn padded(range: std::ops::Range<u64>) -> impl Iterator<Item = String> + Send {
+    let padding = "x".repeat(MESSAGE_BYTES);
+    range.map(move |number| format!("{number}{padding}"))
 }
 
 /// The first numbers of a topic are these, each once.

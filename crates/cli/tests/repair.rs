@@ -6,9 +6,9 @@ mod common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Output;
 
-use common::{Space, Up, embar, eventually, list, output_of, reported, run, text};
+use common::{Space, Up, embar, eventually, list, reported, run, text};
 use serde_json::Value;
 
 const DATA_DAMAGED: i32 = 4;
@@ -80,19 +80,7 @@ impl Disks {
 
 /// Publishes lines, acknowledged when they are on all disks of the topic.
 fn produce(up: &Up, range: std::ops::Range<u64>) {
-    let mut child = up
-        .embar(&["produce", "t", "--acks", "all", "--batch-size", "4KiB"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar starts");
-    let mut input = child.stdin.take().expect("a pipe");
-    std::io::Write::write_all(&mut input, (lines(range).join("\n") + "\n").as_bytes())
-        .expect("it reads");
-    drop(input);
-    let output = output_of(child);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    up.produce_durably("t", &["--batch-size", "4KiB"], lines(range).into_iter());
 }
 
 fn lines(range: std::ops::Range<u64>) -> Vec<String> {

@@ -3,16 +3,14 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{Space, Up, embar, eventually, list, output_of, reported, run, text};
+use common::{Space, Up, embar, eventually, list, reported, run, text};
 
 /// A place on a disk, gone at the end of the test.
 struct Disk(TempDir);
@@ -41,12 +39,6 @@ fn start(space: &Space, disk: &Disk, more: &[&str]) -> Up {
     Up::start(space, &[&["--data", &disk.shown()], more].concat())
 }
 
-/// All processes and all memory are gone, as after a reboot.
-fn lose_memory(space: &Space, up: Up) {
-    up.kill_all();
-    fs::remove_dir_all(space.region()).expect("the region was there");
-}
-
 fn create(up: &Up, topic: &str, more: &[&str]) {
     let on_a_disk = ["topic", "create", topic, "--replication-factor", "2"];
     up.ok(&[&on_a_disk, more].concat());
@@ -54,21 +46,9 @@ fn create(up: &Up, topic: &str, more: &[&str]) {
 
 /// Publishes numbers, each followed by so many letters, at acks 2; returns once all are acknowledged.
 fn produce(up: &Up, topic: &str, range: Range<u64>, letters: usize) {
-    let mut command = up.embar(&["produce", topic, "--acks", "all"]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar runs");
-    let mut input = child.stdin.take().expect("it is piped");
     let letters = "x".repeat(letters);
-    for number in range {
-        writeln!(input, "{number}{letters}").expect("it reads");
-    }
-    drop(input);
-    let output = output_of(child);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = range.map(move |number| format!("{number}{letters}"));
+    up.produce_durably(topic, &[], lines);
 }
 
 /// The numbers that can be read of a topic from its start.
@@ -106,7 +86,7 @@ fn a_topic_ages_although_nothing_more_is_written_also_after_a_restart() {
         on_disks(&up, "t") == (1000, 1000)
     });
     produce(&up, "all", 0..1000, 0);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
 
     let up = start(&space, &disk, &[]);
     let listed = reported(&run(&mut up.embar(&["--json", "topic", "describe", "t"])));
@@ -195,7 +175,7 @@ fn the_space_of_a_deleted_topic_comes_back_before_its_segment_is_the_oldest() {
         "{first}"
     );
     verify(&disk.dir());
-    lose_memory(&space, up);
+    up.lose_memory(&space);
 
     let up = start(&space, &disk, &[]);
     assert!(numbers(&up, "kept").into_iter().eq(0..40));

@@ -3,13 +3,11 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use common::{Space, Up, eventually, names_in, output_of, text};
+use common::{Space, Up, eventually, names_in, text};
 
 /// Directories that are taken for disks, gone at the end of the test.
 struct Disks {
@@ -58,33 +56,16 @@ fn move_files(from: &Path, to: &Path) {
     }
 }
 
-/// All processes and all memory are gone, as after a reboot.
-fn lose_memory(space: &Space, up: Up) {
-    up.kill_all();
-    fs::remove_dir_all(space.region()).expect("the region was there");
-}
-
 fn create(up: &Up, order: &str, factor: &str) {
     let to = ["--order", order, "--replication-factor", factor];
     up.ok(&[&["topic", "create", "t"][..], &to].concat());
 }
 
-/// Publishes numbers at acks 2, each behind the others and followed by `more`, and returns once all are acknowledged.
+/// Publishes numbers at acks 2, each followed by `more`, and returns once all are acknowledged.
 fn produce(up: &Up, range: std::ops::Range<u64>, more: &str) {
-    let mut child = up
-        .embar(&["produce", "t", "--acks", "all"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("embar runs");
-    let mut input = child.stdin.take().expect("it is piped");
-    for number in range {
-        writeln!(input, "{number}{more}").expect("it reads");
-    }
-    drop(input);
-    let output = output_of(child);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let more = more.to_owned();
+    let lines = range.map(move |number| format!("{number}{more}"));
+    up.produce_durably("t", &[], lines);
 }
 
 /// All that a subscriber reads, from the start, in its order.
@@ -132,7 +113,7 @@ fn another_takes_the_place_of_a_failed_one(order: &str) {
     let taken = disks.fail(&space, "a");
     produce(&up, 1000..2000, "");
     has_all(&up, order, 2000);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     // Of the one that failed there is nothing but which it is.
     fs::create_dir(disks.path("a")).expect("made");
     fs::copy(taken.join("identity"), disks.path("a").join("identity")).expect("copied");
@@ -174,7 +155,7 @@ fn what_memory_had_evicted_is_read_from_the_one_that_failed_when_it_is_back() {
     let up = disks.start(&space);
     has_all(&up, "5", 210_000);
     produce(&up, 210_000..211_000, &line);
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     let up = disks.start(&space);
     has_all(&up, "5", 211_000);
     up.stop();
@@ -189,7 +170,7 @@ fn two_copies_are_two_again_and_each_is_enough() {
     let taken = disks.fail(&space, "b");
     produce(&up, 1000..2000, "");
     eventually("the third has it", || has_batches(&disks, "c"));
-    lose_memory(&space, up);
+    up.lose_memory(&space);
     // Now the first is lost, too.
     fs::create_dir(disks.path("b")).expect("made");
     for name in ["a", "b"] {

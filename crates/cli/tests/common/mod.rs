@@ -3,7 +3,9 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+pub mod publish;
+
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -315,23 +317,6 @@ impl Up {
             text(&output.stderr)
         );
         text(&output.stdout)
-    }
-
-    /// Publishes the lines `range` and waits until they are acknowledged.
-    pub fn produce(&self, topic: &str, range: std::ops::Range<u64>) {
-        let mut child = self
-            .embar(&["produce", topic])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("embar starts");
-        let mut input = child.stdin.take().expect("a pipe");
-        let lines: String = range.map(|n| format!("{n}\n")).collect();
-        input.write_all(lines.as_bytes()).expect("it reads");
-        drop(input);
-        let output = output_of(child);
-        assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
     /// All numbers of a topic, sorted.
