@@ -3,6 +3,7 @@
 
 mod alive;
 mod appended;
+mod counted;
 mod disk_writer;
 mod heartbeat_thread;
 mod history_thread;

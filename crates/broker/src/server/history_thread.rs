@@ -16,6 +16,7 @@ use embar_order::Leadership;
 use embar_transport::{Token, Waker};
 use embar_wire::batch::BatchHeader;
 
+use super::counted::counted;
 use crate::disks::Disks;
 use crate::profile::disk::{Counter, Stage};
 use crate::shard::{DiskPiece, DiskRead};
@@ -236,15 +237,7 @@ impl Reader {
     /// How much of a disk counts, as the writer of the present term says; nothing where that cannot be known at the moment.
     fn counts(&self, number: u16) -> Option<Before> {
         let term = Leadership::observe(&self.region).term?;
-        let row = self.region.disk_row(term.area, number).found()?;
-        let counts = Before {
-            number: row.segment,
-            nonce: row.nonce,
-            commits: row.commits,
-            crc: row.crc,
-        };
         // What a deposed writer says may be in no part of the journal that counts.
-        let is_said = row.nonce != 0 && row.epoch == term.epoch && term.lasts(&self.region);
-        is_said.then_some(counts)
+        counted(&self.region, term, number).filter(|_| term.lasts(&self.region))
     }
 }

@@ -150,10 +150,10 @@ impl<M: Memory> Writer<M> {
             Seen::Found(_) | Seen::Nothing => return Some(0),
         };
         let mut follower = Follower::new(&self.region, topic, first);
-        match follower.read(self.term, 1, &mut Vec::new()) {
-            Found::Gone { first } => Some(first),
-            Found::End | Found::More => Some(first),
-        }
+        Some(match follower.read(self.term, 1, &mut Vec::new()) {
+            Found::Gone { first } => first,
+            Found::End | Found::More => first,
+        })
     }
 
     /// By session, all batches that the order has from a position on. Nothing if some of them were given up meanwhile.

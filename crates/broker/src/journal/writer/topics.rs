@@ -24,8 +24,12 @@ impl<M: Memory> Writer<M> {
         let new = self.topics.iter();
         let new = new.filter(|topic| topic.all_disks() & self.bit() != 0);
         let new = new.filter(|topic| self.chains_of(topic.id).next().is_none());
-        for topic in new.cloned().collect::<Vec<_>>() {
-            self.take_topic(&topic);
+        let new: Vec<Topic> = new.cloned().collect();
+        for topic in &new {
+            self.take_topic(topic);
+        }
+        if !new.is_empty() {
+            self.say_frontiers_if_full();
         }
     }
 
@@ -60,7 +64,6 @@ impl<M: Memory> Writer<M> {
             self.turns.push_back(name);
             self.due.push_back(Due::Chain(name));
         }
-        self.say_frontiers_if_full();
     }
 
     /// A disk of a topic has taken the place of another, perhaps of this one.

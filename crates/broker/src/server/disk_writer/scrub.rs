@@ -22,6 +22,7 @@ use embar_disk::{AlignedBuffer, Directory, Storage, StoredFile};
 use embar_meter::profile::Recorder;
 use embar_order::Term;
 
+use super::super::counted::counted;
 use super::{Health, Shared, lock};
 use crate::profile::disk::Counter;
 use crate::topics::TopicTable;
@@ -116,22 +117,10 @@ impl Shared {
         self.scrub_term() == Some(term) && term.lasts(&self.region)
     }
 
-    /// How much of a disk counts, as this process says in its term.
-    fn counts_of(&self, term: Term, number: u16) -> Option<Before> {
-        let row = self.region.disk_row(term.area, number).found()?;
-        let counts = Before {
-            number: row.segment,
-            nonce: row.nonce,
-            commits: row.commits,
-            crc: row.crc,
-        };
-        (row.nonce != 0 && row.epoch == term.epoch).then_some(counts)
-    }
-
     /// The segments before the one that is being written, the newest first.
     fn segments_over(&self, term: Term) -> io::Result<Vec<Before>> {
         let mut segments = Vec::new();
-        let Some(mut counts) = self.counts_of(term, self.number) else {
+        let Some(mut counts) = counted(&self.region, term, self.number) else {
             return Ok(segments);
         };
         let mut buffer = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
@@ -267,7 +256,7 @@ impl Shared {
         let commits: Vec<&Damage> = { verified.damage.iter() }
             .filter(|it| it.what.commit().is_some())
             .collect();
-        let present = self.counts_of(term, self.number);
+        let present = counted(&self.region, term, self.number);
         let says_all = match present.filter(|present| present.number != counts.number) {
             Some(present) => {
                 let file = directory.open(&segment_name(present.number))?;
@@ -302,7 +291,7 @@ impl Shared {
             .iter()
             .filter(|disk| disk.number() != self.number);
         let copies = others.filter_map(|disk| {
-            let counts = self.counts_of(term, disk.number())?;
+            let counts = counted(&self.region, term, disk.number())?;
             Some(Copy::new(disk.directory(), disk.identity().disk, &counts))
         });
         copies.collect()
