@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 use tempfile::TempDir;
 
@@ -89,6 +90,42 @@ fn the_head_dies_under_load_and_nothing_acknowledged_is_lost() {
     up.lose_memory(&space);
     let up = start(&space, &disk, &["d"], &[]);
     all(&up, 400_000);
+    up.stop();
+}
+
+#[test]
+fn at_order_2_what_was_stored_ahead_of_its_turn_is_there_once_when_all_memory_is_lost() {
+    let (space, disk) = (Space::new(), disk());
+    // An address of its own, where clients find the next cluster, too.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let listen = format!("127.64.{high}.{low}:9400");
+    let at_it = ["--listen", &listen];
+    let up = start(&space, &disk, &["d"], &at_it);
+    up.ok(&[
+        "topic",
+        "create",
+        "t",
+        "--order",
+        "2",
+        "--replication-factor",
+        "2",
+    ]);
+    let (go_on, may_go_on) = mpsc::channel();
+    let rest = std::iter::once_with(move || may_go_on.recv().map(|()| numbers(5000..200_000)));
+    let lines = numbers(0..5000).chain(rest.flatten().flatten());
+    let producer = up.producing_durably("t", &["--batch-size", "4KiB"], lines);
+    eventually("it has begun", || up.consume("t").len() > 1000);
+    // What this broker has from now on gets no place, and what the other one has gets the next.
+    common::signal(up.pids()[1], "STOP");
+    go_on.send(()).expect("it waits");
+    eventually("something is ahead of its turn", || {
+        let there = up.consume("t");
+        !there.iter().copied().eq(0..there.len() as u64)
+    });
+    up.lose_memory(&space);
+    let up = start(&space, &disk, &["d"], &at_it);
+    ends_well(producer);
+    all(&up, 200_000);
     up.stop();
 }
 

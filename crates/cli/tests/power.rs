@@ -55,7 +55,14 @@ fn what_was_acknowledged_outlives_power_cuts_on_ext4() {
 
 #[test]
 fn what_was_acknowledged_outlives_power_cuts_on_xfs() {
-    all_is_on_the_disk(&cut(&["--cuts", "3", "--file-system", "xfs"]));
+    all_is_on_the_disk(&cut(&[
+        "--cuts",
+        "3",
+        "--file-system",
+        "xfs",
+        "--order",
+        "2",
+    ]));
 }
 
 #[test]

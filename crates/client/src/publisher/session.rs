@@ -54,6 +54,8 @@ pub(super) struct Session {
     reopened_at: Option<u64>,
     /// A region in which another instance had it when this one came.
     held_in: Option<u64>,
+    /// Batches that may be stored got other numbers. So numbers no longer say in every epoch which batch is meant.
+    is_renumbered: bool,
 }
 
 impl Session {
@@ -71,6 +73,7 @@ impl Session {
             began: opened.mark,
             reopened_at: None,
             held_in: None,
+            is_renumbered: false,
         }
     }
 
@@ -89,6 +92,7 @@ impl Session {
         self.first_epoch = opened.first_epoch;
         self.epoch = opened.session_epoch;
         self.region = region;
+        self.window = u64::from(opened.window.max(1));
         // What was asked, was asked of the region that is lost.
         self.renewal = Some(Renewal::default());
         self.reopened_at = Some(opened.mark);
@@ -106,7 +110,28 @@ impl Session {
     /// Whether another instance used numbers below this mark that are this one's. Who is on the disks as its owner has
     /// batches there, so where another one was, none of this publisher's are.
     pub(super) fn was_used_by_another(&self, mark: u64) -> bool {
-        self.held_in == Some(self.region) && mark > self.began
+        self.is_held_here() && mark > self.began
+    }
+
+    /// Whether another instance had it in this region when this one came: then the disks have nothing of this one.
+    pub(super) fn is_held_here(&self) -> bool {
+        self.held_in == Some(self.region)
+    }
+
+    /// Whether its numbers mean the same batches in the region in which it was opened anew, with this mark. Then each is
+    /// stored there once if it is sent as it was, those that are stored ahead of the mark, too.
+    pub(super) fn keeps_numbers(&self, mark: u64) -> bool {
+        // Below the first number of its own nothing can be sent, and the mark would stay there.
+        !self.is_renumbered && mark >= self.began
+    }
+
+    /// Of the acknowledged numbers those that are certainly not stored, where batches may be stored ahead of the mark: the
+    /// mark itself, and what comes before the lowest open number.
+    pub(super) fn acknowledged_at(&self, mark: u64) -> u64 {
+        let in_turn = self.lowest.saturating_sub(mark.max(self.began));
+        let index = mark.checked_sub(self.lowest);
+        let open = index.and_then(|index| self.open.get(index as usize));
+        in_turn.max((open == Some(&false)).into())
     }
 
     /// How many numbers from this one on were acknowledged to this publisher.
@@ -122,19 +147,48 @@ impl Session {
     /// # Errors
     /// If the mark is above all numbers that were given.
     pub(super) fn go_on_at(&mut self, mark: u64) -> Result<(), String> {
-        let given = self.open.len() as u64;
-        if mark.saturating_sub(self.lowest) > given {
-            return Err(format!(
-                "slot {} was opened anew at number {mark}, where {given} numbers from {} on were given",
-                self.slot, self.lowest
-            ));
-        }
+        self.check_mark(mark)?;
         self.open.clear();
         self.lowest = mark;
         self.began = self.began.min(mark);
         self.renewal = None;
         self.reopened_at = None;
         Ok(())
+    }
+
+    /// Goes on with the numbers that it has, of which those below the mark are stored.
+    ///
+    /// # Errors
+    /// If the mark is above all numbers that were given.
+    pub(super) fn keep_numbers_from(&mut self, mark: u64) -> Result<(), String> {
+        self.check_mark(mark)?;
+        while self.lowest < mark && self.open.pop_front().is_some() {
+            self.lowest += 1;
+        }
+        self.renewal = None;
+        self.reopened_at = None;
+        Ok(())
+    }
+
+    fn check_mark(&self, mark: u64) -> Result<(), String> {
+        let given = self.open.len() as u64;
+        match mark.saturating_sub(self.lowest) > given {
+            false => Ok(()),
+            true => Err(format!(
+                "slot {} was opened anew at number {mark}, where {given} numbers from {} on were given",
+                self.slot, self.lowest
+            )),
+        }
+    }
+
+    /// A batch that may be stored gets another number.
+    pub(super) fn renumber(&mut self) {
+        self.is_renumbered = true;
+    }
+
+    /// The lowest number that is open, or the next one.
+    pub(super) fn lowest(&self) -> u64 {
+        self.lowest
     }
 
     /// Whether it is the session that began in this slot with this epoch.

@@ -132,7 +132,13 @@ impl PublisherCore {
             Err(code) => {
                 self.channels[index].peer.refused_one(code);
                 match code {
+                    ErrorCode::BeyondWindow if self.is_lowest(&batch) && batch.refusals > 0 => {
+                        // It was the lowest when it was sent: what the sequencer waits for was acknowledged.
+                        self.fail_acknowledged_lost(1, now);
+                    }
                     code if is_transient(code) => {
+                        let is_beyond = code == ErrorCode::BeyondWindow;
+                        batch.refusals += u32::from(is_beyond && self.is_lowest(&batch));
                         batch.resend_at = *resend_at.get_or_insert_with(|| {
                             let wait = self.resend_backoff.failed(&mut self.random);
                             now.after(Duration::from_nanos(wait))
@@ -156,6 +162,12 @@ impl PublisherCore {
         }
         self.resend_backoff.succeeded();
         batch.resolve(outcome, waited_ns, &mut self.events);
+    }
+
+    /// Whether all numbers before this batch's are resolved.
+    fn is_lowest(&self, batch: &Batch) -> bool {
+        let lowest = self.session.as_ref().map(Session::lowest);
+        batch.sequence.map(|sequence| sequence.number) == lowest
     }
 
     fn is_of_older_epoch(&self, batch: &Batch) -> bool {
@@ -229,6 +241,7 @@ impl PublisherCore {
         };
         for (_, mut batch) in self.resend.split_off(&mark) {
             if batch.written && !session.is_in_sequence() {
+                session.renumber();
                 batch.flag_as_possible_duplicate();
             }
             let sequence = session.give();

@@ -11,6 +11,7 @@ use embar_wire::control::{ErrorCode, PublisherOpened, SessionHeld};
 
 use super::super::channel::differ;
 use super::super::receipt::{Failure, Outcome};
+use super::super::session::Sequence;
 use super::PublisherCore;
 use crate::error::ClientError;
 
@@ -79,30 +80,46 @@ impl PublisherCore {
             self.fail_session(ErrorCode::SessionTaken, now);
             return;
         }
-        // Out of sequence, what is stored above the mark is not known; with acks 2, what was acknowledged is.
-        let is_kept = !session.is_in_sequence() && self.config.acks == Acks::Durable;
-        let lost = session.acknowledged_from(mark);
-        if lost > 0 && !is_kept {
+        // Out of sequence, batches may be stored ahead of the mark; with acks 2, those that were acknowledged are.
+        let may_be_ahead = !session.is_in_sequence() && !session.is_held_here();
+        let lost = match may_be_ahead && self.config.acks == Acks::Durable {
+            true => session.acknowledged_at(mark),
+            false => session.acknowledged_from(mark),
+        };
+        if lost > 0 {
             self.fail_acknowledged_lost(lost, now);
             return;
         }
-        if let Err(what) = session.go_on_at(mark) {
+        let keeps_numbers = may_be_ahead && session.keeps_numbers(mark);
+        let gone_on = match keeps_numbers {
+            true => session.keep_numbers_from(mark),
+            false => session.go_on_at(mark),
+        };
+        if let Err(what) = gone_on {
             self.fail_protocol(what, now);
             return;
         }
+        let epoch = session.epoch();
         let anew = self.resend.split_off(&mark);
         for batch in std::mem::replace(&mut self.resend, anew).into_values() {
             batch.finish(Outcome::StoredSomewhere, &mut self.events);
         }
+        if keeps_numbers {
+            // The sequencer there knows which of them it has.
+            for (&number, batch) in &mut self.resend {
+                batch.place(Sequence { epoch, number });
+            }
+            return;
+        }
         self.number_anew(mark);
-        if self.session.as_ref().is_some_and(|it| !it.is_in_sequence()) {
-            // The epoch may have placed numbers above its mark, and would take what gets them now for the same batches.
+        if may_be_ahead {
+            // The epoch would take what gets numbers that it has placed ahead for the same batches.
             self.end_epoch();
             self.renew_session(now);
         }
     }
 
-    fn fail_acknowledged_lost(&mut self, batches: u64, now: Now) {
+    pub(super) fn fail_acknowledged_lost(&mut self, batches: u64, now: Now) {
         let error = ClientError::AcknowledgedLost {
             topic: self.config.topic.clone(),
             producer: self.config.producer,

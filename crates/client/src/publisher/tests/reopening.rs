@@ -1,5 +1,6 @@
 //! Clusters that lose their memory: the session there is what the disks know of it.
 
+use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::control::{OpenPublisher, PublisherOpened, SessionHeld, SessionOpened};
 use embar_wire::topic::Order;
 
@@ -203,33 +204,116 @@ fn an_answer_from_the_old_region_that_comes_late_moves_nothing() {
     assert_eq!(failure(&script), None);
 }
 
-#[test]
-fn out_of_sequence_the_next_epoch_begins_and_batches_are_marked() {
-    let total = |opened| PublisherOpened {
-        order: Order::Total,
-        ..opened
-    };
+/// A publisher of order 2 at acks 2, of which numbers 100 to 102 went out, and all connections have ended. Those of the
+/// first channel were acknowledged: 100 and 102, or 101 if `ahead` says so.
+fn total_out(ahead: bool) -> Script {
     let config = PublisherConfig {
         acks: Acks::Durable,
         ..config()
     };
     let opened = Control::PublisherOpened(total(announced(7, 100, 64)));
     let mut script = Script::open_with(config, &opened);
-    let (_, second) = two_out(&mut script);
-    // Stored ahead of its turn.
-    script.ack(second, 0, &[40]);
+    let (both, one) = three_out(&mut script);
+    match ahead {
+        true => script.ack(one, 0, &[41]),
+        false => script.ack(both, 0, &[40, 42]),
+    }
     script.outcomes();
+    lose_memory(&mut script);
+    script
+}
+
+fn total(opened: PublisherOpened) -> PublisherOpened {
+    PublisherOpened {
+        order: Order::Total,
+        ..opened
+    }
+}
+
+#[test]
+fn out_of_sequence_batches_keep_their_numbers() {
+    let mut script = total_out(true);
+    announce(&mut script, A, total(restored(100)));
+    assert_eq!(run(&script, A), [(0, 5, 100), (2, 5, 102)]);
+    assert_eq!(
+        script.sending(A),
+        Some((0, false)),
+        "a number is stored once"
+    );
+    script.sent(A);
+    // One of them was stored ahead of its turn, and it is not known where.
+    script.ack(A, 0, &[50, POSITION_UNKNOWN]);
+    let stored = [(0, at(50)), (2, Outcome::StoredSomewhere)];
+    assert_eq!(script.outcomes(), stored);
+    script.submit(3);
+    assert_eq!(run(&script, A), [(3, 5, 103)]);
+    assert_eq!(failure(&script), None);
+}
+
+#[test]
+fn out_of_sequence_what_is_below_the_mark_is_stored() {
+    let mut script = total_out(false);
+    announce(&mut script, A, total(restored(103)));
+    assert_eq!(script.outcomes(), [(1, Outcome::StoredSomewhere)]);
+    script.submit(3);
+    assert_eq!(run(&script, A), [(3, 5, 103)]);
+}
+
+#[test]
+fn out_of_sequence_acknowledged_batches_that_are_lost_end_the_publisher() {
+    // The mark is not stored, and what comes before the lowest open number is below the mark.
+    for (ahead, mark) in [(true, 101), (false, 100)] {
+        let mut script = total_out(ahead);
+        announce(&mut script, A, total(restored(mark)));
+        let told = failure(&script);
+        assert!(
+            matches!(told, Some(ClientError::AcknowledgedLost { batches: 1, .. })),
+            "{mark}: {told:?}"
+        );
+    }
+    // One ahead of the mark: the sequencer waits for it, and takes nothing that is too far ahead of it.
+    let mut script = total_out(true);
+    announce(&mut script, A, total(restored(100)));
+    script.sent(A);
+    script.ack(A, 0, &[50]);
+    script.refuse(A, 1, ErrorCode::BeyondWindow, &[102]);
+    script.tick_at(script.now.0 + SECOND);
+    assert_eq!(
+        failure(&script),
+        None,
+        "it may have been sent before the one that was stored"
+    );
+    assert_eq!(run(&script, A), [(2, 5, 102)]);
+    script.sent(A);
+    script.refuse(A, 2, ErrorCode::BeyondWindow, &[102]);
+    let told = failure(&script);
+    assert!(
+        matches!(told, Some(ClientError::AcknowledgedLost { .. })),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn out_of_sequence_the_next_epoch_begins_where_numbers_cannot_stay() {
+    // The disks count less than was there when this publisher began.
+    let config = PublisherConfig {
+        acks: Acks::Durable,
+        ..config()
+    };
+    let opened = Control::PublisherOpened(total(announced(7, 100, 64)));
+    let mut script = Script::open_with(config, &opened);
+    two_out(&mut script);
     lose_memory(&mut script);
     let same_place = PublisherOpened {
         session: SLOT,
         first_epoch: FIRST_EPOCH,
-        ..total(restored(100))
+        ..total(restored(98))
     };
     announce(&mut script, A, same_place);
     assert_eq!(requests(&mut script, A), asks_for_an_epoch(5));
     assert_eq!(script.sending(A), None, "its number may be used");
-    script.tell(A, &granted(6, 100));
+    script.tell(A, &granted(6, 98));
     assert_eq!(script.sending(A), Some((0, true)));
     let header = script.header(A).expect("it is sent");
-    assert_eq!((header.epoch(), header.sequence()), (6, 100));
+    assert_eq!((header.epoch(), header.sequence()), (6, 98));
 }
