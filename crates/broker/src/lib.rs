@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod config;
 mod connection;
 mod connections;
+mod disk_bytes;
 mod disks;
 pub mod drain;
 pub mod heartbeat;

@@ -52,6 +52,7 @@ use crate::clock::Timestamp;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
 use crate::connections::{Counted, Full};
+pub use crate::disk_bytes::DiskBytes;
 use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::{Counter, Stage};

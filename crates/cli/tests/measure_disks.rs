@@ -11,11 +11,14 @@ use serde_json::Value;
 /// Options of a small cluster with one disk, in a directory of this space.
 fn small(space: &Space, bench: &str) -> Vec<String> {
     let data = space.dir.join("disk").display().to_string();
-    let line = format!(
-        "--json bench {bench} --replication-factor 2 --brokers 2 --region-size 64MiB --trials 1 --warmup 0 --data"
-    );
-    let words = line.split_whitespace().map(str::to_owned);
-    words.chain([data]).collect()
+    let line = format!("--json bench {bench} --replication-factor 2 --trials 1 --warmup 0");
+    let cluster = match bench.contains("--brokers") {
+        true => "",
+        false => "--brokers 2 --region-size 64MiB",
+    };
+    let words = line.split_whitespace().chain(cluster.split_whitespace());
+    let words = words.map(str::to_owned);
+    words.chain(["--data".into(), data]).collect()
 }
 
 /// What a bench printed that leaves nothing on its disk.
@@ -88,15 +91,19 @@ fn latencies_at_acks_2_stand_beside_acks_1_and_synced_writes() {
     assert_eq!(report["loaded"][0]["messages_per_s"].as_f64(), Some(2048.0));
 }
 
+/// How many bytes came from the disk.
+fn bytes_read(report: &Value) -> u64 {
+    let counters = list(&report["disk_profile"], "counters");
+    let read = counters.iter().find(|it| it[0] == "read_bytes");
+    read.and_then(|it| it[1].as_u64()).expect("a count")
+}
+
 #[test]
 fn cold_reading_is_from_the_disk_and_has_a_price_for_publishers() {
     let space = Space::new();
     let bench = "read -o 5 --cold --wall --with-publisher=2MiB -s 8MiB";
     let report = measured(&space, bench);
-    let counters = list(&report["disk_profile"], "counters");
-    let read = counters.iter().find(|it| it[0] == "read_bytes");
-    let read = read.and_then(|it| it[1].as_u64());
-    assert!(read >= Some(8 << 20), "{read:?}");
+    assert!(bytes_read(&report) >= 8 << 20);
     assert!(number(&report["wall"]["disk"]["ratio"]["ratio"]["point"]) > 0.0);
     let publisher = &report["publisher"];
     assert!(number(&publisher["ratio"]["ratio"]["point"]) > 0.0);
@@ -104,6 +111,18 @@ fn cold_reading_is_from_the_disk_and_has_a_price_for_publishers() {
     let beside: Vec<_> = trials.map(|it| it["read_mib_per_s"].is_number()).collect();
     assert_eq!(beside.iter().filter(|has| **has).count(), 1, "{beside:?}");
     assert_eq!(beside.len(), 2);
+}
+
+#[test]
+fn what_lies_on_a_disk_is_read_once_however_many_brokers_there_are() {
+    let space = Space::new();
+    let report = measured(
+        &space,
+        "read -o 5 --cold -s 96MiB --brokers 4 --region-size 128MiB",
+    );
+    assert_eq!(report["config"]["data_brokers"], 3);
+    let read = bytes_read(&report);
+    assert!((96 << 20..120 << 20).contains(&read), "{read}");
 }
 
 #[test]

@@ -2,21 +2,20 @@
 //!
 //! What counts is what the writer says. All of that stays as it is: bytes are written once, and files go as a whole.
 
+mod extent;
 mod segment;
 
 use std::collections::BTreeMap;
 use std::io;
 
 use embar_wire::batch::BatchHeader;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use thiserror::Error;
 
 use crate::aligned::AlignedBuffer;
 use crate::format::Chain;
-use crate::format::{
-    ALIGN_BYTES, Before, IndexEntry, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name,
-};
+use crate::format::{ALIGN_BYTES, Before, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name};
 use crate::storage::{Storage, StoredFile};
+pub use extent::Extent;
 pub(crate) use segment::Segment;
 
 /// Batches of a chain, as a subscriber gets them.
@@ -58,6 +57,14 @@ pub enum HistoryError {
     End,
 }
 
+impl HistoryError {
+    /// Whether the file is not there any more.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 /// What is to be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
@@ -67,7 +74,7 @@ pub struct Span {
     pub from: u64,
     /// ...that end here or before...
     pub end: u64,
-    /// ...of about so many bytes, or one batch if that is larger.
+    /// ...of about so many bytes of the disk, or one run if that is larger.
     pub bytes: usize,
 }
 
@@ -158,6 +165,32 @@ impl History {
         span: &Span,
         wants: &mut dyn FnMut(&BatchHeader) -> bool,
     ) -> Result<Batches, HistoryError> {
+        loop {
+            let extent = self.find(storage, span)?;
+            let buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::new(0));
+            self.buffer = buffer.with_len(extent.bytes());
+            match extent.read(storage, &mut self.buffer) {
+                Ok(()) => {}
+                Err(error) if error.is_removed() => {
+                    self.segments.remove(&extent.segment());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let taken = extent.take(&mut self.buffer, span, wants);
+            let (range, next) = taken.inspect_err(|_| self.forget(&extent))?;
+            return Ok(Batches {
+                bytes: self.buffer[range].to_vec(),
+                next,
+            });
+        }
+    }
+
+    /// Finds where batches lie: whole runs that are not far from each other, of about so many bytes, or one that is larger.
+    ///
+    /// # Errors
+    /// [`HistoryError`]
+    pub fn find<S: Storage>(&mut self, storage: &S, span: &Span) -> Result<Extent, HistoryError> {
         let mut above = None;
         let mut damaged = None;
         for (number, segment) in &mut self.segments {
@@ -182,23 +215,7 @@ impl History {
                 above = above.or(Some(first.first));
                 continue;
             }
-            let file = match storage.open(&name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                opened => opened.map_err(io_error(&name))?,
-            };
-            let read = read_batches(
-                &file,
-                &name,
-                &entries[place..],
-                span,
-                &mut self.buffer,
-                wants,
-            );
-            if matches!(read, Err(HistoryError::Damaged { .. })) {
-                // A repair may have put them elsewhere in the segment: the next look finds where.
-                segment.forget();
-            }
-            return read;
+            return Ok(Extent::of(*number, &entries[place..], span));
         }
         Err(match (damaged, above) {
             (Some(damaged), _) => damaged,
@@ -206,93 +223,13 @@ impl History {
             (None, None) => HistoryError::End,
         })
     }
-}
 
-/// Reads batches of runs that follow each other in one segment; the first contains the position wanted.
-fn read_batches(
-    file: &impl StoredFile,
-    name: &str,
-    entries: &[IndexEntry],
-    span: &Span,
-    buffer: &mut AlignedBuffer,
-    wants: &mut dyn FnMut(&BatchHeader) -> bool,
-) -> Result<Batches, HistoryError> {
-    let damaged = |at| HistoryError::Damaged {
-        name: name.to_owned(),
-        at,
-    };
-    let mut batches = Batches {
-        bytes: Vec::new(),
-        next: span.from,
-    };
-    let mut wanted = span.bytes;
-    let mut window = entries[0].at..entries[0].at;
-    for entry in entries {
-        let mut at = entry.at;
-        let end = entry.at + u64::from(entry.bytes);
-        let mut expected = entry.first;
-        while at < end {
-            // A header at least, and all of the batch once it is known how long it is.
-            let mut needed = BATCH_HEADER_BYTES as u64;
-            let header = loop {
-                if at + needed > window.end {
-                    if !batches.bytes.is_empty() || batches.next > span.from {
-                        return Ok(batches);
-                    }
-                    wanted = wanted.max(needed as usize);
-                    let from = at / ALIGN_BYTES as u64 * ALIGN_BYTES as u64;
-                    let len = wanted + ALIGN_BYTES;
-                    // All of it is read, so it is as long as is wanted.
-                    if buffer.len() != len.next_multiple_of(ALIGN_BYTES) {
-                        *buffer = AlignedBuffer::new(len);
-                    }
-                    let came = file.read(from, buffer).map_err(io_error(name))?;
-                    window = from..from + came as u64;
-                    if at + needed > window.end {
-                        return Err(damaged(at));
-                    }
-                }
-                let bytes = &buffer[(at - window.start) as usize..];
-                let header = BatchHeader::parse(bytes, MAX_BATCH_BYTES).map_err(|_| damaged(at))?;
-                let is_next = header.topic() == span.chain.topic
-                    && header.base_offset() == expected
-                    && at + u64::from(header.frame_len()) <= end;
-                if !is_next {
-                    return Err(damaged(at));
-                }
-                let passes = expected + u64::from(header.message_count()) <= span.from;
-                if passes || needed >= u64::from(header.frame_len()) {
-                    break header;
-                }
-                needed = header.frame_len().into();
-            };
-            let next = expected + u64::from(header.message_count());
-            if next > span.end {
-                return Ok(batches);
-            }
-            let len = header.frame_len() as usize;
-            if next > span.from {
-                let start = (at - window.start) as usize;
-                let bytes = &buffer[start..start + len];
-                if wants(&header) {
-                    let is_full = batches.bytes.len() + len > span.bytes;
-                    if is_full && !batches.bytes.is_empty() {
-                        return Ok(batches);
-                    }
-                    let checked = header.check_payload(&bytes[BATCH_HEADER_BYTES..]);
-                    checked.map_err(|_| damaged(at))?;
-                    batches.bytes.extend_from_slice(bytes);
-                }
-                batches.next = next;
-            }
-            expected = next;
-            at += len as u64;
-        }
-        if expected != entry.end() {
-            return Err(damaged(entry.at));
+    /// Where batches lie in the segment of this extent is to be read again: a repair may have put them elsewhere.
+    pub fn forget(&mut self, extent: &Extent) {
+        if let Some(segment) = self.segments.get_mut(&extent.segment()) {
+            segment.forget();
         }
     }
-    Ok(batches)
 }
 
 fn io_error(name: &str) -> impl Fn(io::Error) -> HistoryError + use<> {

@@ -272,6 +272,8 @@ pub enum Body<M: Memory = Mapped> {
     Empty,
     /// Private memory that others of this process also hold, such as a batch kept for a resend.
     Shared(Arc<Buffer>),
+    /// A part of such memory.
+    Part(Arc<Buffer>, Range<usize>),
     /// Committed bytes of payload memory; the span keeps them in place.
     Span(Span<M>),
     /// Bytes of several places, some of which may change while they are sent.
@@ -283,6 +285,7 @@ impl<M: Memory> Body<M> {
         match self {
             Self::Empty => 0,
             Self::Shared(bytes) => bytes.len(),
+            Self::Part(_, range) => range.len(),
             Self::Span(span) => span.len(),
             Self::Pieces(pieces) => pieces.len(),
         }
@@ -432,6 +435,7 @@ impl<M: Memory> SendBuf<M> {
         match &self.body {
             Body::Empty => f(head, &[]),
             Body::Shared(bytes) => f(head, &bytes[skip..]),
+            Body::Part(bytes, range) => f(head, &bytes[range.clone()][skip..]),
             Body::Span(span) => span.with_bytes(|bytes| f(head, &bytes[skip..])),
             Body::Pieces(pieces) => f(head, &pieces.copied(skip)),
         }
@@ -449,6 +453,7 @@ impl<M: Memory> SendBuf<M> {
         match &self.body {
             Body::Empty => f(&[]),
             Body::Shared(bytes) => f(&bytes[skip..]),
+            Body::Part(bytes, range) => f(&bytes[range.clone()][skip..]),
             Body::Span(span) => span.with_bytes(|bytes| f(&bytes[skip..])),
             Body::Pieces(pieces) => pieces.with_next(skip, most, f),
         }
@@ -463,7 +468,8 @@ impl<M: Memory> SendBuf<M> {
             Body::Shared(bytes) => Some((Named::Buffer(bytes), skip)),
             Body::Span(span) => Some((Named::Span(span), skip)),
             Body::Pieces(pieces) => pieces.named(skip),
-            Body::Empty => None,
+            // Nobody who names its memory sends parts of it.
+            Body::Part(..) | Body::Empty => None,
         };
         match next {
             Some((bytes, from)) if bytes.place().is_none() || bytes.len() < from + NAMED_MIN => {

@@ -63,6 +63,12 @@ pub enum Share {
 }
 
 impl Share {
+    /// Whether another broker serves the rest.
+    #[must_use]
+    pub fn is_help(&self) -> bool {
+        matches!(self, Self::Own { .. })
+    }
+
     /// Whether it has a batch of `frame_bytes` that broker `stored_by` stores, when broker `asked` sends it.
     #[must_use]
     pub fn has(&self, asked: u32, stored_by: u32, frame_bytes: u32) -> bool {

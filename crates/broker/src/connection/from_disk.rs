@@ -6,34 +6,55 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use embar_frame::Now;
 use embar_wire::share::Share;
 
-/// Pieces that one broker holds in memory at once. A subscriber that finds none left asks again later.
-const PIECES_MAX: usize = 256;
+use crate::disk_bytes::DiskBytes;
+use crate::journal::COMMIT_BYTES;
 
-/// The pieces of all subscribers of one broker.
+/// Bytes of pieces that one broker holds in memory. A subscriber that finds none left asks again later.
+const BYTES_MAX: usize = 256 << 20;
+/// A piece that was asked for counts as this large until it is known how large it is: a run of batches is hardly larger.
+const ASKED_BYTES: usize = COMMIT_BYTES;
+
+/// The pieces of all subscribers of one broker, in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pieces(Arc<AtomicUsize>);
 
 impl Pieces {
-    /// One more, unless there are too many.
+    /// Memory for one more, unless there is too little.
     pub fn take(&self) -> Option<Permit> {
-        let mine = Permit(Arc::clone(&self.0));
+        let before = self.0.fetch_add(ASKED_BYTES, Ordering::Relaxed);
+        let mine = Permit {
+            all: Arc::clone(&self.0),
+            bytes: ASKED_BYTES,
+        };
         // What is over the limit goes back with the permit.
-        (self.0.fetch_add(1, Ordering::Relaxed) < PIECES_MAX).then_some(mine)
+        (before + ASKED_BYTES <= BYTES_MAX).then_some(mine)
     }
 
-    /// Whether there are as many as there may be.
+    /// Whether there is no memory for another one.
     pub fn are_taken(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= PIECES_MAX
+        self.0.load(Ordering::Relaxed) + ASKED_BYTES > BYTES_MAX
     }
 }
 
 /// Memory for one piece, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit(Arc<AtomicUsize>);
+pub(crate) struct Permit {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Permit {
+    /// The piece takes so many bytes.
+    fn set(&mut self, bytes: usize) {
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.all.fetch_sub(before, Ordering::Relaxed);
+    }
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -54,7 +75,7 @@ pub(crate) struct FromDisk {
 struct Ready {
     from: u64,
     share: Share,
-    bytes: Vec<u8>,
+    bytes: DiskBytes,
     next: u64,
     permit: Permit,
 }
@@ -89,20 +110,23 @@ impl FromDisk {
     }
 
     /// What was asked for is there: from this position on, for this share, and where to go on.
-    pub fn came(&mut self, from: u64, share: Share, bytes: Vec<u8>, next: u64) {
+    pub fn came(&mut self, from: u64, share: Share, bytes: DiskBytes, next: u64) {
         self.begins_anywhere = false;
-        self.ready = self.asked.take().map(|permit| Ready {
-            from,
-            share,
-            bytes,
-            next,
-            permit,
+        self.ready = self.asked.take().map(|mut permit| {
+            permit.set(bytes.memory_bytes());
+            Ready {
+                from,
+                share,
+                bytes,
+                next,
+                permit,
+            }
         });
     }
 
     /// The piece that begins at a position, which is to be sent now, and where to go on. The share may have changed since it was
     /// asked for; then there is none.
-    pub fn take(&mut self, from: u64, share: Share, now: Now) -> Option<(Vec<u8>, u64)> {
+    pub fn take(&mut self, from: u64, share: Share, now: Now) -> Option<(DiskBytes, u64)> {
         let ready = self.ready.take()?;
         if (ready.from, ready.share) != (from, share) {
             return None;
@@ -119,9 +143,15 @@ mod tests {
     #[test]
     fn pieces_are_bounded_and_come_back() {
         let pieces = Pieces::default();
-        let taken: Vec<_> = (0..PIECES_MAX).map_while(|_| pieces.take()).collect();
-        assert_eq!(taken.len(), PIECES_MAX);
+        let mut taken: Vec<_> = std::iter::from_fn(|| pieces.take()).collect();
+        assert_eq!(taken.len(), BYTES_MAX / ASKED_BYTES);
         assert!(pieces.take().is_none() && pieces.are_taken());
+        // A piece turns out to be smaller, or larger.
+        taken[0].set(0);
+        assert!(!pieces.are_taken() && pieces.take().is_some());
+        taken[0].set(ASKED_BYTES + 1);
+        taken[1].set(0);
+        assert!(pieces.are_taken() && pieces.take().is_none());
         drop(taken);
         assert!(pieces.take().is_some() && !pieces.are_taken());
     }
@@ -133,13 +163,14 @@ mod tests {
         let ask = |disk: &mut FromDisk| disk.ask(pieces.take().expect("there are some"));
         ask(&mut disk);
         assert!(disk.is_asked() && !disk.may_ask());
-        disk.came(5, Share::All, vec![1], 9);
+        disk.came(5, Share::All, vec![1].into(), 9);
         assert!(!disk.may_ask() && !disk.begins_anywhere);
-        assert_eq!(disk.take(5, Share::All, Now(0)), Some((vec![1], 9)));
+        let taken = disk.take(5, Share::All, Now(0)).map(|(_, next)| next);
+        assert_eq!(taken, Some(9));
         assert!(disk.may_ask() && disk.sending.is_some());
         ask(&mut disk);
-        disk.came(9, Share::All, vec![2], 12);
+        disk.came(9, Share::All, vec![2].into(), 12);
         let own = Share::Own { large_bytes: 1 };
-        assert_eq!(disk.take(9, own, Now(0)), None);
+        assert!(disk.take(9, own, Now(0)).is_none());
     }
 }

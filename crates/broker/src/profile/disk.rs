@@ -29,7 +29,7 @@ pub enum Counter {
     PayloadBytes,
     /// Segments that were begun.
     Segments,
-    /// Bytes of batches that were read.
+    /// Bytes that were read for subscribers, with what lies between their batches.
     ReadBytes,
     /// Bytes that the scrub has read.
     ScrubbedBytes,

@@ -1,13 +1,18 @@
 //! The thread that reads disks for subscribers, so that network threads never wait for one.
 
+mod ahead;
+mod read_memory;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use embar_disk::AlignedBuffer;
 use embar_disk::format::Before;
-use embar_disk::history::{History, HistoryError, Span};
+use embar_disk::history::{Extent, History, HistoryError, Span};
 use embar_fabric::DiskState;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
@@ -16,10 +21,15 @@ use embar_order::Leadership;
 use embar_transport::{Token, Waker};
 use embar_wire::batch::BatchHeader;
 
+use self::ahead::{Ahead, EXTENTS};
+use self::read_memory::ReadMemory;
 use super::counted::counted;
 use crate::disks::Disks;
 use crate::profile::disk::{Counter, Stage};
 use crate::shard::{DiskPiece, DiskRead};
+
+/// After so long without a request, memory is given back.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// What a network thread asks for.
 pub(super) struct Request {
@@ -38,6 +48,14 @@ pub(super) struct Answer {
     pub token: Token,
     pub read: DiskRead,
     pub piece: DiskPiece,
+}
+
+/// What a request, or none, makes the thread do.
+enum Next {
+    Read(Request),
+    /// Nobody has asked for a while.
+    Idle,
+    Over,
 }
 
 /// Where network threads put their requests.
@@ -63,17 +81,21 @@ impl Requests {
         self.0.changed.notify_one();
     }
 
-    fn take(&self) -> Option<Request> {
+    fn take(&self) -> Next {
         let mut queue = self.lock();
         loop {
             if queue.is_over {
-                return None;
+                return Next::Over;
             }
             if let Some(request) = queue.requests.pop_front() {
-                return Some(request);
+                return Next::Read(request);
             }
-            let waited = self.0.changed.wait(queue);
-            queue = waited.unwrap_or_else(PoisonError::into_inner);
+            let waited = self.0.changed.wait_timeout(queue, IDLE);
+            let (its, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = its;
+            if waited.timed_out() && queue.requests.is_empty() && !queue.is_over {
+                return Next::Idle;
+            }
         }
     }
 
@@ -99,23 +121,35 @@ impl HistoryThread {
             row,
             histories: histories.collect(),
             recorder: disks.profile().recorder(),
+            ahead: Ahead::start(disks)?,
+            ended: None,
+            memory: ReadMemory::default(),
             disks: Arc::clone(disks),
         };
         let queue = requests.clone();
         let spawned = std::thread::Builder::new().name("embar-history".into());
         let thread = spawned.spawn(move || {
-            while let Some(request) = queue.take() {
+            loop {
+                let request = match queue.take() {
+                    Next::Read(request) => request,
+                    Next::Idle => {
+                        reader.forget();
+                        continue;
+                    }
+                    Next::Over => return,
+                };
+                let piece = reader.read(&request.read);
                 let Request {
                     token,
                     read,
                     answers,
                     waker,
                 } = request;
-                let piece = reader.read(&read);
                 // The network thread may have ended.
                 if answers.send(Answer { token, read, piece }).is_ok() {
                     waker.wake();
                 }
+                reader.read_ahead(&read);
             }
         })?;
         Ok(Self {
@@ -141,6 +175,15 @@ impl Drop for HistoryThread {
     }
 }
 
+fn span(read: &DiskRead) -> Span {
+    Span {
+        chain: read.chain,
+        from: read.from,
+        end: read.end,
+        bytes: read.bytes,
+    }
+}
+
 struct Reader {
     region: Region<Mapped>,
     row: u16,
@@ -148,11 +191,25 @@ struct Reader {
     /// By disk.
     histories: Vec<History>,
     recorder: Recorder,
+    ahead: Ahead,
+    memory: ReadMemory,
+    /// Where the last read ended, and on which disk, if all of its extent was taken.
+    ended: Option<(u16, u64)>,
 }
 
 impl Reader {
     /// Reads from the first disk that has it.
     fn read(&mut self, read: &DiskRead) -> DiskPiece {
+        self.ended = None;
+        let began = self.recorder.start();
+        if let Some((number, extent, buffer)) = self.ahead.take(read.chain, read.from)
+            // The disks of the topic may be others by now.
+            && (read.disks | read.former_disks) & 1 << number != 0
+            && let Ok(piece) = self.take(number, read, &extent, buffer)
+        {
+            self.recorder.stop(Stage::ReadBlock as usize, began);
+            return piece;
+        }
         let (mut gone, mut is_late, mut why) = (None, false, None);
         let numbers = 0..self.histories.len() as u16;
         let all = read.disks | read.former_disks;
@@ -197,30 +254,86 @@ impl Reader {
         if let Some(counts) = counts {
             history.follow(directory, &counts)?;
         }
-        let span = Span {
-            chain: read.chain,
-            from: read.from,
-            end: read.end,
-            bytes: read.bytes,
+        let began = self.recorder.start();
+        let extent = loop {
+            let extent = history.find(directory, &span(read))?;
+            let mut buffer = self.memory.take(extent.bytes());
+            match extent.read(directory, &mut buffer) {
+                Ok(()) => break (extent, buffer),
+                Err(error) if error.is_removed() => history.forget_below(extent.segment() + 1),
+                Err(error) => return Err(error),
+            }
         };
+        let bytes = extent.0.bytes() as u64;
+        self.recorder.count(Counter::ReadBytes as usize, bytes);
+        let piece = self.take(number, read, &extent.0, extent.1)?;
+        self.recorder.stop(Stage::ReadBlock as usize, began);
+        Ok(piece)
+    }
+
+    /// Of what was read the batches that a subscriber wants.
+    fn take(
+        &mut self,
+        number: u16,
+        read: &DiskRead,
+        extent: &Extent,
+        mut buffer: AlignedBuffer,
+    ) -> Result<DiskPiece, HistoryError> {
         let row = self.row;
         let mut wants = |header: &BatchHeader| {
             let stored_by = header.stored_by().unwrap_or(0);
             let (row, stored_by) = (row.into(), stored_by.into());
             read.share.has(row, stored_by, header.frame_len())
         };
-        let began = self.recorder.start();
-        let batches = history.read(directory, &span, &mut wants)?;
-        self.recorder.stop(Stage::ReadBlock as usize, began);
-        let bytes = batches.bytes.len() as u64;
-        self.recorder.count(Counter::ReadBytes as usize, bytes);
-        match batches.next > read.from {
-            true => Ok(DiskPiece::Batches {
-                bytes: batches.bytes,
-                next: batches.next,
-            }),
-            false => Err(HistoryError::End),
+        let taken = extent.take(&mut buffer, &span(read), &mut wants);
+        let (range, next) = taken.inspect_err(|_| {
+            self.histories[usize::from(number)].forget(extent);
+        })?;
+        if next <= read.from {
+            self.memory.give(buffer);
+            return Err(HistoryError::End);
         }
+        self.ended = (next == extent.end()).then_some((number, next));
+        let bytes = self.memory.share(buffer, range);
+        Ok(DiskPiece::Batches { bytes, next })
+    }
+
+    /// Has read what comes next, after a piece that was read as it was asked for.
+    fn read_ahead(&mut self, read: &DiskRead) {
+        let Some((number, mut from)) = self.ended else {
+            return;
+        };
+        for _ in 0..EXTENTS {
+            if from >= read.end {
+                return;
+            }
+            if let Some(end) = self.ahead.end_of(read.chain, from) {
+                from = end;
+                continue;
+            }
+            let directory = self.disks.get(number).directory();
+            let history = &mut self.histories[usize::from(number)];
+            let next = span(&DiskRead { from, ..*read });
+            let Ok(extent) = history.find(directory, &next) else {
+                return;
+            };
+            let (chain, end, bytes) = (read.chain, extent.end(), extent.bytes());
+            if !self
+                .ahead
+                .read(number, chain, from, extent, &mut self.memory)
+            {
+                return;
+            }
+            self.recorder
+                .count(Counter::ReadBytes as usize, bytes as u64);
+            from = end;
+        }
+    }
+
+    /// Nobody has read anything for a while.
+    fn forget(&mut self) {
+        self.ahead.forget();
+        self.memory.forget();
     }
 
     /// Whether a disk could not be opened in the present term, and nothing of it was read before.

@@ -15,7 +15,9 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESS
 use embar_wire::share::Share;
 
 use super::members;
-use super::refusals::{Reply, already_streaming, disk_unavailable, topic_replaced, unknown_topic};
+use super::refusals::{
+    Reply, already_streaming, disk_unavailable, no_help_from_disks, topic_replaced, unknown_topic,
+};
 use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Cursor, FromDisk, NotSent, Peer};
@@ -193,6 +195,7 @@ impl<M: Memory> ShardState<M> {
         let extents = self.node.log().topic_stats(topic.id);
         let mut extents =
             extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
+        let in_memory = extents.first;
         extents.first = extents.first.min(extents.first_on_disks);
         // Offsets behind damage had batches before. Nothing tells them from offsets of batches still to come.
         let misses_some = match subscribe.start {
@@ -220,6 +223,9 @@ impl<M: Memory> ShardState<M> {
                 return Err(error);
             }
         };
+        if subscribe.share.is_help() && start < in_memory {
+            return Err(no_help_from_disks());
+        }
         let start = match &mut connection.peer {
             Peer::Client => start,
             // It goes on where it stands: what is being sent belongs to the old share.

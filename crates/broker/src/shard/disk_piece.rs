@@ -3,6 +3,8 @@
 use embar_disk::Chain;
 use embar_wire::share::Share;
 
+use crate::disk_bytes::DiskBytes;
+
 /// What a subscriber wants of the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskRead {
@@ -18,7 +20,7 @@ pub struct DiskRead {
     pub end: u64,
     /// Which batches.
     pub share: Share,
-    /// Most bytes, unless a single batch is larger.
+    /// About so many bytes of a disk, unless a single run of batches is larger.
     pub bytes: usize,
 }
 
@@ -28,7 +30,7 @@ pub enum DiskPiece {
     /// Whole batches, checked.
     Batches {
         /// Their bytes.
-        bytes: Vec<u8>,
+        bytes: DiskBytes,
         /// Position at which to go on.
         next: u64,
     },

@@ -7,7 +7,7 @@ use embar_disk::format::Run;
 use embar_frame::Now;
 use embar_memory::Memory;
 use embar_session::CloseReason;
-use embar_transport::{Body, Token};
+use embar_transport::Token;
 use embar_wire::control::{ErrorCode, ErrorReply};
 
 use super::Shard;
@@ -16,7 +16,7 @@ use super::state::ShardState;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Cursor, Peer};
 
-/// Most bytes of one piece, unless a single batch is larger.
+/// About so many bytes of a disk are one piece, unless a single run of batches is larger.
 const PIECE_BYTES: usize = 1 << 20;
 /// A subscriber that takes longer for a piece goes when others wait for memory.
 const PIECE_PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ impl<M: Memory> ShardState<M> {
                 self.ask_disks(token, cursor);
             }
             if !bytes.is_empty() {
-                connection.core.send_body(bytes, Body::Empty);
+                connection.core.send_body(Vec::new(), bytes.into_body());
                 return true;
             }
         }

@@ -5,7 +5,7 @@ use embar_session::CloseReason;
 use embar_transport::{Body, Token};
 use embar_wire::control::{ErrorCode, ErrorReply};
 
-use super::refusals::{OVERTAKEN, disk_unavailable};
+use super::refusals::{OVERTAKEN, disk_unavailable, no_help_from_disks};
 use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
@@ -97,6 +97,9 @@ impl<M: Memory> ShardState<M> {
                     let follows = cursor.is_ordered || cursor.is_durable;
                     self.waiting.add(cursor.topic, follows, token);
                 }
+            }
+            Read::OnDisk { .. } if cursor.share.is_help() => {
+                self.refuse(connection, no_help_from_disks(), at);
             }
             Read::OnDisk { first } => {
                 let token = connection.token;

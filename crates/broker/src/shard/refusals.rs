@@ -72,3 +72,9 @@ pub(super) fn batch_refused(why: AdmitError) -> ErrorReply {
         AdmitError::Congested | AdmitError::Full => ErrorReply::new(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
     }
 }
+
+/// What lies on a disk is read once, with all that is between. A helper would read it again, for a part of it.
+pub(super) fn no_help_from_disks() -> ErrorReply {
+    let what = "what comes next is not in memory any more: the broker that serves the order reads it from a disk alone";
+    ErrorReply::new(ErrorCode::OutOfReach, what.into())
+}

@@ -212,7 +212,7 @@ impl SubscriberCore {
             channel.peer.phase = Phase::Parked;
             return;
         }
-        if self.helper_gone(index, now) {
+        if self.helper_gone(index, refusal.as_ref(), now) {
             return;
         }
         let channel = &self.channels[index];

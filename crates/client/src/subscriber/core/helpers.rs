@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::share::{BrokerSet, Share};
 
 use super::super::channel::{Interruption, Role, SubscribeChannel};
@@ -252,7 +253,12 @@ impl SubscriberCore {
     }
 
     /// The connection of a channel is gone that helped, or was to end. True if nobody else needs to look at it.
-    pub(super) fn helper_gone(&mut self, index: usize, now: Now) -> bool {
+    pub(super) fn helper_gone(
+        &mut self,
+        index: usize,
+        refusal: Option<&ErrorReply>,
+        now: Now,
+    ) -> bool {
         let channel = &mut self.channels[index];
         match channel.role {
             Role::Free | Role::Serves => false,
@@ -267,6 +273,13 @@ impl SubscriberCore {
             }
             Role::Helps => {
                 channel.retire();
+                let cannot = refusal.is_some_and(|it| it.code == ErrorCode::OutOfReach);
+                if cannot && self.helpers.not_before <= now {
+                    // It would have to read it from a disk, and so would others.
+                    self.helpers.pause = (2 * self.helpers.pause).clamp(PAUSE, PAUSE_MAX);
+                    self.helpers.not_before = now.after(self.helpers.pause);
+                }
+                let channel = &self.channels[index];
                 let broker = channel.peer.broker;
                 let why = channel.peer.last_error().map(ToString::to_string);
                 tracing::info!(broker, why, "it helps no more to read an order");

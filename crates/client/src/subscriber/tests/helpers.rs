@@ -239,6 +239,31 @@ fn a_helper_that_does_not_come_to_help_changes_nothing() {
 }
 
 #[test]
+fn brokers_that_cannot_help_are_asked_more_and_more_rarely() {
+    let (mut script, server, mut helpers) = large(shared());
+    let (mut position, mut asked_at) = (BEFORE, Vec::new());
+    for _ in 0..4 {
+        for helper in helpers {
+            connect(&mut script, helper);
+            script.tell(helper, &refusal(ErrorCode::OutOfReach, true, None));
+            script.lose(helper);
+        }
+        while connecting(&mut script).is_empty() {
+            script.tick_at(script.now.0 + SECOND / 10);
+            send(&mut script, server, position);
+            assert_eq!(positions(&mut script), [position], "the server goes on");
+            position += 1;
+        }
+        asked_at.push(script.now.0);
+        helpers = connecting(&mut script);
+    }
+    let waited: Vec<u64> = asked_at.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(waited[0] >= SECOND && waited.is_sorted(), "{waited:?}");
+    assert!(waited[2] >= 4 * SECOND, "{waited:?}");
+    assert_eq!(script.failure(), None);
+}
+
+#[test]
 fn when_one_of_them_ends_another_goes_on_alone_from_where_all_were() {
     for ends in 0..3 {
         let (mut script, server, helpers) = together(shared());
