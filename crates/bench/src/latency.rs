@@ -38,6 +38,8 @@ use super::shared_cluster::SharedCluster;
 const PAGE_BYTES: u32 = 4 << 10;
 /// Bytes that all synced writes of a trial have, at most.
 const WRITTEN_BYTES_MAX: u64 = 128 << 20;
+/// And those that are due as batches of a load are.
+const DUE_BYTES_MAX: u64 = 512 << 20;
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize)]
@@ -117,12 +119,25 @@ impl LatencyPlan {
         }
     }
 
-    /// Bytes of the synced writes beside it: a page, and a batch.
+    /// Bytes that synced writes take on each disk at once.
+    fn written_bytes(&self) -> u64 {
+        match self.load {
+            Some(Load::BytesPerS(rate)) => {
+                let all = rate as f64 * self.duration.as_secs_f64();
+                (all as u64).clamp(WRITTEN_BYTES_MAX, DUE_BYTES_MAX)
+            }
+            Some(Load::Share(_)) => DUE_BYTES_MAX,
+            None => WRITTEN_BYTES_MAX,
+        }
+    }
+
+    /// Bytes of the synced writes beside it: a page, and, for the loaded trials, a batch.
     fn write_bytes(&self) -> Vec<u32> {
         let batch = self.publish.batch_bytes.next_multiple_of(PAGE_BYTES);
-        match self.publish.disks() {
-            [] => Vec::new(),
-            _ => vec![PAGE_BYTES, batch],
+        match (self.publish.disks(), self.load) {
+            ([], _) => Vec::new(),
+            (_, None) => vec![PAGE_BYTES],
+            (_, Some(_)) => vec![PAGE_BYTES, batch],
         }
     }
 }
@@ -133,7 +148,7 @@ pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<LatencyResult> {
     let rounds = Rounds {
         plan: plan.clone(),
         cluster: SharedCluster::new(&private, &plan.publish, true, context),
-        disks: DiskWalls::new(plan.publish.disks(), WRITTEN_BYTES_MAX, context)?,
+        disks: DiskWalls::new(plan.publish.disks(), plan.written_bytes(), context)?,
     };
     let measured = private
         .cluster
@@ -178,7 +193,7 @@ impl Rounds {
                     all.add(&times)?;
                 }
             }
-            for (all, bytes) in writes.iter_mut().zip(&write_bytes) {
+            if let (Some(all), Some(bytes)) = (writes.first_mut(), write_bytes.first()) {
                 let times = self.writes(*bytes)?;
                 if counts {
                     all.add(&times)?;
@@ -187,12 +202,20 @@ impl Rounds {
             let Some(load) = self.plan.load else {
                 continue;
             };
+            let mut last_rate = 0.0;
             for (all, case) in loaded.iter_mut().zip(&cases) {
                 let (rate, trial) = self.loaded(*case, load, abort)?;
+                last_rate = rate;
                 if counts {
                     all.add(&trial.times)?;
                     all.rates.push(rate);
                     all.reached.push(trial.reached);
+                }
+            }
+            if let (Some(all), Some(bytes)) = (writes.get_mut(1), write_bytes.get(1)) {
+                let times = self.writes_of_load(*bytes, last_rate)?;
+                if counts {
+                    all.add(&times)?;
                 }
             }
         }
@@ -215,6 +238,20 @@ impl Rounds {
         let most = WRITTEN_BYTES_MAX / u64::from(bytes);
         let count = self.plan.iterations.min(most.max(1));
         for took in self.disks.time_writes(bytes, count)? {
+            times.saturating_record(took);
+        }
+        Ok(times)
+    }
+
+    /// What synced writes of a batch took that were due as batches are at so many messages a second, for as long as those were.
+    fn writes_of_load(&self, bytes: u32, rate: f64) -> Result<Histogram<u64>> {
+        let mut times = Latencies::new()?.histogram;
+        let batches_per_s = rate * f64::from(self.plan.publish.message_bytes) / f64::from(bytes);
+        let every = Duration::from_secs_f64(1.0 / batches_per_s);
+        let count = self.plan.duration.as_secs_f64() * batches_per_s;
+        let most = DUE_BYTES_MAX / u64::from(bytes);
+        let count = (count as u64).clamp(1, most.max(1));
+        for took in self.disks.time_writes_due(bytes, count, every)? {
             times.saturating_record(took);
         }
         Ok(times)

@@ -3,6 +3,7 @@
 use std::cmp;
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use embar_console::context::Context;
@@ -68,24 +69,35 @@ impl DiskWalls {
     /// # Errors
     /// What the system says.
     pub fn time_writes(&self, io_bytes: u32, count: u64) -> Result<Vec<u64>> {
-        let written = self.write_all(count * u64::from(io_bytes), (io_bytes, 1))?;
-        let slowest = written
-            .into_iter()
-            .map(|it| it.each_ns)
-            .reduce(|one, other| {
-                let both = one.into_iter().zip(other);
-                both.map(|(one, other)| cmp::max(one, other)).collect()
-            });
-        Ok(slowest.unwrap_or_default())
+        Ok(slowest(
+            self.write_all(count * u64::from(io_bytes), (io_bytes, 1))?,
+        ))
+    }
+
+    /// The same of writes that are due so long after each other, counted from when they are due.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn time_writes_due(&self, io_bytes: u32, count: u64, every: Duration) -> Result<Vec<u64>> {
+        let written = self.on_all(|space| {
+            let (directory, writes) = (&space.directory, (io_bytes, count));
+            wall::write_when_due(directory, TO_WRITE, writes, every, &self.interrupt)
+        })?;
+        Ok(slowest(written))
     }
 
     fn write_all(&self, bytes: u64, how: (u32, u16)) -> Result<Vec<Measured>> {
+        self.on_all(|space| wall::write(&space.directory, TO_WRITE, bytes, how, &self.interrupt))
+    }
+
+    /// Writes a file on each disk, all at once, and removes it.
+    fn on_all(&self, write: impl Fn(&Space) -> Result<Measured> + Sync) -> Result<Vec<Measured>> {
+        let write = &write;
         thread::scope(|scope| {
             let threads = self.spaces.iter().map(|space| {
                 scope.spawn(move || {
-                    let directory = &space.directory;
-                    let measured = wall::write(directory, TO_WRITE, bytes, how, &self.interrupt);
-                    directory.remove(TO_WRITE)?;
+                    let measured = write(space);
+                    space.directory.remove(TO_WRITE)?;
                     measured
                 })
             });
@@ -125,6 +137,16 @@ impl DiskWalls {
     }
 }
 
+/// Of each write what the slowest disk took.
+fn slowest(written: Vec<Measured>) -> Vec<u64> {
+    let each = written.into_iter().map(|it| it.each_ns);
+    let slowest = each.reduce(|one, other| {
+        let both = one.into_iter().zip(other);
+        both.map(|(one, other)| cmp::max(one, other)).collect()
+    });
+    slowest.unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -146,6 +168,10 @@ mod tests {
         assert_eq!(walls.bytes(), BYTES_MIN);
         assert!(walls.write(2).expect("written") > 0.0);
         assert_eq!(walls.time_writes(4096, 10).expect("written").len(), 10);
+        let began = std::time::Instant::now();
+        let due = walls.time_writes_due(4096, 5, Duration::from_millis(10));
+        assert_eq!(due.expect("written").len(), 5);
+        assert!(began.elapsed() >= Duration::from_millis(40));
         walls.fill().expect("written");
         assert!(walls.read(1).expect("read") > 0.0);
         drop(walls);

@@ -50,6 +50,44 @@ pub fn write(
     })
 }
 
+/// Writes a new file: one write after the other, each when it is due and the last has ended. `each_ns` counts from when it was due.
+pub fn write_when_due(
+    directory: &Directory,
+    name: &str,
+    (io_bytes, count): (u32, u64),
+    every: Duration,
+    interrupt: &Interrupt,
+) -> Result<Measured> {
+    let bytes = count * u64::from(io_bytes);
+    let file = directory
+        .create(name, bytes)
+        .context("cannot make a file")?;
+    directory
+        .sync_names()
+        .context("cannot sync the directory")?;
+    let mut buffer = AlignedBuffer::new(io_bytes as usize);
+    random_bytes(&mut buffer);
+    let (mut each_ns, began) = (Vec::new(), Instant::now());
+    for number in 0..count {
+        interrupt.check()?;
+        let due = every.mul_f64(number as f64);
+        thread::sleep(due.saturating_sub(began.elapsed()));
+        // Sleeping for too long is no fault of the disk, unless the last write made it late.
+        let due = match each_ns.last() {
+            Some(last) if Duration::from_nanos(*last) > every => due,
+            _ => began.elapsed(),
+        };
+        file.write_synced(number * u64::from(io_bytes), &buffer, buffer.len())
+            .context("cannot write")?;
+        each_ns.push((began.elapsed() - due).as_nanos() as u64);
+    }
+    Ok(Measured {
+        bytes,
+        took: began.elapsed(),
+        each_ns,
+    })
+}
+
 /// Reads a file that is there.
 pub fn read(
     directory: &Directory,

@@ -38,7 +38,7 @@ impl LatencyLine {
     }
 }
 
-/// Synced writes of the topic's disks, one after the other, without the log.
+/// Synced writes of the topic's disks, without the log: a page after the other, or a batch when it is due.
 #[derive(Clone, Debug, Serialize)]
 pub struct WritesLine {
     /// Bytes of each.
@@ -75,7 +75,7 @@ pub struct LatencyResult {
     pub alone: Vec<LatencyLine>,
     /// Latencies under load, by order level and acks.
     pub loaded: Vec<LatencyLine>,
-    /// Where topics are on disks: a page, and a batch.
+    /// Where topics are on disks: of a page, and, if there is a load, of a batch when one is due.
     pub writes: Vec<WritesLine>,
     /// Where both acks were measured.
     pub differences: Vec<Difference>,
@@ -87,13 +87,12 @@ impl LatencyResult {
         loaded: Vec<LatencyLine>,
         writes: Vec<WritesLine>,
     ) -> Self {
-        let differences = match &writes[..] {
-            [page, batch] => {
-                let alone = differences("alone", &alone, page);
-                alone.chain(differences("loaded", &loaded, batch)).collect()
-            }
-            _ => Vec::new(),
-        };
+        let alone_of = writes.first();
+        let loaded_of = writes.get(1);
+        let of_alone = alone_of.map(|page| differences("alone", &alone, page));
+        let of_loaded = loaded_of.map(|batch| differences("loaded", &loaded, batch));
+        let of_alone = of_alone.into_iter().flatten();
+        let differences = of_alone.chain(of_loaded.into_iter().flatten()).collect();
         Self {
             alone,
             loaded,
