@@ -258,6 +258,7 @@ impl PublisherCore {
             sequence: None,
             resend_at: Now(0),
             refusals: 0,
+            was_beyond: false,
         };
         if let Some((_, failure)) = self.failed {
             batch.finish(Outcome::Failed(failure), &mut self.events);

@@ -39,6 +39,8 @@ pub(super) struct Batch {
     pub(super) resend_at: Now,
     /// How often a broker refused for good the connection that carried it.
     pub(super) refusals: u32,
+    /// It was beyond the sequencer's window although it was the lowest that was open.
+    pub(super) was_beyond: bool,
 }
 
 impl Batch {
@@ -364,6 +366,7 @@ mod tests {
             sequence: None,
             resend_at: Now(0),
             refusals: 0,
+            was_beyond: false,
         }
     }
 

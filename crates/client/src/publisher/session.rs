@@ -54,8 +54,11 @@ pub(super) struct Session {
     reopened_at: Option<u64>,
     /// A region in which another instance had it when this one came.
     held_in: Option<u64>,
-    /// Batches that may be stored got other numbers. So numbers no longer say in every epoch which batch is meant.
-    is_renumbered: bool,
+    /// From this epoch on numbers mean the batches that they mean now. In earlier ones they were another instance's, or were
+    /// given to other batches.
+    numbered_in: u32,
+    /// Of the region in which it was opened last: whether numbers there mean the same batches.
+    means_the_same: bool,
 }
 
 impl Session {
@@ -73,7 +76,8 @@ impl Session {
             began: opened.mark,
             reopened_at: None,
             held_in: None,
-            is_renumbered: false,
+            numbered_in: opened.session_epoch,
+            means_the_same: true,
         }
     }
 
@@ -88,6 +92,10 @@ impl Session {
 
     /// It was opened in another region. Nothing is numbered before it goes on there.
     pub(super) fn reopen(&mut self, opened: &PublisherOpened, region: u64) {
+        // The disks may know this instance in an epoch that it did not publish in: all that is there is another one's then.
+        let is_earlier =
+            self.first_epoch == opened.first_epoch && opened.session_epoch < self.numbered_in;
+        self.means_the_same = !is_earlier;
         self.slot = opened.session;
         self.first_epoch = opened.first_epoch;
         self.epoch = opened.session_epoch;
@@ -110,7 +118,7 @@ impl Session {
     /// Whether another instance used numbers below this mark that are this one's. Who is on the disks as its owner has
     /// batches there, so where another one was, none of this publisher's are.
     pub(super) fn was_used_by_another(&self, mark: u64) -> bool {
-        self.is_held_here() && mark > self.began
+        self.is_held_here() && mark > self.began && self.has_given()
     }
 
     /// Whether another instance had it in this region when this one came: then the disks have nothing of this one.
@@ -122,7 +130,7 @@ impl Session {
     /// stored there once if it is sent as it was, those that are stored ahead of the mark, too.
     pub(super) fn keeps_numbers(&self, mark: u64) -> bool {
         // Below the first number of its own nothing can be sent, and the mark would stay there.
-        !self.is_renumbered && mark >= self.began
+        self.means_the_same && mark >= self.began
     }
 
     /// Of the acknowledged numbers those that are certainly not stored, where batches may be stored ahead of the mark: the
@@ -148,9 +156,13 @@ impl Session {
     /// If the mark is above all numbers that were given.
     pub(super) fn go_on_at(&mut self, mark: u64) -> Result<(), String> {
         self.check_mark(mark)?;
+        self.began = match self.has_given() {
+            true => self.began.min(mark),
+            false => mark,
+        };
         self.open.clear();
         self.lowest = mark;
-        self.began = self.began.min(mark);
+        self.numbered_in = self.epoch;
         self.renewal = None;
         self.reopened_at = None;
         Ok(())
@@ -162,6 +174,9 @@ impl Session {
     /// If the mark is above all numbers that were given.
     pub(super) fn keep_numbers_from(&mut self, mark: u64) -> Result<(), String> {
         self.check_mark(mark)?;
+        if !self.has_given() {
+            (self.began, self.lowest) = (mark, mark);
+        }
         while self.lowest < mark && self.open.pop_front().is_some() {
             self.lowest += 1;
         }
@@ -170,20 +185,20 @@ impl Session {
         Ok(())
     }
 
+    /// Whether it gave any number. Without, it goes on wherever another instance was.
+    fn has_given(&self) -> bool {
+        !self.is_idle() || self.lowest > self.began
+    }
+
     fn check_mark(&self, mark: u64) -> Result<(), String> {
         let given = self.open.len() as u64;
-        match mark.saturating_sub(self.lowest) > given {
+        match mark.saturating_sub(self.lowest) > given && self.has_given() {
             false => Ok(()),
             true => Err(format!(
                 "slot {} was opened anew at number {mark}, where {given} numbers from {} on were given",
                 self.slot, self.lowest
             )),
         }
-    }
-
-    /// A batch that may be stored gets another number.
-    pub(super) fn renumber(&mut self) {
-        self.is_renumbered = true;
     }
 
     /// The lowest number that is open, or the next one.
@@ -221,6 +236,14 @@ impl Session {
         self.open.push_back(true);
         let epoch = self.epoch;
         Some(Sequence { epoch, number })
+    }
+
+    /// The next number, for a batch that had one: however many the window takes, it is not sent sooner for having none.
+    pub(super) fn give_again(&mut self) -> Sequence {
+        let number = self.lowest.saturating_add(self.open.len() as u64);
+        self.open.push_back(true);
+        let epoch = self.epoch;
+        Sequence { epoch, number }
     }
 
     /// The batch with this number is resolved.
@@ -266,6 +289,7 @@ impl Session {
                 // A usize was compared with it.
                 self.open.truncate(kept as usize);
                 self.epoch = granted.session_epoch;
+                self.numbered_in = granted.session_epoch;
                 self.renewal = None;
                 Ok(())
             }

@@ -186,17 +186,22 @@ fn row_at(mut row: SessionRow, placed: &[Placed], at: u64) -> SessionRow {
     let Some(first) = placed.first() else {
         return row;
     };
-    let of_epoch = |epoch: u32| placed.iter().filter(move |it| it.epoch == epoch);
+    let counted = placed.iter().filter(|it| it.epoch == row.epoch);
+    let counted: BTreeSet<u64> = counted.map(|it| it.number).collect();
+    // As its epoch began, if an earlier one is in the order: then so is all of it.
+    let mut begun = row;
+    row_progress::unplace(&mut begun, &counted);
     if first.epoch < row.epoch {
         // A number that comes in any later epoch was perhaps not placed before.
         let lowest = placed.iter().map(|it| it.number).min();
         row_progress::back_to_epoch(&mut row, first.epoch, lowest.unwrap_or(first.number));
     } else {
-        let counted: BTreeSet<u64> = of_epoch(row.epoch).map(|it| it.number).collect();
-        row_progress::unplace(&mut row, &counted);
+        row = begun;
     }
     for batch in placed.iter().take_while(|it| it.base < at) {
-        if batch.epoch > row.epoch {
+        if batch.epoch > row.epoch && batch.epoch == begun.epoch {
+            row = begun;
+        } else if batch.epoch > row.epoch {
             row_progress::begin_epoch(&mut row, batch.epoch);
         }
         if batch.epoch == row.epoch {
@@ -272,6 +277,8 @@ mod tests {
             let position = placed.get(at).map_or(u64::MAX, |it| it.base);
             let mut found = row_at(rows[counted], &placed[begins..], position);
             let truth = rows[at];
+            // So much of the epoch that the row tells of is copied.
+            let is_in_epoch = found.epoch == rows[counted].epoch;
             if found.epoch < truth.epoch {
                 // The next batch is the first of its epoch.
                 row_progress::begin_epoch(&mut found, truth.epoch);
@@ -279,10 +286,10 @@ mod tests {
             let ((mark, bits), (true_mark, true_bits)) = (said(&found), said(&truth));
             let has_more = mark > true_mark || mark == true_mark && bits & !true_bits != 0;
             assert!(!has_more, "{round}: {found:?} of {truth:?}");
-            // Where a later epoch has begun since, what the first one had above its mark is not known any more.
+            // Where a later epoch has begun since, what earlier ones had above their marks is not known any more.
             let first = placed.get(begins).map(|it| it.epoch);
-            if first.is_none_or(|epoch| epoch >= rows[counted].epoch) && found.epoch == truth.epoch
-            {
+            let is_only = first.is_none_or(|epoch| epoch >= rows[counted].epoch);
+            if (is_only || is_in_epoch) && found.epoch == truth.epoch {
                 assert_eq!(
                     (mark, bits),
                     (true_mark, true_bits),

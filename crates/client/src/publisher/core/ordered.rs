@@ -12,7 +12,7 @@ use embar_wire::control::{ErrorCode, PublisherOpened, SessionHeld, SessionOpened
 
 use super::super::in_flight::{Answered, Batch};
 use super::super::receipt::{Failure, Outcome, Position};
-use super::super::session::Session;
+use super::super::session::{Sequence, Session};
 use super::PublisherCore;
 use super::loss::{ends_session, is_transient};
 use crate::backoff::BackoffLimits;
@@ -126,19 +126,26 @@ impl PublisherCore {
                 offset,
             }),
             Ok(None) => Outcome::StoredSomewhere,
-            // Of an older epoch only numbers are sent that are stored, as was said when the epoch changed. The
-            // sequencer itself knows that only of the last one.
-            Err(ErrorCode::Fenced) if self.is_of_older_epoch(&batch) => Outcome::StoredSomewhere,
+            // Of an older epoch only numbers are on their way that are stored, as was said when the epoch changed. Whether
+            // the disks have them, too, the sequencer says when they come in this epoch.
+            Err(ErrorCode::Fenced) if self.is_of_older_epoch(&batch) => {
+                let epoch = self.session.as_ref().map(Session::epoch);
+                if let (Some(epoch), Some(Sequence { number, .. })) = (epoch, batch.sequence) {
+                    batch.place(Sequence { epoch, number });
+                }
+                self.recover(batch, None, now);
+                return;
+            }
             Err(code) => {
                 self.channels[index].peer.refused_one(code);
                 match code {
-                    ErrorCode::BeyondWindow if self.is_lowest(&batch) && batch.refusals > 0 => {
+                    ErrorCode::BeyondWindow if self.is_lowest(&batch) && batch.was_beyond => {
                         // It was the lowest when it was sent: what the sequencer waits for was acknowledged.
                         self.fail_acknowledged_lost(1, now);
                     }
                     code if is_transient(code) => {
                         let is_beyond = code == ErrorCode::BeyondWindow;
-                        batch.refusals += u32::from(is_beyond && self.is_lowest(&batch));
+                        batch.was_beyond |= is_beyond && self.is_lowest(&batch);
                         batch.resend_at = *resend_at.get_or_insert_with(|| {
                             let wait = self.resend_backoff.failed(&mut self.random);
                             now.after(Duration::from_nanos(wait))
@@ -231,7 +238,12 @@ impl PublisherCore {
             self.fail_protocol(what, now);
             return;
         }
-        self.number_anew(granted.mark);
+        // The sequencer knows what it has below the mark, and says when the disks have it.
+        let (epoch, mark) = (granted.session_epoch, granted.mark);
+        for (&number, batch) in self.resend.range_mut(..mark) {
+            batch.place(Sequence { epoch, number });
+        }
+        self.number_anew(mark);
     }
 
     /// Gives batches new numbers, in their order, of which the numbers from `mark` on are not used.
@@ -241,11 +253,9 @@ impl PublisherCore {
         };
         for (_, mut batch) in self.resend.split_off(&mark) {
             if batch.written && !session.is_in_sequence() {
-                session.renumber();
                 batch.flag_as_possible_duplicate();
             }
-            let sequence = session.give();
-            let sequence = sequence.expect("as many numbers are free as were taken back");
+            let sequence = session.give_again();
             batch.place(sequence);
             self.resend.insert(sequence.number, batch);
         }

@@ -54,8 +54,8 @@ impl PublisherCore {
             self.channels[index].leave_region();
             return;
         }
-        if held.session_epoch > session.epoch() {
-            // Later than this one's: so it is from a takeover that this one did not hear of.
+        if held.session_epoch >= session.epoch() {
+            // Whoever was before this one has an earlier epoch: so it is from a takeover that this one did not hear of.
             self.fail_session(ErrorCode::SessionTaken, now);
             return;
         }

@@ -261,9 +261,9 @@ fn a_new_epoch_numbers_what_is_not_stored_and_leaves_what_is() {
         script.sent(second);
         script.ack(second, acked, &offsets);
     }
-    // Number 100 only has to be told where it is.
+    // Number 100 only has to be told where it is, and whether it is on all disks.
     let expected = [
-        (0, 7, 100),
+        (0, 8, 100),
         (1, 8, 101),
         (2, 8, 102),
         (3, 8, 103),

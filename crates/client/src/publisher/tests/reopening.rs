@@ -126,12 +126,39 @@ fn numbers_that_another_instance_used_are_not_taken_for_stored() {
 
 #[test]
 fn a_later_instance_keeps_the_session() {
+    // In the epoch that this one has there is another only if that one took it over there.
+    for session_epoch in [7, 8] {
+        let mut script = open(config());
+        lose_memory(&mut script);
+        let held = Control::SessionHeld(SessionHeld { session_epoch });
+        script.announce(A, &held);
+        let failure = failure(&script);
+        assert!(matches!(failure, Some(ClientError::SessionTaken { .. })));
+    }
+}
+
+#[test]
+fn a_publisher_that_has_published_nothing_goes_on_where_another_one_was() {
     let mut script = open(config());
     lose_memory(&mut script);
-    let held = Control::SessionHeld(SessionHeld { session_epoch: 8 });
+    let held = Control::SessionHeld(SessionHeld { session_epoch: 5 });
     script.announce(A, &held);
-    let failure = failure(&script);
-    assert!(matches!(failure, Some(ClientError::SessionTaken { .. })));
+    script.tell(A, &Control::PublisherOpened(restored(120)));
+    script.submit(0);
+    assert_eq!(run(&script, A), [(0, 5, 120)]);
+}
+
+#[test]
+fn a_smaller_window_than_before_changes_nothing_for_what_was_numbered() {
+    let mut script = open(config());
+    three_out(&mut script);
+    lose_memory(&mut script);
+    let opened = PublisherOpened {
+        window: 1,
+        ..restored(100)
+    };
+    announce(&mut script, A, opened);
+    assert_eq!(run(&script, A), [(0, 5, 100), (1, 5, 101), (2, 5, 102)]);
 }
 
 #[test]
@@ -295,7 +322,14 @@ fn out_of_sequence_acknowledged_batches_that_are_lost_end_the_publisher() {
 
 #[test]
 fn out_of_sequence_the_next_epoch_begins_where_numbers_cannot_stay() {
-    // The disks count less than was there when this publisher began.
+    // The disks count less than was there when this publisher began; or they know it in an epoch before its own, in which all is
+    // another instance's.
+    for mark in [98, 100] {
+        cannot_stay(mark);
+    }
+}
+
+fn cannot_stay(mark: u64) {
     let config = PublisherConfig {
         acks: Acks::Durable,
         ..config()
@@ -307,13 +341,13 @@ fn out_of_sequence_the_next_epoch_begins_where_numbers_cannot_stay() {
     let same_place = PublisherOpened {
         session: SLOT,
         first_epoch: FIRST_EPOCH,
-        ..total(restored(98))
+        ..total(restored(mark))
     };
     announce(&mut script, A, same_place);
     assert_eq!(requests(&mut script, A), asks_for_an_epoch(5));
     assert_eq!(script.sending(A), None, "its number may be used");
-    script.tell(A, &granted(6, 98));
+    script.tell(A, &granted(6, mark));
     assert_eq!(script.sending(A), Some((0, true)));
     let header = script.header(A).expect("it is sent");
-    assert_eq!((header.epoch(), header.sequence()), (6, 98));
+    assert_eq!((header.epoch(), header.sequence()), (6, mark));
 }
