@@ -44,6 +44,11 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
+    /// Its size, at least 1.
+    pub fn mebibytes(&self) -> u32 {
+        self.bytes.div_ceil(1 << 20).max(1) as u32
+    }
+
     /// The piece takes so many bytes.
     fn set(&mut self, bytes: usize) {
         self.all.fetch_add(bytes, Ordering::Relaxed);
@@ -131,7 +136,7 @@ impl FromDisk {
         if (ready.from, ready.share) != (from, share) {
             return None;
         }
-        self.sending = Some((ready.permit, now));
+        self.sending = (!ready.bytes.is_empty()).then_some((ready.permit, now));
         Some((ready.bytes, ready.next))
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that reads disks for subscribers, so that network threads never wait for one.
 
 mod ahead;
+mod pace;
 mod read_memory;
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use embar_transport::{Token, Waker};
 use embar_wire::batch::BatchHeader;
 
 use self::ahead::{Ahead, EXTENTS};
+use self::pace::Pace;
 use self::read_memory::ReadMemory;
 use super::counted::counted;
 use crate::disks::Disks;
@@ -116,12 +118,15 @@ impl HistoryThread {
     pub fn start(region: &Region<Mapped>, row: u16, disks: &Arc<Disks>) -> io::Result<Self> {
         let requests = Requests(Arc::default());
         let histories = disks.iter().map(|disk| History::new(disk.identity().disk));
+        let paces = disks.iter().map(|disk| Pace::new(region, disk.number()));
+        let paces: Arc<[Pace]> = paces.collect();
         let mut reader = Reader {
             region: region.clone(),
             row,
             histories: histories.collect(),
             recorder: disks.profile().recorder(),
-            ahead: Ahead::start(disks)?,
+            ahead: Ahead::start(disks, &paces)?,
+            paces,
             ended: None,
             memory: ReadMemory::default(),
             disks: Arc::clone(disks),
@@ -192,6 +197,8 @@ struct Reader {
     histories: Vec<History>,
     recorder: Recorder,
     ahead: Ahead,
+    /// By disk.
+    paces: Arc<[Pace]>,
     memory: ReadMemory,
     /// Where the last read ended, and on which disk, if all of its extent was taken.
     ended: Option<(u16, u64)>,
@@ -258,7 +265,8 @@ impl Reader {
         let extent = loop {
             let extent = history.find(directory, &span(read))?;
             let mut buffer = self.memory.take(extent.bytes());
-            match extent.read(directory, &mut buffer) {
+            let pace = &self.paces[usize::from(number)];
+            match pace.read(directory, &extent, &mut buffer) {
                 Ok(()) => break (extent, buffer),
                 Err(error) if error.is_removed() => history.forget_below(extent.segment() + 1),
                 Err(error) => return Err(error),

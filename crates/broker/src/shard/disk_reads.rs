@@ -18,7 +18,7 @@ use crate::connection::{Connection, Cursor, Peer};
 
 /// About so many bytes of a disk are one piece, unless a single run of batches is larger.
 const PIECE_BYTES: usize = 1 << 20;
-/// A subscriber that takes longer for a piece goes when others wait for memory.
+/// A subscriber that takes longer for each MiB of a piece goes when others wait for memory.
 const PIECE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl<M: Memory> ShardState<M> {
@@ -80,6 +80,20 @@ impl<M: Memory> ShardState<M> {
     }
 }
 
+impl<M: Memory> ShardState<M> {
+    /// What is on no disk any more does not come later.
+    fn unless_gone(&self, read: &DiskRead, piece: DiskPiece) -> DiskPiece {
+        if !matches!(piece, DiskPiece::Later) {
+            return piece;
+        }
+        let stats = self.node.log().topic_stats(read.chain.topic);
+        match stats.map(|stats| stats.first_on_disks) {
+            Some(first) if first > read.from => DiskPiece::Gone { first },
+            _ => piece,
+        }
+    }
+}
+
 impl<M: Memory> Shard<M> {
     /// A read that was asked for is over.
     pub fn disk_read(&mut self, token: Token, read: &DiskRead, piece: DiskPiece, at: Timestamp) {
@@ -89,7 +103,7 @@ impl<M: Memory> Shard<M> {
         let Peer::Subscriber(cursor) = &mut connection.peer else {
             return;
         };
-        match piece {
+        match self.state.unless_gone(read, piece) {
             DiskPiece::Batches { bytes, next } if next > read.from => {
                 cursor.disk.came(read.from, read.share, bytes, next);
                 self.state.ready.push(token);
@@ -127,8 +141,8 @@ impl<M: Memory> Shard<M> {
         if self.state.node.disk_pieces.are_taken() {
             for connection in self.connections.values_mut() {
                 if let Peer::Subscriber(cursor) = &connection.peer
-                    && let Some((_, since)) = cursor.disk.sending
-                    && now.since(since) >= PIECE_PATIENCE
+                    && let Some((permit, since)) = &cursor.disk.sending
+                    && now.since(*since) >= PIECE_PATIENCE * permit.mebibytes()
                 {
                     let what = "subscriber too slow: what it is being sent takes memory for which others wait; read faster, or from fewer connections";
                     connection.core.close(CloseReason::Full, what);

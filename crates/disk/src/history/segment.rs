@@ -127,6 +127,14 @@ impl Segment {
     }
 }
 
+/// Whether batches lie in the commits of a segment that end there, and have positions.
+fn is_within(entry: &IndexEntry, end: u64) -> bool {
+    let ends = entry.at.checked_add(entry.bytes.into());
+    entry.at >= SEGMENT_HEADER_BYTES as u64
+        && ends.is_some_and(|ends| ends <= end)
+        && entry.first.checked_add(entry.count.into()).is_some()
+}
+
 /// The index of a segment of which so much counts, if it is there and whole.
 fn read_index<S: Storage>(storage: &S, counts: &Before) -> io::Result<Option<SegmentIndex>> {
     let file = match storage.open(&index_name(counts.number)) {
@@ -137,5 +145,7 @@ fn read_index<S: Storage>(storage: &S, counts: &Before) -> io::Result<Option<Seg
     let mut bytes = AlignedBuffer::new(len.max(1));
     let came = file.read(0, &mut bytes)?;
     let index = SegmentIndex::decode(&bytes[..came]);
-    Ok(index.filter(|index| index.segment == *counts))
+    let index = index.filter(|index| index.segment == *counts);
+    // Whatever made it so, no commit has more than that.
+    Ok(index.filter(|index| { index.entries.iter() }.all(|entry| is_within(entry, index.end))))
 }

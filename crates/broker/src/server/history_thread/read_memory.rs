@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use embar_disk::AlignedBuffer;
+use embar_disk::format::ALIGN_BYTES;
 use embar_memory::Buffer;
 
 use crate::disk_bytes::DiskBytes;
@@ -20,8 +21,18 @@ pub(super) struct ReadMemory {
 impl ReadMemory {
     /// A buffer of so many bytes, whatever they are.
     pub fn take(&mut self, bytes: usize) -> AlignedBuffer {
-        let free = { self.kept.iter() }.position(|it| Arc::strong_count(it) == 1);
-        let free = free.map(|place| self.kept.swap_remove(place));
+        let free = { self.kept.iter().enumerate() }.filter(|(_, it)| Arc::strong_count(it) == 1);
+        // One that just has room, so that a small piece does not hold what is large.
+        let with_room = free
+            .clone()
+            .filter(|(_, it)| it.len() >= bytes + ALIGN_BYTES);
+        let best = with_room.min_by_key(|(_, it)| it.len());
+        let best = best.filter(|(_, it)| it.len() <= 2 * bytes + ALIGN_BYTES);
+        // Others make room for it.
+        let place = best.or_else(|| free.max_by_key(|(_, it)| it.len()));
+        let free = place.map(|(place, it)| (place, it.len() <= 2 * bytes + ALIGN_BYTES));
+        let free = free.map(|(place, fits)| (self.kept.swap_remove(place), fits));
+        let free = free.filter(|(_, fits)| *fits).map(|(memory, _)| memory);
         let memory = free.and_then(Arc::into_inner).unwrap_or_default();
         AlignedBuffer::from(Vec::from(memory)).with_len(bytes)
     }
@@ -68,5 +79,18 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len()), (place, 4096));
         memory.give(again);
         assert_eq!(memory.take(8192).as_ptr(), place);
+    }
+
+    #[test]
+    fn a_small_piece_holds_no_large_memory() {
+        let mut memory = ReadMemory::default();
+        let (large, small) = (memory.take(1 << 20), memory.take(8192));
+        let place = small.as_ptr();
+        memory.give(large);
+        memory.give(small);
+        assert_eq!(memory.take(8192).as_ptr(), place);
+        let shared = memory.take(8192);
+        let shared = memory.share(shared, 0..1);
+        assert!(shared.memory_bytes() <= 4 * 8192);
     }
 }

@@ -274,7 +274,11 @@ impl SubscriberCore {
             Role::Helps => {
                 channel.retire();
                 let cannot = refusal.is_some_and(|it| it.code == ErrorCode::OutOfReach);
-                if cannot && self.helpers.not_before <= now {
+                if cannot {
+                    // Nothing is wrong with it.
+                    channel.peer.forgive(now);
+                }
+                if cannot && !self.is_shared() && self.helpers.not_before <= now {
                     // It would have to read it from a disk, and so would others.
                     self.helpers.pause = (2 * self.helpers.pause).clamp(PAUSE, PAUSE_MAX);
                     self.helpers.not_before = now.after(self.helpers.pause);

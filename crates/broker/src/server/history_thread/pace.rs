@@ -1,0 +1,155 @@
+//! Reads extents of one disk, and leaves the disk to its writer when both want it.
+//!
+//! Many large reads at once keep writes waiting: with some schedulers of the kernel for tens of milliseconds, and everywhere they
+//! take their share of what the disk can do. So while the disk is written, a broker reads one small part after the other. When these
+//! take longer than they do on a disk that nobody writes, the writer wants all of it, and the broker rests between them.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use embar_disk::history::{Extent, HistoryError};
+use embar_disk::{AlignedBuffer, Directory};
+use embar_fabric::region::Region;
+use embar_memory::Mapped;
+use embar_order::Leadership;
+
+/// A disk counts as written for so long after a commit.
+const WRITTEN_FOR: Duration = Duration::from_millis(200);
+/// Bytes of each part that is read of a disk that is written.
+const PART_BYTES: usize = 1 << 20;
+/// A part that takes so many times as long as the fastest was kept waiting...
+const SLOW: f64 = 2.0;
+/// ...and then the broker rests for so many times as long as it took, at most for this time.
+const REST: u32 = 8;
+const REST_MAX: Duration = Duration::from_millis(50);
+
+/// The reads of one broker from one disk.
+pub(super) struct Pace {
+    region: Region<Mapped>,
+    disk: u16,
+    state: Mutex<State>,
+    /// Held while a part is read of a disk that is written.
+    turn: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The segment and the commits that counted when it was last looked at, and since when.
+    seen: Option<((u64, u32), Instant)>,
+    /// Of all reads the fewest nanoseconds for a byte.
+    fastest: Option<f64>,
+}
+
+impl State {
+    /// Whether the disk is written, given how much of it counts.
+    fn is_written(&mut self, counts: Option<(u64, u32)>, now: Instant) -> bool {
+        let Some(counts) = counts else {
+            return false;
+        };
+        match self.seen {
+            Some((seen, since)) if seen == counts => now.duration_since(since) < WRITTEN_FOR,
+            Some(_) => {
+                self.seen = Some((counts, now));
+                true
+            }
+            None => {
+                // How long ago that was nobody knows.
+                let long_ago = now.checked_sub(WRITTEN_FOR).unwrap_or(now);
+                self.seen = Some((counts, long_ago));
+                false
+            }
+        }
+    }
+
+    /// So many bytes took so long: how long to rest, if the disk is written.
+    fn rest_after(&mut self, bytes: usize, took: Duration) -> Duration {
+        let each = took.as_nanos() as f64 / bytes.max(1) as f64;
+        let fastest = self.fastest.map_or(each, |fastest| fastest.min(each));
+        self.fastest = Some(fastest);
+        match each > SLOW * fastest {
+            true => (took * REST).min(REST_MAX),
+            false => Duration::ZERO,
+        }
+    }
+}
+
+impl Pace {
+    pub fn new(region: &Region<Mapped>, disk: u16) -> Self {
+        Self {
+            region: region.clone(),
+            disk,
+            state: Mutex::default(),
+            turn: Mutex::default(),
+        }
+    }
+
+    /// Reads an extent. The buffer has room for just that.
+    pub fn read(
+        &self,
+        directory: &Directory,
+        extent: &Extent,
+        buffer: &mut AlignedBuffer,
+    ) -> Result<(), HistoryError> {
+        if !self.is_written() {
+            let began = Instant::now();
+            let read = extent.read(directory, buffer);
+            self.rest_after(extent.bytes(), began.elapsed());
+            return read;
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        extent.read_in_turns(directory, buffer, PART_BYTES, &mut |bytes, took| {
+            let rest = self.rest_after(bytes, took);
+            if !rest.is_zero() && self.is_written() {
+                thread::sleep(rest);
+            }
+        })
+    }
+
+    fn is_written(&self) -> bool {
+        let term = Leadership::observe(&self.region).term;
+        let row = term.and_then(|term| self.region.disk_row(term.area, self.disk).found());
+        let counts = row.map(|row| (row.segment, row.commits));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_written(counts, Instant::now())
+    }
+
+    fn rest_after(&self, bytes: usize, took: Duration) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.rest_after(bytes, took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_written_for_a_while_after_each_commit() {
+        let mut state = State::default();
+        let start = Instant::now() + WRITTEN_FOR;
+        let at = |ms| start + Duration::from_millis(ms);
+        let seen = [
+            (None, 0, false),
+            (Some((3, 7)), 1, false),
+            (Some((3, 7)), 2, false),
+            (Some((3, 8)), 3, true),
+            (Some((3, 8)), 202, true),
+            (Some((3, 8)), 203, false),
+            (Some((4, 0)), 204, true),
+        ];
+        for (counts, ms, expected) in seen {
+            assert_eq!(state.is_written(counts, at(ms)), expected, "{ms}");
+        }
+    }
+
+    #[test]
+    fn who_is_kept_waiting_rests() {
+        let mut state = State::default();
+        let ms = Duration::from_millis;
+        let rests = [(1, 0), (2, 0), (3, 24), (1, 0), (1000, 50)];
+        for (took, rest) in rests {
+            assert_eq!(state.rest_after(1 << 20, ms(took)), ms(rest), "{took}");
+        }
+    }
+}
