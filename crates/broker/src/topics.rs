@@ -308,12 +308,14 @@ impl<M: Memory> TopicTable<M> {
         self.by_record.iter().skip(record as usize).flatten()
     }
 
-    /// Head only: makes a topic. `max_batch_bytes` bounds its largest message.
+    /// Head only: makes a topic. `max_batch_bytes` bounds its largest message. Disks of a higher rank get it only where too few
+    /// have a lower one.
     pub fn create(
         &mut self,
         spec: &CreateTopic,
         largest_message: u32,
         wall: WallNs,
+        rank: impl Fn(u16) -> u8,
     ) -> Result<Topic, TopicError> {
         let name = spec.name.clone();
         check_topic_name(&name).map_err(|why| TopicError::InvalidName { why })?;
@@ -353,7 +355,7 @@ impl<M: Memory> TopicTable<M> {
             retention_ms: spec.retention_ms,
             max_message_bytes,
             created: wall,
-            disks: self.choose_disks(spec.replication_factor),
+            disks: self.choose_disks(spec.replication_factor, rank),
             former_disks: 0,
             moves: 0,
         };
@@ -372,10 +374,11 @@ impl<M: Memory> TopicTable<M> {
         }
     }
 
-    /// The disks of a new topic of this replication factor: those with the fewest topics, lowest number first.
-    fn choose_disks(&self, factor: u8) -> u8 {
+    /// The disks of a new topic of this replication factor: those of the lowest rank, of these with the fewest topics, lowest number
+    /// first.
+    fn choose_disks(&self, factor: u8, rank: impl Fn(u16) -> u8) -> u8 {
         let mut disks: Vec<u16> = (0..self.disks).collect();
-        disks.sort_by_cached_key(|disk| self.topics_on(*disk));
+        disks.sort_by_cached_key(|disk| (rank(*disk), self.topics_on(*disk)));
         let chosen = disks.into_iter().take(disks_of(factor).into());
         chosen.fold(0, |set, disk| set | 1 << disk)
     }

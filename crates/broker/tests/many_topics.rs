@@ -30,7 +30,7 @@ fn spec(name: String, order: u32) -> CreateTopic {
 }
 
 fn create(table: &mut TopicTable<Mapped>, name: &str) -> Result<Topic, TopicError> {
-    table.create(&spec(name.into(), 0), 1 << 20, WallNs(1))
+    table.create(&spec(name.into(), 0), 1 << 20, WallNs(1), |_| 0)
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use common::publish::numbers;
 use common::{Space, Up, embar, eventually, list, run, text, up_command};
 
 /// What an `embar up` says that is refused.
@@ -73,6 +74,30 @@ fn one_cluster_at_a_time_uses_a_directory() {
     assert!(!second.region().exists(), "it takes memory for nothing");
     up.stop();
     Up::start(&second, &options).stop();
+}
+
+#[test]
+fn memory_that_is_older_than_what_a_disk_has_is_not_gone_on_with() {
+    let (first, second) = (Space::new(), Space::new());
+    let disk = tempfile::tempdir().expect("a directory for the test");
+    let dir = shown(disk.path());
+    let options = ["--brokers", "2", "--data", &dir];
+    let up = Up::start(&first, &options);
+    up.ok(&["topic", "create", "t", "--replication-factor", "2"]);
+    up.produce_durably("t", &[], numbers(0..100));
+    up.stop();
+    let up = Up::start(&second, &options);
+    up.produce_durably("t", &[], numbers(100..200));
+    up.stop();
+    // However often it is tried.
+    for _ in 0..4 {
+        let says = refused(&first, &options);
+        assert!(says.contains("what is in memory here is older"), "{says}");
+    }
+    let fresh = [&options[..], &["--fresh"]].concat();
+    let up = Up::start(&first, &fresh);
+    assert!(up.consume("t").into_iter().eq(0..200));
+    up.stop();
 }
 
 /// What the status says of the only disk.

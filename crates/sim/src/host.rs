@@ -304,10 +304,10 @@ impl Broker {
                 max_message_bytes: 0,
                 replication_factor: 1,
             };
-            let created = self
-                .node
-                .topics()
-                .create(&spec, plan.config.max_batch_bytes, wall);
+            let created =
+                self.node
+                    .topics()
+                    .create(&spec, plan.config.max_batch_bytes, wall, |_| 0);
             created.expect("the plan's topics fit")
         };
         plan.topics.iter().map(create).collect()

@@ -120,7 +120,7 @@ fn a_topic_that_is_not_ordered_is_no_damaged_order() {
         replication_factor: 1,
     };
     let topic = topics
-        .create(&spec, 1 << 16, WallNs(1))
+        .create(&spec, 1 << 16, WallNs(1), |_| 0)
         .expect("there is room");
     let broker = world.region(1);
     let mut window = broker.window_writer(&broker.claim_unlocked(1), topic.record());

@@ -43,6 +43,21 @@ impl<M: Memory> Node<M> {
     }
 }
 
+impl<M: Memory> Node<M> {
+    /// Which disks are to get a new topic: those that take what comes, or have not said that they do not, then full ones, and failed
+    /// ones last.
+    pub(crate) fn ranks_of_disks(&self) -> Vec<u8> {
+        let term = Leadership::observe(&self.region).term;
+        let numbers = 0..self.region.geometry().disks;
+        let ranks = numbers.map(|number| match state_of_disk(&self.region, term, number) {
+            DiskState::Full => 1,
+            DiskState::Failed => 2,
+            _ => 0,
+        });
+        ranks.collect()
+    }
+}
+
 /// What its writer says of a disk in this term.
 fn state_of_disk<M: Memory>(region: &Region<M>, term: Option<Term>, number: u16) -> DiskState {
     let row = term.and_then(|term| {

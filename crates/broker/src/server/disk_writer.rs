@@ -9,6 +9,7 @@ mod scrub;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -104,8 +105,10 @@ struct Open {
     file: Option<Arc<File>>,
     /// The file of the next segment, by its number.
     prepared: Option<(u64, File)>,
-    /// The number of the segment whose file was last asked for.
+    /// The number of the segment whose file was last asked for...
     preparing: u64,
+    /// ...and whether a thread makes it now.
+    is_preparing: bool,
     /// That of the segment with which it was last seen to that there is a reserve.
     reserved: u64,
     health: Health,
@@ -230,20 +233,54 @@ enum Step {
     Stop,
 }
 
+/// One thread has it at a time, until this is dropped, whatever becomes of the thread.
+struct GatherersPlace<'a>(&'a Shared);
+
+impl Drop for GatherersPlace<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_gathering = false;
+        // Another thread may gather the next one.
+        self.0.changed.notify_all();
+    }
+}
+
 impl Shared {
     fn run(&self) {
         let recorder = self.disks.profile().recorder();
         loop {
-            match self.next_step(&recorder) {
-                Step::Write(term, commit, file) => self.write(term, commit, &file, &recorder),
-                Step::Prepare(term, next) => self.prepare(term, next),
-                Step::Reserve(bytes) => self.keep_reserve(bytes),
-                Step::Index(index) => self.store_index(&index, &recorder),
-                Step::Remove(segments) => self.remove(&segments),
-                Step::GiveBack(term, segment, gone) => self.give_back(term, &segment, &gone),
-                Step::Stop => return,
+            // Whatever is wrong with what a disk has, others and later terms go on.
+            let step = catch_unwind(AssertUnwindSafe(|| self.step(&recorder)));
+            match step {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => self.give_up(),
             }
         }
+    }
+
+    /// False at the end.
+    fn step(&self, recorder: &Recorder) -> bool {
+        match self.next_step(recorder) {
+            Step::Write(term, commit, file) => self.write(term, commit, &file, recorder),
+            Step::Prepare(term, next) => self.prepare(term, next),
+            Step::Reserve(bytes) => self.keep_reserve(bytes),
+            Step::Index(index) => self.store_index(&index, recorder),
+            Step::Remove(segments) => self.remove(&segments),
+            Step::GiveBack(term, segment, gone) => self.give_back(term, &segment, &gone),
+            Step::Stop => return false,
+        }
+        true
+    }
+
+    /// A thread panicked, and has said so on stderr. What it was at nobody knows, so the disk takes nothing more in this term.
+    fn give_up(&self) {
+        let mut state = lock(&self.state);
+        match &mut state.open {
+            Some(open) => self.fail(open, "a thread of its writer panicked"),
+            None => state.wanted = None,
+        }
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// Waits for the gatherer's place, and then for something to write.
@@ -253,13 +290,8 @@ impl Shared {
             state = self.wait(state);
         }
         state.is_gathering = true;
-        let step = self.gather(state, recorder);
-        let mut state = lock(&self.state);
-        state.is_gathering = false;
-        drop(state);
-        // Another thread may gather the next one.
-        self.changed.notify_all();
-        step
+        let _place = GatherersPlace(self);
+        self.gather(state, recorder)
     }
 
     /// Opens the disk for the term that is wanted, or waits until something else can be done. False if it is to be tried again.
@@ -407,6 +439,8 @@ impl Shared {
         let prepared = open.prepared.take().filter(|(number, _)| *number == next.0);
         let file = match prepared {
             Some((_, file)) => Ok(file),
+            // It is there soon. Another one would take as long, while this thread holds up all others.
+            None if open.is_preparing => return false,
             // Only what makes room is said in it.
             None if open.writer.is_full() => open.writer.take_reserve(self.directory()),
             None => open.writer.make_segment(self.directory()),
@@ -442,15 +476,23 @@ impl Shared {
         let made = embar_disk::prepare_segment(self.directory(), next);
         let mut state = lock(&self.state);
         let open = state.open.as_mut().filter(|open| open.term == term);
-        // Whatever was in the way is said when the segment is to be begun.
-        if let (Some(open), Ok(file)) = (open, made) {
-            if open.writer.next_segment().0 <= next.0 {
-                open.prepared = Some((next.0, file));
-                return;
+        let mut needless = None;
+        if let Some(open) = open {
+            open.is_preparing = false;
+            // Whatever was in the way is said when the segment is to be begun.
+            match made {
+                Ok(file) if open.writer.next_segment().0 <= next.0 => {
+                    open.prepared = Some((next.0, file));
+                }
+                // The segment was full before that, and the number was passed over.
+                Ok(_) => needless = Some(next.0),
+                Err(_) => {}
             }
-            drop(state);
-            // The segment was full before that, and the number was passed over.
-            self.remove(&[next.0]);
+        }
+        drop(state);
+        self.changed.notify_all();
+        if let Some(number) = needless {
+            self.remove(&[number]);
         }
     }
 

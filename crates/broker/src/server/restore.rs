@@ -2,10 +2,14 @@
 //! has sequenced yet, and the others wait for that.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use embar_disk::format::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_number};
 use embar_disk::recover::RecoverError;
+use embar_disk::{AlignedBuffer, Storage, StoredFile};
+use embar_fabric::DiskRow;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_memory::{Coherence, Mapped};
@@ -65,21 +69,60 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// A region that somebody has sequenced in knows its disks: what another one has, or lacks, is not its log.
+/// A region that somebody has sequenced in knows its disks: what another one has, or lacks, is not its log. Nor is what another
+/// region's cluster has written since to the same disk: memory is older than that.
 fn check_known(region: &Region<Mapped>, disks: &Disks) -> Result<(), StartError> {
     for disk in disks.iter() {
+        let dir = || disk.directory().path().to_owned();
         let areas = 0..region.geometry().areas();
         let rows = areas.filter_map(|area| region.disk_row(area, disk.number()).found());
-        let known = rows.max_by_key(|row| row.epoch);
+        let known = rows.clone().max_by_key(|row| row.epoch);
         let [half, _] = disk.identity().halves();
         if known.is_some_and(|row| row.disk != half) {
             return Err(StartError::OtherDisk {
-                dir: disk.directory().path().to_owned(),
+                dir: dir(),
                 number: disk.number(),
             });
         }
+        let Some(written) = last_written(rows) else {
+            continue;
+        };
+        // What cannot be read its writer finds out, too, and says that the disk has failed.
+        let Ok(others) = headers_above(disk, written) else {
+            continue;
+        };
+        if others.iter().any(|header| header.region != region.nonce()) {
+            return Err(StartError::OtherRegion { dir: dir() });
+        }
     }
     Ok(())
+}
+
+/// The segment that a region's writers have begun last on a disk, as its rows say.
+pub(super) fn last_written(rows: impl Iterator<Item = DiskRow>) -> Option<u64> {
+    let begun = rows.filter(|row| row.nonce != 0);
+    begun.max_by_key(|row| row.epoch).map(|row| row.segment)
+}
+
+/// The headers of a disk's segments above this number that were begun.
+fn headers_above(disk: &embar_disk::Disk, number: u64) -> io::Result<Vec<SegmentHeader>> {
+    let directory = disk.directory();
+    let names = directory.names()?;
+    let above = names
+        .iter()
+        .filter(|name| segment_number(name).is_some_and(|its| its > number));
+    let mut headers = Vec::new();
+    for name in above {
+        let file = match directory.open(name) {
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        let mut buffer = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
+        let came = file.read(0, &mut buffer)?;
+        let header = SegmentHeader::decode(&buffer[..came]);
+        headers.extend(header.filter(|header| header.disk == disk.identity().disk));
+    }
+    Ok(headers)
 }
 
 /// What all disks have.

@@ -54,6 +54,14 @@ pub enum StartError {
         /// The disk's number.
         number: u16,
     },
+    /// Another region's cluster has written to the disk since this one's did.
+    #[error(
+        "{} was written by the cluster of another region since this one's last had it: what is in memory here is older than what is there. Start with --fresh, which discards the memory and restores the log from its disks", .dir.display()
+    )]
+    OtherRegion {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// What a disk has cannot be read.
     #[error("{}: {error}", .dir.display())]
     Journal {

@@ -30,9 +30,10 @@ impl<M: Memory> ShardState<M> {
     ) -> Result<Option<Control>, ErrorReply> {
         let node = &*self.node;
         members::must_be_head(node)?;
-        let created =
-            node.topics()
-                .create(spec, largest_message(node.config.max_batch_bytes), at.wall);
+        let ranks = node.ranks_of_disks();
+        let rank = |disk: u16| ranks.get(usize::from(disk)).copied().unwrap_or(0);
+        let largest = largest_message(node.config.max_batch_bytes);
+        let created = node.topics().create(spec, largest, at.wall, rank);
         let topic = created.map_err(|e| ErrorReply::new(e.code(), e.to_string()))?;
         tracing::info!(
             topic = topic.name,

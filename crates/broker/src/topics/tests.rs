@@ -81,6 +81,15 @@ fn create(head: &mut Table, name: &str) -> Topic {
 }
 
 fn try_create(head: &mut Table, name: &str, replication_factor: u8) -> Result<Topic, TopicError> {
+    create_where(head, name, replication_factor, |_| 0)
+}
+
+fn create_where(
+    head: &mut Table,
+    name: &str,
+    replication_factor: u8,
+    rank: impl Fn(u16) -> u8,
+) -> Result<Topic, TopicError> {
     let spec = CreateTopic {
         name: name.into(),
         order: 0,
@@ -89,7 +98,7 @@ fn try_create(head: &mut Table, name: &str, replication_factor: u8) -> Result<To
         max_message_bytes: 0,
         replication_factor,
     };
-    head.create(&spec, 1 << 20, WallNs(1))
+    head.create(&spec, 1 << 20, WallNs(1), rank)
 }
 
 fn names(table: &Table) -> Vec<&str> {
@@ -242,6 +251,20 @@ fn everybody_sees_on_which_disks_a_topic_is() {
             assert_eq!(table.by_name(name), Some(&topic));
         }
     }
+}
+
+#[test]
+fn a_disk_that_takes_nothing_gets_a_topic_last() {
+    let world = World::with_disks(3);
+    let mut head = world.head();
+    // The first has failed, and the second is full.
+    let rank = |disk: u16| [2, 1, 0][usize::from(disk)];
+    let mut disks = |name, factor| create_where(&mut head, name, factor, rank).map(|it| it.disks);
+    for name in ["a", "b"] {
+        assert_eq!(disks(name, 2), Ok(0b100));
+    }
+    assert_eq!(disks("c", 3), Ok(0b110));
+    assert_eq!(disks("d", 4), Ok(0b111));
 }
 
 #[test]

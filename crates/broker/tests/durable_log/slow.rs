@@ -67,7 +67,7 @@ impl Standstill {
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };
-        let created = table(&self.candidate).create(&spec, 1 << 16, WallNs(1));
+        let created = table(&self.candidate).create(&spec, 1 << 16, WallNs(1), |_| 0);
         let topic = created.expect("there is room");
         while !self.brokers.iter().all(|broker| broker.is_joined) {
             self.turn();

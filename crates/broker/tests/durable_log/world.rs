@@ -318,7 +318,7 @@ impl World {
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };
-        let Ok(topic) = self.topics.create(&spec, 1 << 16, WallNs(1)) else {
+        let Ok(topic) = self.topics.create(&spec, 1 << 16, WallNs(1), |_| 0) else {
             return;
         };
         self.oracle.created(&topic);

@@ -276,7 +276,7 @@ impl World {
             max_message_bytes: 0,
             replication_factor: 1 + disks,
         };
-        let created = table.create(&spec, 1 << 16, WallNs(1));
+        let created = table.create(&spec, 1 << 16, WallNs(1), |_| 0);
         created.expect("there is room")
     }
 

@@ -31,7 +31,7 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: Timestamp) {
     let mut topics = head.node.topics();
     let deleted = topics.delete(&old.name).is_ok() && !has_died(row);
     let largest = head.node.config.max_batch_bytes;
-    let created = topics.create(&spec, largest, at.wall);
+    let created = topics.create(&spec, largest, at.wall, |_| 0);
     drop(topics);
     let died = has_died(row);
     with(|world| {

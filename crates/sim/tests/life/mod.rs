@@ -73,7 +73,7 @@ impl Life {
         };
         let topic = self
             .topics
-            .create(&spec, 4096, WallNs(1))
+            .create(&spec, 4096, WallNs(1), |_| 0)
             .expect("the first topic");
         self.log.open_topic(&topic);
         topic

@@ -103,7 +103,7 @@ impl Open {
             && self.preparing != next.0
             && self.writer.wants_segment_soon()
         {
-            self.preparing = next.0;
+            (self.preparing, self.is_preparing) = (next.0, true);
             return Some(Step::Prepare(self.term, next));
         }
         None

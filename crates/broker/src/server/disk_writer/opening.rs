@@ -6,6 +6,7 @@ use std::time::Instant;
 use embar_disk::Storage;
 use embar_order::Term;
 
+use super::super::restore::last_written;
 use super::{Health, Open, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, Shared};
 use crate::journal::{Found, Writer};
 
@@ -19,7 +20,7 @@ impl Shared {
         let (start, error) = match found {
             Ok(found) if !self.may_go_on(&found, term) => {
                 let why = format!(
-                    "it was written in term {} of another region, and this is term {}",
+                    "another region's cluster has written it, in term {}, and this is term {}",
                     found.recovered.epoch, term.epoch
                 );
                 (Found::nothing(id), Some(why))
@@ -53,6 +54,7 @@ impl Shared {
             file: None,
             prepared: None,
             preparing: 0,
+            is_preparing: false,
             reserved: 0,
             health: Health::Good,
             is_torn: false,
@@ -64,10 +66,20 @@ impl Shared {
         open
     }
 
-    /// Whether what was found is of older terms of this region, or of this one, in which no other process writes.
+    /// Whether what was found is of older terms of this region, or of this one, in which no other process writes. What a region
+    /// was restored from is older than all that it has written.
     pub(super) fn may_go_on(&self, found: &Found, term: Term) -> bool {
-        let last = found.recovered.segments.last();
+        let segments = &found.recovered.segments;
+        let last = segments.last();
         let is_own = last.is_some_and(|last| last.header.region == self.region.nonce());
+        let areas = 0..self.region.geometry().areas();
+        let rows = areas.filter_map(|area| self.region.disk_row(area, self.number).found());
+        if let Some(written) = last_written(rows) {
+            let mut since = segments.iter().filter(|it| it.header.number > written);
+            if since.any(|it| it.header.region != self.region.nonce()) {
+                return false;
+            }
+        }
         match found.recovered.epoch.cmp(&term.epoch) {
             cmp::Ordering::Less => true,
             cmp::Ordering::Equal => is_own,
