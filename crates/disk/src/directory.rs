@@ -171,6 +171,13 @@ fn check_works(file: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// Whether a process has as many open files as it may have, or was interrupted: nothing is wrong with the disk, and it passes.
+#[must_use]
+pub fn is_scarce(error: &io::Error) -> bool {
+    let scarce = [Errno::MFILE, Errno::NFILE, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|error| scarce.contains(&error))
+}
+
 impl Storage for Directory {
     type File = DirectoryFile;
 

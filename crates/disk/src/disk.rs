@@ -107,9 +107,14 @@ impl Found {
             },
             LockError::Io(why) => DiskError::of(&self.path, why),
         })?;
-        let identity = match self.is_new {
-            true => None,
-            false => Some(read_identity(&self.path)?),
+        // Whoever had the lock until now may have made it its own.
+        let is_new = match self.is_new {
+            true => is_new(&self.path).map_err(|error| DiskError::of(&self.path, error))?,
+            false => Some(false),
+        };
+        let identity = match is_new {
+            Some(true) => None,
+            _ => Some(read_identity(&self.path)?),
         };
         Ok(Locked {
             take_back: self.take_back,

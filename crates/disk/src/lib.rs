@@ -55,7 +55,7 @@ mod view;
 mod window;
 
 pub use aligned::AlignedBuffer;
-pub use directory::Directory;
+pub use directory::{Directory, is_scarce};
 pub use disk::Disk;
 pub use error::DiskError;
 pub use format::Chain;

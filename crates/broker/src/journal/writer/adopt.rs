@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use embar_disk::Chain as ChainName;
 use embar_disk::format::Run;
 use embar_fabric::geometry::topic_record_of;
-use embar_fabric::{GoiRecord, GoiRoot, Seen, SessionRow};
+use embar_fabric::{DiskState, GoiRecord, GoiRoot, Seen, SessionRow};
 use embar_memory::Memory;
 use embar_order::Follower;
 use embar_order::follower::Found;
@@ -86,8 +86,19 @@ impl<M: Memory> Writer<M> {
         let mut others = others.filter(|disk| topic.all_disks() & 1 << disk != 0);
         others.any(|disk| {
             let said = frontier(&self.region, self.term, (name.topic, row), 1 << disk);
-            said.is_some_and(|(_, next)| next >= end)
+            match said {
+                Some((_, next)) => next >= end,
+                // One that could not be opened in this term may have had it when brokers evicted it.
+                None => topic.former_disks & 1 << disk != 0 && self.says_failed(disk),
+            }
         })
+    }
+
+    /// Whether the writer of another disk says in this term that it takes nothing.
+    fn says_failed(&self, disk: u16) -> bool {
+        let row = self.region.disk_row(self.term.area, disk).found();
+        let row = row.filter(|row| row.epoch == self.term.epoch);
+        row.is_some_and(|row| row.state == DiskState::Failed as u32)
     }
 
     /// Where memory begins of a chain.

@@ -10,6 +10,7 @@ use embar_memory::Memory;
 use super::Writer;
 use super::due::Due;
 use crate::log::is_gone;
+use crate::topics::Topic;
 
 impl<M: Memory> Writer<M> {
     /// Finds out which segments nobody needs any more; once a commit that says so counts, [`Writer::take_removals`] has them.
@@ -81,7 +82,10 @@ impl<M: Memory> Writer<M> {
         {
             self.looks_what_is_gone = true;
             let record = embar_fabric::geometry::topic_record_of(topic);
-            if !self.topics.iter().any(|other| other.record() == record) {
+            let has_record = |other: &Topic| {
+                other.record() == record && other.all_disks() & 1 << self.number != 0
+            };
+            if !self.topics.iter().any(has_record) {
                 let gone = Frontier {
                     next: Frontier::GONE,
                     chain: topic,
