@@ -1,6 +1,7 @@
 //! How much of a disk's journal counts.
 
 use embar_disk::format::Before;
+use embar_fabric::DiskRow;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
 use embar_order::Term;
@@ -15,4 +16,10 @@ pub(super) fn counted(region: &Region<Mapped>, term: Term, disk: u16) -> Option<
         crc: row.crc,
     };
     (row.nonce != 0 && row.epoch == term.epoch).then_some(counted)
+}
+
+/// The segment that a region's writers have begun last on a disk, as its rows say.
+pub(super) fn last_written(rows: impl Iterator<Item = DiskRow>) -> Option<u64> {
+    let begun = rows.filter(|row| row.nonce != 0);
+    begun.max_by_key(|row| row.epoch).map(|row| row.segment)
 }

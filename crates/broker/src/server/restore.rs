@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use embar_disk::format::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_number};
 use embar_disk::recover::RecoverError;
 use embar_disk::{AlignedBuffer, Storage, StoredFile};
-use embar_fabric::DiskRow;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_memory::{Coherence, Mapped};
 
+use super::counted::last_written;
 use super::disk_writer::{self, DiskLimits, DiskWriter};
 use super::progress::Progress;
 use super::start_error::StartError;
@@ -96,12 +96,6 @@ fn check_known(region: &Region<Mapped>, disks: &Disks) -> Result<(), StartError>
         }
     }
     Ok(())
-}
-
-/// The segment that a region's writers have begun last on a disk, as its rows say.
-pub(super) fn last_written(rows: impl Iterator<Item = DiskRow>) -> Option<u64> {
-    let begun = rows.filter(|row| row.nonce != 0);
-    begun.max_by_key(|row| row.epoch).map(|row| row.segment)
 }
 
 /// The headers of a disk's segments above this number that were begun.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use embar_disk::Storage;
 use embar_order::Term;
 
-use super::super::restore::last_written;
+use super::super::counted::last_written;
 use super::{Health, Open, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, Shared};
 use crate::journal::{Found, Writer};
 
