@@ -126,6 +126,11 @@ impl Session {
         self.held_in == Some(self.region)
     }
 
+    /// Whether what is stored in the region in which it was opened anew may be of this publisher, by its numbers.
+    pub(super) fn means_the_same(&self) -> bool {
+        self.means_the_same
+    }
+
     /// Whether its numbers mean the same batches in the region in which it was opened anew, with this mark. Then each is
     /// stored there once if it is sent as it was, those that are stored ahead of the mark, too.
     pub(super) fn keeps_numbers(&self, mark: u64) -> bool {

@@ -4,7 +4,7 @@
 //! take their share of what the disk can do. So while the disk is written, a broker reads one small part after the other. When these
 //! take longer than they do on a disk that nobody writes, the writer wants all of it, and the broker rests between them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,9 @@ use embar_order::Leadership;
 const WRITTEN_FOR: Duration = Duration::from_millis(200);
 /// Bytes of each part that is read of a disk that is written.
 const PART_BYTES: usize = 1 << 20;
-/// A part that takes so many times as long as the fastest was kept waiting...
+/// What the last read counts for in how long reads take while nobody writes.
+const WEIGHT: f64 = 0.2;
+/// A part that takes so many times as long as that was kept waiting...
 const SLOW: f64 = 2.0;
 /// ...and then the broker rests for so many times as long as it took, at most for this time.
 const REST: u32 = 8;
@@ -37,8 +39,8 @@ pub(super) struct Pace {
 struct State {
     /// The segment and the commits that counted when it was last looked at, and since when.
     seen: Option<((u64, u32), Instant)>,
-    /// Of all reads the fewest nanoseconds for a byte.
-    fastest: Option<f64>,
+    /// Nanoseconds for a byte while nobody writes: about as many as the last reads took, or fewer.
+    quiet: Option<f64>,
 }
 
 impl State {
@@ -62,16 +64,29 @@ impl State {
         }
     }
 
-    /// So many bytes took so long: how long to rest, if the disk is written.
+    /// So many bytes took so long while nobody wrote.
+    fn was_quiet(&mut self, bytes: usize, took: Duration) {
+        let each = each_byte(bytes, took);
+        let quiet = self
+            .quiet
+            .map_or(each, |quiet| quiet + (each - quiet) * WEIGHT);
+        self.quiet = Some(quiet);
+    }
+
+    /// So many bytes took so long while the disk was written: how long to rest.
     fn rest_after(&mut self, bytes: usize, took: Duration) -> Duration {
-        let each = took.as_nanos() as f64 / bytes.max(1) as f64;
-        let fastest = self.fastest.map_or(each, |fastest| fastest.min(each));
-        self.fastest = Some(fastest);
-        match each > SLOW * fastest {
+        let each = each_byte(bytes, took);
+        let quiet = self.quiet.map_or(each, |quiet| quiet.min(each));
+        self.quiet = Some(quiet);
+        match each > SLOW * quiet {
             true => (took * REST).min(REST_MAX),
             false => Duration::ZERO,
         }
     }
+}
+
+fn each_byte(bytes: usize, took: Duration) -> f64 {
+    took.as_nanos() as f64 / bytes.max(1) as f64
 }
 
 impl Pace {
@@ -94,12 +109,12 @@ impl Pace {
         if !self.is_written() {
             let began = Instant::now();
             let read = extent.read(directory, buffer);
-            self.rest_after(extent.bytes(), began.elapsed());
+            self.state().was_quiet(extent.bytes(), began.elapsed());
             return read;
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         extent.read_in_turns(directory, buffer, PART_BYTES, &mut |bytes, took| {
-            let rest = self.rest_after(bytes, took);
+            let rest = self.state().rest_after(bytes, took);
             if !rest.is_zero() && self.is_written() {
                 thread::sleep(rest);
             }
@@ -110,13 +125,11 @@ impl Pace {
         let term = Leadership::observe(&self.region).term;
         let row = term.and_then(|term| self.region.disk_row(term.area, self.disk).found());
         let counts = row.map(|row| (row.segment, row.commits));
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.is_written(counts, Instant::now())
+        self.state().is_written(counts, Instant::now())
     }
 
-    fn rest_after(&self, bytes: usize, took: Duration) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.rest_after(bytes, took)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,7 +160,10 @@ mod tests {
     fn who_is_kept_waiting_rests() {
         let mut state = State::default();
         let ms = Duration::from_millis;
-        let rests = [(1, 0), (2, 0), (3, 24), (1, 0), (1000, 50)];
+        // One read of many was fast, because it was in a cache.
+        state.was_quiet(1 << 20, Duration::from_micros(100));
+        (0..40).for_each(|_| state.was_quiet(1 << 20, ms(1)));
+        let rests = [(1, 0), (3, 24), (1, 0), (1000, 50)];
         for (took, rest) in rests {
             assert_eq!(state.rest_after(1 << 20, ms(took)), ms(rest), "{took}");
         }

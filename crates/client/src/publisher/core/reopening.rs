@@ -80,9 +80,10 @@ impl PublisherCore {
             self.fail_session(ErrorCode::SessionTaken, now);
             return;
         }
-        // Out of sequence, batches may be stored ahead of the mark; with acks 2, those that were acknowledged are.
+        // Out of sequence, batches may be stored ahead of the mark; with acks 2, those of this publisher that were acknowledged are.
         let may_be_ahead = !session.is_in_sequence() && !session.is_held_here();
-        let lost = match may_be_ahead && self.config.acks == Acks::Durable {
+        let are_own = may_be_ahead && session.means_the_same();
+        let lost = match are_own && self.config.acks == Acks::Durable {
             true => session.acknowledged_at(mark),
             false => session.acknowledged_from(mark),
         };

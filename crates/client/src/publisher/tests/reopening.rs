@@ -321,6 +321,23 @@ fn out_of_sequence_acknowledged_batches_that_are_lost_end_the_publisher() {
 }
 
 #[test]
+fn out_of_sequence_what_another_instance_stored_ahead_is_not_taken_for_its_own() {
+    // It is known there in an epoch before its own, so nothing of what was acknowledged to it is.
+    let mut script = total_out(true);
+    let earlier = PublisherOpened {
+        session: SLOT,
+        first_epoch: FIRST_EPOCH,
+        ..total(restored(100))
+    };
+    announce(&mut script, A, earlier);
+    let told = failure(&script);
+    assert!(
+        matches!(told, Some(ClientError::AcknowledgedLost { batches: 1, .. })),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn out_of_sequence_the_next_epoch_begins_where_numbers_cannot_stay() {
     // The disks count less than was there when this publisher began; or they know it in an epoch before its own, in which all is
     // another instance's.
