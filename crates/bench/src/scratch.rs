@@ -1,8 +1,9 @@
 //! Directories that a bench makes below those that users name, on the disks that it measures. Each goes when it is dropped. A
 //! bench that was killed leaves them, and the next one that comes to the same place removes them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use anyhow::{Context as _, Result, bail};
 use embar_console::context::Context;
@@ -13,6 +14,10 @@ use tempfile::TempDir;
 
 /// All names begin so; the id of the process that made the directory follows, and a part of its own.
 const PREFIX: &str = ".embar-bench-";
+
+/// How long the processes of a killed run may take to end.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Makes a directory below `place`, which is made if it is not there, and has room for so many bytes.
 ///
@@ -48,7 +53,23 @@ fn make_in(place: &Path, maker: u32) -> std::io::Result<TempDir> {
 /// Removes the directories of processes that have ended. Returns what it removed.
 fn sweep(place: &Path) -> Vec<PathBuf> {
     let left = leftovers::find(place, PREFIX).into_iter();
-    left.filter(|dir| fs::remove_dir_all(dir).is_ok()).collect()
+    left.filter(|dir| remove(dir)).collect()
+}
+
+/// Brokers of a killed run end a moment after it, and make files meanwhile.
+fn remove(dir: &Path) -> bool {
+    let until = Instant::now() + ENDING_MAX;
+    loop {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                if Instant::now() >= until {
+                    return false;
+                }
+                thread::sleep(LOOK_EVERY);
+            }
+            removed => return removed.is_ok(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +96,22 @@ mod tests {
         assert_eq!(sweep(place.path()), [left]);
         assert!(mine.path().exists());
         assert_eq!(fs::read_dir(place.path()).map_or(0, Iterator::count), 4);
+    }
+
+    #[test]
+    fn a_process_that_ends_while_its_directory_goes_leaves_nothing() {
+        let place = tempfile::tempdir().expect("a directory");
+        let left = make_in(place.path(), DEAD).expect("made").keep();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..2000 {
+                    // In vain once the directory is gone.
+                    drop(fs::write(left.join(number.to_string()), "x"));
+                }
+            });
+            assert_eq!(sweep(place.path()), [left.clone()]);
+        });
+        assert_eq!(fs::read_dir(place.path()).map_or(9, Iterator::count), 0);
     }
 
     #[test]
