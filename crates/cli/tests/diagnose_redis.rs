@@ -291,7 +291,12 @@ fn odd_answers_are_missing_and_no_reason_to_fail() {
     for what in ["total_commands_processed of", "cmdstat_* of", "SLOWLOG of"] {
         assert!(is_missing(&report, what), "{what}: {report}");
     }
-    assert_eq!(report["findings"][0]["cause"], "nothing-found");
+    // Tests beside this one may take the processors, and that may be said.
+    let causes = list(&report, "findings").iter().map(|it| &it["cause"]);
+    let named: Vec<_> = causes
+        .filter(|cause| *cause != "nothing-found" && *cause != "processors-taken-by-others")
+        .collect();
+    assert!(named.is_empty(), "{named:?}");
 }
 
 #[test]
