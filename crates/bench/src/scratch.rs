@@ -109,7 +109,7 @@ mod tests {
                     drop(fs::write(left.join(number.to_string()), "x"));
                 }
             });
-            assert_eq!(sweep(place.path()), [left.clone()]);
+            assert_eq!(sweep(place.path()).first(), Some(&left));
         });
         assert_eq!(fs::read_dir(place.path()).map_or(9, Iterator::count), 0);
     }
