@@ -30,6 +30,14 @@ pub fn random_bytes(buffer: &mut [u8]) {
     fastrand::Rng::with_seed(7).fill(buffer);
 }
 
+fn new_file(directory: &Directory, name: &str, bytes: u64) -> Result<<Directory as Storage>::File> {
+    let file = directory.create(name, bytes);
+    let file = file.context("cannot make a file")?;
+    let synced = directory.sync_names();
+    synced.context("cannot sync the directory")?;
+    Ok(file)
+}
+
 /// Writes a new file.
 pub fn write(
     directory: &Directory,
@@ -38,12 +46,7 @@ pub fn write(
     (io_bytes, depth): (u32, u16),
     interrupt: &Interrupt,
 ) -> Result<Measured> {
-    let file = directory
-        .create(name, bytes)
-        .context("cannot make a file")?;
-    directory
-        .sync_names()
-        .context("cannot sync the directory")?;
+    let file = new_file(directory, name, bytes)?;
     each(bytes, (io_bytes, depth), interrupt, |at, buffer| {
         file.write_synced(at, buffer, buffer.len())
             .context("cannot write")
@@ -59,12 +62,7 @@ pub fn write_when_due(
     interrupt: &Interrupt,
 ) -> Result<Measured> {
     let bytes = count * u64::from(io_bytes);
-    let file = directory
-        .create(name, bytes)
-        .context("cannot make a file")?;
-    directory
-        .sync_names()
-        .context("cannot sync the directory")?;
+    let file = new_file(directory, name, bytes)?;
     let mut buffer = AlignedBuffer::new(io_bytes as usize);
     random_bytes(&mut buffer);
     let (mut each_ns, began) = (Vec::new(), Instant::now());
