@@ -61,7 +61,7 @@ pub(crate) use admission::{STAGING_BYTES_MIN, STAGING_CREDIT_BYTES};
 pub(crate) use batch_record::{indexed_header, ordered_header};
 use clear_block::NoBlock;
 use durable::Frontiers;
-pub(crate) use durable::{frontier, is_gone};
+pub(crate) use durable::{disk_row, frontier, is_gone};
 use extents::Extents;
 pub use intact::is_intact;
 use local_topic::{LocalTopic, StoredBatch};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use embar_fabric::geometry::topic_record_of;
 use embar_fabric::region::Region;
-use embar_fabric::{DiskState, Frontier, goi, index};
+use embar_fabric::{DiskRow, DiskState, Frontier, goi, index};
 use embar_memory::Memory;
 use embar_order::{ChangedChains, Term};
 
@@ -205,10 +205,8 @@ impl<M: Memory> Log<M> {
         let term = self.term().filter(|_| disks != 0)?;
         let numbers = 0..self.region.geometry().disks;
         let rows = numbers.filter(|number| disks & 1 << number != 0);
-        let rows = rows.filter_map(|number| self.region.disk_row(term.area, number).found());
-        let states = rows
-            .filter(|row| row.epoch == term.epoch)
-            .filter_map(|row| DiskState::from_number(row.state));
+        let rows = rows.filter_map(|number| disk_row(&self.region, term, number));
+        let states = rows.filter_map(|row| DiskState::from_number(row.state));
         states
             .filter(|state| {
                 use DiskState::{Failed, Full, FullAtStart};
@@ -260,6 +258,12 @@ impl<M: Memory> Log<M> {
     }
 }
 
+/// What the writer of a term says of a disk.
+pub fn disk_row<M: Memory>(region: &Region<M>, term: Term, disk: u16) -> Option<DiskRow> {
+    let row = region.disk_row(term.area, disk).found();
+    row.filter(|row| row.epoch == term.epoch)
+}
+
 /// From where on one of these disks has a chain of a topic, and up to where all have it, as the writer of a term says. The row is
 /// that of [`Region::frontier`].
 pub fn frontier<M: Memory>(
@@ -296,8 +300,7 @@ fn first_on_former<M: Memory>(
             Some((_, 0)) => {}
             Some((its, _)) => first = first.min(its),
             None => {
-                let disk = region.disk_row(term.area, disk).found();
-                let disk = disk.filter(|disk| disk.epoch == term.epoch)?;
+                let disk = disk_row(region, term, disk)?;
                 (disk.state == DiskState::Failed as u32).then_some(())?;
             }
         }
@@ -313,16 +316,13 @@ pub fn is_gone<M: Memory>(region: &Region<M>, term: Term, topic: u32, disks: u8)
         match row.found().filter(|row| row.epoch == term.epoch) {
             Some(row) => row.chain != topic || row.next == Frontier::GONE,
             // The writer of this term did not find the topic in the table, and so has not said it.
-            None => {
-                let disk = region.disk_row(term.area, disk).found();
-                disk.is_some_and(|disk| {
-                    // In other states it may tell how much the term before has written.
-                    let is_own = [DiskState::Writes, DiskState::Full]
-                        .iter()
-                        .any(|state| disk.state == *state as u32);
-                    disk.epoch == term.epoch && disk.commits > 0 && is_own
-                })
-            }
+            None => disk_row(region, term, disk).is_some_and(|disk| {
+                // In other states it may tell how much the term before has written.
+                let is_own = [DiskState::Writes, DiskState::Full]
+                    .iter()
+                    .any(|state| disk.state == *state as u32);
+                disk.commits > 0 && is_own
+            }),
         }
     })
 }

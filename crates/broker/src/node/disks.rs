@@ -12,6 +12,7 @@ use embar_wire::control::{DiskState, DiskStatus};
 
 use super::Node;
 use crate::disks::Disks;
+use crate::log::disk_row;
 
 impl<M: Memory> Node<M> {
     /// The same, of a process that has opened the log's disks.
@@ -41,9 +42,7 @@ impl<M: Memory> Node<M> {
         });
         statuses.collect()
     }
-}
 
-impl<M: Memory> Node<M> {
     /// Which disks are to get a new topic: those that take what comes, or have not said that they do not, then full ones, and failed
     /// ones last.
     pub(crate) fn ranks_of_disks(&self) -> Vec<u8> {
@@ -60,10 +59,7 @@ impl<M: Memory> Node<M> {
 
 /// What its writer says of a disk in this term.
 fn state_of_disk<M: Memory>(region: &Region<M>, term: Option<Term>, number: u16) -> DiskState {
-    let row = term.and_then(|term| {
-        let row = region.disk_row(term.area, number).found();
-        row.filter(|row| row.epoch == term.epoch)
-    });
+    let row = term.and_then(|term| disk_row(region, term, number));
     match row.and_then(|row| Said::from_number(row.state)) {
         Some(Said::Writes) => DiskState::Writes,
         Some(Said::Failed) => DiskState::Failed,

@@ -5,6 +5,7 @@ use embar_memory::Memory;
 use embar_order::Leadership;
 
 use super::Node;
+use crate::log::disk_row;
 
 impl<M: Memory> Node<M> {
     /// Head only: topics whose disk has failed in the present term go on with one that never had them, if such a disk writes. To be
@@ -18,8 +19,7 @@ impl<M: Memory> Node<M> {
             return;
         };
         let state_of = |disk: u16| {
-            let row = self.region.disk_row(term.area, disk).found();
-            let row = row.filter(|row| row.epoch == term.epoch)?;
+            let row = disk_row(&self.region, term, disk)?;
             DiskState::from_number(row.state)
         };
         let has_failed = |disk: &u16| state_of(*disk) == Some(DiskState::Failed);

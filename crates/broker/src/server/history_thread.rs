@@ -27,6 +27,7 @@ use self::pace::Pace;
 use self::read_memory::ReadMemory;
 use super::counted::counted;
 use crate::disks::Disks;
+use crate::log::disk_row;
 use crate::profile::disk::{Counter, Stage};
 use crate::shard::{DiskPiece, DiskRead};
 
@@ -349,8 +350,7 @@ impl Reader {
         let Some(term) = Leadership::observe(&self.region).term else {
             return false;
         };
-        let row = self.region.disk_row(term.area, number).found();
-        let row = row.filter(|row| row.epoch == term.epoch);
+        let row = disk_row(&self.region, term, number);
         row.is_some_and(|row| row.nonce == 0 && row.state == DiskState::Failed as u32)
             && self.histories[usize::from(number)].is_empty()
     }

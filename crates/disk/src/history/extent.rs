@@ -76,7 +76,7 @@ impl Extent {
         self.runs.last().map_or(0, IndexEntry::end)
     }
 
-    /// Reads it. The buffer has room for just that.
+    /// Reads it. The buffer has room for just that. What cannot be read is zeros, if it is not much, and found damaged.
     ///
     /// # Errors
     /// [`HistoryError::Io`], or [`HistoryError::Damaged`] where the file ends before.
@@ -85,87 +85,91 @@ impl Extent {
         storage: &S,
         buffer: &mut AlignedBuffer,
     ) -> Result<(), HistoryError> {
-        let name = segment_name(self.segment);
-        let file = storage.open(&name).map_err(io_error(&name))?;
+        let file = self.open(storage)?;
         let came = file.read(self.place.start, buffer);
-        let came = came.or_else(|error| self.read_in_parts(&file, buffer, error));
-        let came = came.map_err(io_error(&name))?;
-        match self.runs.last().map(end_of) <= Some(self.place.start + came as u64) {
-            true => Ok(()),
-            false => Err(self.damaged(self.place.start + came as u64)),
-        }
+        let came = came.or_else(|_| self.read_what_can_be(&file, buffer));
+        self.check(came)
     }
 
-    /// As [`Extent::read`], part by part. `after` hears how many bytes a part has, and how long it took.
+    /// As [`Extent::read`], one part after the other. `after` hears how many bytes a part has, and how long it took.
     ///
     /// # Errors
     /// As [`Extent::read`].
-    pub fn read_in_turns<S: Storage>(
+    pub fn read_in_parts<S: Storage>(
         &self,
         storage: &S,
         buffer: &mut AlignedBuffer,
         part_bytes: usize,
         after: &mut dyn FnMut(usize, Duration),
     ) -> Result<(), HistoryError> {
-        if buffer.len() <= part_bytes {
-            let began = Instant::now();
-            let read = self.read(storage, buffer);
-            after(buffer.len(), began.elapsed());
-            return read;
-        }
-        let name = segment_name(self.segment);
-        let file = storage.open(&name).map_err(io_error(&name))?;
-        let mut part = AlignedBuffer::new(part_bytes);
-        let mut at = 0;
-        while at < buffer.len() {
-            let began = Instant::now();
-            let Ok(came) = file.read(self.place.start + at as u64, &mut part) else {
-                return self.read(storage, buffer);
-            };
-            after(came, began.elapsed());
-            let rest = &mut buffer[at..];
-            let len = came.min(rest.len());
-            rest[..len].copy_from_slice(&part[..len]);
-            at += len;
-            if came < part_bytes {
-                break;
-            }
-        }
-        match self.runs.last().map(end_of) <= Some(self.place.start + at as u64) {
-            true => Ok(()),
-            false => Err(self.damaged(self.place.start + at as u64)),
-        }
+        let file = self.open(storage)?;
+        let mut began = Instant::now();
+        let came = self.each_part(&file, buffer, part_bytes, &mut |came| {
+            let bytes = came?;
+            after(bytes, began.elapsed());
+            began = Instant::now();
+            Ok(bytes)
+        });
+        let came = came.or_else(|_| self.read_what_can_be(&file, buffer));
+        self.check(came)
     }
 
-    /// Reads what can be read. The rest is zeros, so what lies there is found damaged.
-    fn read_in_parts(
+    fn read_what_can_be(
         &self,
         file: &impl StoredFile,
         buffer: &mut AlignedBuffer,
-        error: io::Error,
     ) -> io::Result<usize> {
-        let mut part = AlignedBuffer::new(PART_BYTES);
-        let (mut at, mut failed) = (0, 0);
+        let mut left = FAILED_PARTS_MAX;
+        self.each_part(file, buffer, PART_BYTES, &mut |came| match came {
+            Err(_) if left > 0 => {
+                left -= 1;
+                Ok(PART_BYTES)
+            }
+            // Otherwise it is the disk and not a part of it.
+            came => came,
+        })
+    }
+
+    /// Reads part by part. `came` hears what came of each, and says how much of it counts: what was not read is zeros.
+    fn each_part(
+        &self,
+        file: &impl StoredFile,
+        buffer: &mut AlignedBuffer,
+        part_bytes: usize,
+        came: &mut dyn FnMut(io::Result<usize>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut part = AlignedBuffer::new(part_bytes);
+        let mut at = 0;
         while at < buffer.len() {
             let rest = &mut buffer[at..];
-            let len = PART_BYTES.min(rest.len());
-            let rest = &mut rest[..len];
-            match file.read(self.place.start + at as u64, &mut part) {
-                Ok(came) if came < len => {
-                    rest[..came].copy_from_slice(&part[..came]);
-                    return Ok(at + came);
-                }
-                Ok(_) => rest.copy_from_slice(&part[..len]),
-                // It is the disk and not a part of it.
-                Err(_) if failed == FAILED_PARTS_MAX => return Err(error),
-                Err(_) => {
-                    failed += 1;
-                    rest.fill(0);
-                }
+            part = part.with_len(part_bytes.min(rest.len()));
+            let read = file.read(self.place.start + at as u64, &mut part);
+            if read.is_err() {
+                part.fill(0);
             }
+            let len = came(read)?.min(part.len());
+            rest[..len].copy_from_slice(&part[..len]);
             at += len;
+            if len < part.len() {
+                break;
+            }
         }
         Ok(at)
+    }
+
+    fn open<S: Storage>(&self, storage: &S) -> Result<S::File, HistoryError> {
+        let name = segment_name(self.segment);
+        storage.open(&name).map_err(io_error(&name))
+    }
+
+    /// Whether all batches are in what came.
+    fn check(&self, came: io::Result<usize>) -> Result<(), HistoryError> {
+        let came = came.map_err(io_error(&segment_name(self.segment)))?;
+        let end = self.place.start + came as u64;
+        match self.runs.last().map(end_of) <= Some(end) {
+            true => Ok(()),
+            false => Err(self.damaged(end)),
+        }
     }
 
     fn damaged(&self, at: u64) -> HistoryError {

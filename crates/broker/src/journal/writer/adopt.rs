@@ -18,7 +18,7 @@ use embar_order::row_progress;
 use super::Writer;
 use super::due::Due;
 use crate::journal::sessions::KnownSession;
-use crate::log::frontier;
+use crate::log::{disk_row, frontier};
 
 /// Records that are read at once.
 const RECORDS: usize = 1024;
@@ -96,8 +96,7 @@ impl<M: Memory> Writer<M> {
 
     /// Whether the writer of another disk says in this term that it takes nothing.
     fn says_failed(&self, disk: u16) -> bool {
-        let row = self.region.disk_row(self.term.area, disk).found();
-        let row = row.filter(|row| row.epoch == self.term.epoch);
+        let row = disk_row(&self.region, self.term, disk);
         row.is_some_and(|row| row.state == DiskState::Failed as u32)
     }
 

@@ -8,11 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use embar_disk::format::Before;
 use embar_disk::history::{Extent, HistoryError};
 use embar_disk::{AlignedBuffer, Directory};
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
 use embar_order::Leadership;
+
+use super::super::counted::counted;
 
 /// A disk counts as written for so long after a commit.
 const WRITTEN_FOR: Duration = Duration::from_millis(200);
@@ -37,15 +40,15 @@ pub(super) struct Pace {
 
 #[derive(Default)]
 struct State {
-    /// The segment and the commits that counted when it was last looked at, and since when.
-    seen: Option<((u64, u32), Instant)>,
+    /// How much counted when it was last looked at, and since when.
+    seen: Option<(Before, Instant)>,
     /// Nanoseconds for a byte while nobody writes: about as many as the last reads took, or fewer.
     quiet: Option<f64>,
 }
 
 impl State {
     /// Whether the disk is written, given how much of it counts.
-    fn is_written(&mut self, counts: Option<(u64, u32)>, now: Instant) -> bool {
+    fn is_written(&mut self, counts: Option<Before>, now: Instant) -> bool {
         let Some(counts) = counts else {
             return false;
         };
@@ -113,7 +116,7 @@ impl Pace {
             return read;
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        extent.read_in_turns(directory, buffer, PART_BYTES, &mut |bytes, took| {
+        extent.read_in_parts(directory, buffer, PART_BYTES, &mut |bytes, took| {
             let rest = self.state().rest_after(bytes, took);
             if !rest.is_zero() && self.is_written() {
                 thread::sleep(rest);
@@ -123,8 +126,7 @@ impl Pace {
 
     fn is_written(&self) -> bool {
         let term = Leadership::observe(&self.region).term;
-        let row = term.and_then(|term| self.region.disk_row(term.area, self.disk).found());
-        let counts = row.map(|row| (row.segment, row.commits));
+        let counts = term.and_then(|term| counted(&self.region, term, self.disk));
         self.state().is_written(counts, Instant::now())
     }
 
@@ -142,6 +144,12 @@ mod tests {
         let mut state = State::default();
         let start = Instant::now() + WRITTEN_FOR;
         let at = |ms| start + Duration::from_millis(ms);
+        let before = |(number, commits)| Before {
+            number,
+            nonce: 1,
+            commits,
+            crc: 0,
+        };
         let seen = [
             (None, 0, false),
             (Some((3, 7)), 1, false),
@@ -152,7 +160,8 @@ mod tests {
             (Some((4, 0)), 204, true),
         ];
         for (counts, ms, expected) in seen {
-            assert_eq!(state.is_written(counts, at(ms)), expected, "{ms}");
+            let is_written = state.is_written(counts.map(before), at(ms));
+            assert_eq!(is_written, expected, "{ms}");
         }
     }
 
