@@ -429,6 +429,11 @@ impl<M: Memory> Log<M> {
         self.order.answered[usize::from(lane)].pop_front()
     }
 
+    /// Whether there are answers for a lane. A thread that only takes in what was ordered, as each heartbeat does, leaves them.
+    pub fn has_answered(&self, lane: u16) -> bool {
+        !self.order.answered[usize::from(lane)].is_empty()
+    }
+
     /// Whether there are answers for any other lane.
     pub fn has_answered_besides(&self, lane: u16) -> bool {
         let mut lanes = self.order.answered.iter().enumerate();

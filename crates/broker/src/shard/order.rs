@@ -67,7 +67,8 @@ impl<M: Memory> Shard<M> {
         news
     }
 
-    /// Whether this thread waits for something that the sequencer stores, or looks through the order.
+    /// Whether this thread waits for something that the sequencer stores, or looks through the order, or another thread has taken
+    /// in an answer for it.
     pub fn waits_for_order(&self) -> bool {
         let state = &self.state;
         state.node.takes_data()
@@ -75,7 +76,10 @@ impl<M: Memory> Shard<M> {
                 || !state.awaiting_disks.is_empty()
                 || state.paused.len() > 0 && state.node.region.geometry().disks > 0
                 || !state.searching.is_empty()
-                || state.node.log().waits_for_order(state.lane))
+                || {
+                    let log = state.node.log();
+                    log.waits_for_order(state.lane) || log.has_answered(state.lane)
+                })
     }
 }
 

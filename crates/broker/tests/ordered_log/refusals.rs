@@ -1,4 +1,4 @@
-//! What a publisher that is refused was told of its batches.
+//! What a publisher is told of its batches when it is refused, and when another thread has taken in the answer.
 
 use embar_broker::BrokerConfig;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use embar_broker::node::Node;
 use embar_memory::Simulated;
-use embar_wire::control::{Control, OpenPublisher};
+use embar_wire::control::{Control, OpenPublisher, Secret};
 use embar_wire::frame::FrameId;
 
 use super::thread::Thread;
@@ -31,6 +31,32 @@ fn publisher(world: &World) -> (Arc<Node<Simulated>>, Thread, Session) {
         epoch: 0,
     };
     (node, thread, of)
+}
+
+/// Each heartbeat takes in what was ordered. If a broker's thread slept then, its publishers would wait until it wakes by itself.
+#[test]
+fn an_answer_that_a_heartbeat_takes_in_is_passed_on_at_once() {
+    let world = World::new();
+    let mut sequencer = world.sequencer();
+    let topic = world.create_topic("t", 5);
+    let node = world.node(1, &topic, BrokerConfig::default(), &mut sequencer);
+    let mut thread = Thread::new(Arc::clone(&node));
+    thread.ask(&Control::OpenPublisher(OpenPublisher {
+        topic: "t".into(),
+        producer: 1,
+        instance: 1,
+        acks: 1,
+        secret: Secret([7; 16]),
+        ..OpenPublisher::default()
+    }));
+    assert!(thread.waits_for_order(), "for its session");
+    thread.said();
+    sequencer.step(0, &|_| true);
+    node.refresh_topics();
+    assert!(thread.waits_for_order(), "for what was taken in for it");
+    thread.hear(&[]);
+    assert_eq!(thread.said(), [FrameId::PublisherOpened as u16]);
+    assert!(!thread.waits_for_order(), "for nothing");
 }
 
 /// Its last bytes were there before the kernel heard that nobody wants them any more.

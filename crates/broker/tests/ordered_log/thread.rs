@@ -70,6 +70,11 @@ impl Thread {
         self.run(Vec::new());
     }
 
+    /// Whether it asks to be woken by the sequencer, before it sleeps for long.
+    pub fn waits_for_order(&self) -> bool {
+        self.shard.waits_for_order()
+    }
+
     /// So much time passes, and the thread looks at it.
     pub fn pass(&mut self, time: Duration) {
         self.at.now = self.at.now.after(time);
