@@ -73,6 +73,7 @@ pub fn level<S: Storage>(
             copy.all(source, missing, nonce, copied)?;
             copy.sessions_of(source, missing, nonce)?;
         }
+        copy.say_arrived(nonce)?;
         copy.flush(nonce, copied)?;
     }
     Ok(has_changed)
@@ -114,6 +115,9 @@ struct Copy<'a, S: Storage> {
     /// As they are in the journal.
     sessions: Sessions,
     topics: BTreeMap<u32, Topic>,
+    /// Those that the disk did not have. It says that it has one when all of it is copied, and its sessions: where this ends before,
+    /// all of it is copied again.
+    arriving: BTreeMap<u32, Topic>,
     highest_id: u32,
     /// When the newest commit was made of which something was copied, in nanoseconds since the Unix epoch.
     time: u64,
@@ -130,8 +134,12 @@ impl<'a, S: Storage> Copy<'a, S> {
         let found = &target.found;
         let mut topics: BTreeMap<u32, Topic> =
             found.topics.iter().map(|it| (it.id, it.clone())).collect();
-        for (_, missing) in sources {
-            topics.extend(missing.values().map(|topic| (topic.id, topic.clone())));
+        let mut arriving = BTreeMap::new();
+        for topic in sources.iter().flat_map(|(_, missing)| missing.values()) {
+            match topics.get_mut(&topic.id) {
+                Some(known) => *known = topic.clone(),
+                None => drop(arriving.insert(topic.id, topic.clone())),
+            }
         }
         let mut position = found.recovered.position.clone();
         position
@@ -149,6 +157,7 @@ impl<'a, S: Storage> Copy<'a, S> {
             segment_bytes,
             sessions: found.sessions.clone(),
             topics,
+            arriving,
             highest_id: highest.max().unwrap_or(0).max(found.highest_id),
             time: 0,
         };
@@ -252,6 +261,17 @@ impl<'a, S: Storage> Copy<'a, S> {
             if own.is_none_or(|(_, own)| own != known) {
                 self.session(place, known, nonce)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The disk has the topics that were copied as a whole.
+    fn say_arrived(&mut self, nonce: &mut dyn FnMut() -> u64) -> Result<(), RecoverError> {
+        for (id, topic) in std::mem::take(&mut self.arriving) {
+            self.put(nonce, |builder| {
+                builder.fact(ABOUT_TOPIC, id.into(), &topic.encode())
+            })?;
+            self.topics.insert(id, topic);
         }
         Ok(())
     }

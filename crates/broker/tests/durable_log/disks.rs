@@ -230,3 +230,25 @@ pub fn check_damage(disk: &Disk, number: u16, found: &Found, random: &mut Rng) -
     }
     true
 }
+
+/// A disk that had nothing of a topic has its publishers' sessions with it, whatever came between.
+pub fn check_levelled(before: &[Found], after: &[Found]) {
+    let has = |its: &Found, topic: u32| its.topics.iter().any(|it| it.id == topic);
+    for (had, now) in before.iter().zip(after) {
+        for topic in now.topics.iter().filter(|it| !has(had, it.id)) {
+            let chain = embar_disk::Chain {
+                topic: topic.id,
+                row: Run::ORDERED,
+            };
+            let sources = before.iter().rev().filter(|its| has(its, topic.id));
+            let Some(source) = sources.max_by_key(|its| its.next_of(chain)) else {
+                continue;
+            };
+            let sessions = source.sessions.iter().map(|(_, known)| known);
+            for known in sessions.filter(|known| known.row.chain == topic.id) {
+                let same = now.sessions.of(topic.id, known.row.producer);
+                assert_eq!(same.map(|(_, it)| it), Some(known), "in topic {}", topic.id);
+            }
+        }
+    }
+}

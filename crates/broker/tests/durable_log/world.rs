@@ -16,7 +16,7 @@ use fastrand::Rng;
 
 use super::broker::Broker;
 use super::candidate::{Candidate, SEGMENT_BYTES, Write};
-use super::disks::{check_damage, check_rows, check_verified, disk_id};
+use super::disks::{check_damage, check_levelled, check_rows, check_verified, disk_id};
 use super::memory::{CANDIDATES, DATA_ROWS, DISKS, Files};
 use super::oracle::Oracle;
 use super::publisher::Publisher;
@@ -476,6 +476,7 @@ impl World {
         }
         let levelled = self.level(head.head().0.region.nonce());
         self.oracle.check_disks(&self.disks, &levelled);
+        check_levelled(&found, &levelled);
         (0..)
             .zip(&self.disks)
             .for_each(|(number, disk)| check_verified(disk, number));
