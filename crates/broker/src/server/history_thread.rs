@@ -6,6 +6,7 @@ mod read_memory;
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -118,13 +119,12 @@ impl HistoryThread {
     /// Of the broker in this row.
     pub fn start(region: &Region<Mapped>, row: u16, disks: &Arc<Disks>) -> io::Result<Self> {
         let requests = Requests(Arc::default());
-        let histories = disks.iter().map(|disk| History::new(disk.identity().disk));
         let paces = disks.iter().map(|disk| Pace::new(region, disk.number()));
         let paces: Arc<[Pace]> = paces.collect();
         let mut reader = Reader {
             region: region.clone(),
             row,
-            histories: histories.collect(),
+            histories: histories(disks),
             recorder: disks.profile().recorder(),
             ahead: Ahead::start(disks, &paces)?,
             paces,
@@ -144,7 +144,9 @@ impl HistoryThread {
                     }
                     Next::Over => return,
                 };
-                let piece = reader.read(&request.read);
+                // Whatever is wrong with what a disk has, others read on.
+                let read = catch_unwind(AssertUnwindSafe(|| reader.read(&request.read)));
+                let piece = read.unwrap_or_else(|_| reader.give_up(&request.read));
                 let Request {
                     token,
                     read,
@@ -155,7 +157,9 @@ impl HistoryThread {
                 if answers.send(Answer { token, read, piece }).is_ok() {
                     waker.wake();
                 }
-                reader.read_ahead(&read);
+                if catch_unwind(AssertUnwindSafe(|| reader.read_ahead(&read))).is_err() {
+                    reader.begin_anew();
+                }
             }
         })?;
         Ok(Self {
@@ -179,6 +183,12 @@ impl Drop for HistoryThread {
             drop(thread.join());
         }
     }
+}
+
+/// By disk, nothing known yet.
+fn histories(disks: &Disks) -> Vec<History> {
+    let histories = disks.iter().map(|disk| History::new(disk.identity().disk));
+    histories.collect()
 }
 
 fn span(read: &DiskRead) -> Span {
@@ -337,6 +347,24 @@ impl Reader {
                 .count(Counter::ReadBytes as usize, bytes as u64);
             from = end;
         }
+    }
+
+    /// The thread panicked while it read this, and has said so on stderr.
+    fn give_up(&mut self, read: &DiskRead) -> DiskPiece {
+        self.begin_anew();
+        DiskPiece::Failed {
+            why: format!(
+                "the broker panicked while it read position {} from a disk; see its stderr, and check the disks with `embar data verify`",
+                read.from
+            ),
+        }
+    }
+
+    /// Forgets all that is known of the disks: a panic may have left half of a change.
+    fn begin_anew(&mut self) {
+        self.histories = histories(&self.disks);
+        self.ended = None;
+        self.forget();
     }
 
     /// Nobody has read anything for a while.
