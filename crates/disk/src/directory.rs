@@ -108,7 +108,7 @@ impl Directory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn is_removed(&self) -> io::Result<bool> {
+    pub(crate) fn is_removed(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstat(&self.handle)?.st_nlink == 0)
     }
 

@@ -21,7 +21,7 @@ pub struct Disk {
     take_back: TakeBack,
     directory: Directory,
     identity: Identity,
-    _lock: RegionLock,
+    lock: RegionLock,
 }
 
 impl Disk {
@@ -35,6 +35,15 @@ impl Disk {
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether somebody removed the directory, or what was in it: then what is written there goes with this process, and another
+    /// log may begin there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_removed(&self) -> io::Result<bool> {
+        Ok(self.directory.is_removed()? || self.lock.is_removed()?)
     }
 
     /// The start goes well: a directory that was made for it, and an identity, stay.
@@ -155,7 +164,7 @@ impl Locked {
             directory: Directory::open(&self.path).map_err(failed)?,
             take_back: self.take_back,
             identity,
-            _lock: self.lock,
+            lock: self.lock,
         })
     }
 }

@@ -103,7 +103,7 @@ impl From<Errno> for LockError {
 /// Processes of one region use a directory for as long as one of them has this.
 #[derive(Debug)]
 pub(crate) struct RegionLock {
-    _file: File,
+    file: File,
 }
 
 impl RegionLock {
@@ -120,7 +120,7 @@ impl RegionLock {
             let is_shared = locks(&file, FlockOperation::NonBlockingLockShared)?;
             let user = RegionName::parse(&read_line(&file)?);
             if is_shared && user.as_ref().is_some_and(|it| it.nonce == region.nonce) {
-                return Ok(Self { _file: file });
+                return Ok(Self { file });
             }
             if Instant::now() >= deadline {
                 return Err(LockError::InUse(user));
@@ -129,6 +129,13 @@ impl RegionLock {
             flock(&file, FlockOperation::Unlock)?;
             thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+impl RegionLock {
+    /// Whether somebody removed it: then another region's processes may use the directory.
+    pub(crate) fn is_removed(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(&self.file)?.st_nlink == 0)
     }
 }
 

@@ -5,8 +5,8 @@ mod chores;
 mod health;
 mod opening;
 mod scrub;
+mod zeros;
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use embar_disk::format::{Before, SEGMENT_HEADER_BYTES, SegmentIndex};
+use embar_disk::format::SEGMENT_HEADER_BYTES;
 use embar_disk::{AlignedBuffer, Commit, Directory, Storage, StoredFile};
 use embar_fabric::SharedNews;
 use embar_fabric::owner::Claim;
@@ -30,13 +30,19 @@ use crate::clock::Clock;
 use crate::disks::Disks;
 use crate::journal::{COMMIT_BYTES, Gathered, IN_FLIGHT_MAX, Limits, Writer};
 use crate::profile::disk::{Counter, Stage};
+use chores::Chore;
+use zeros::Zeros;
 
 /// Bytes of a segment, at most and at least: as much as a disk has room for several times.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 const SEGMENT_BYTES_MIN: u64 = 32 << 20;
 const SEGMENTS_MIN: u64 = 8;
+/// How many threads may do something else than commits at once, so that others are left for these.
+const CHORES_MAX: usize = 2;
 /// How long a thread without work sleeps if nobody wakes it: topics come and go without that.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a thread waits for others, or for a term, without a look at what is wanted.
+const WAIT_AT_MOST: Duration = Duration::from_millis(100);
 /// How often a full disk is looked at.
 const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether the directory is there.
@@ -70,8 +76,13 @@ struct Shared {
     claim: Arc<Claim>,
     news: SharedNews<Mapped>,
     clock: Clock,
+    /// The term that this process sequences in. Nobody holds it for longer than to read or write it: who says that it is another one
+    /// never waits for the disk.
+    wanted: Mutex<Option<Term>>,
     state: Mutex<State>,
-    /// The gatherer's place is free, or a commit is synced, or the term has changed.
+    /// The gatherer's place is free: one thread that waits for it may have it.
+    place: Condvar,
+    /// A commit is synced, or the term has changed: for who gathers, or waits to write.
     changed: Condvar,
     /// The term has changed, or all is to end: for the scrub, which does not care for commits.
     scrub_changed: Condvar,
@@ -83,13 +94,13 @@ struct Shared {
 }
 
 struct State {
-    /// The term that this process sequences in.
-    wanted: Option<Term>,
     open: Option<Open>,
     /// A thread looks for work, or opens the disk.
     is_gathering: bool,
     /// Threads that write a commit.
     writes: usize,
+    /// Threads that do something else.
+    chores: usize,
     is_stopped: bool,
     buffers: Vec<AlignedBuffer>,
     brokers: BrokersNotifier,
@@ -116,6 +127,7 @@ struct Open {
     gives_back: bool,
     /// A write found no room: what counts is to be found out again.
     is_torn: bool,
+    zeros: Zeros,
 }
 
 /// Whether a disk takes what comes.
@@ -139,11 +151,12 @@ impl DiskWriter {
     ) -> io::Result<Self> {
         let buffers = (0..=IN_FLIGHT_MAX).map(|_| AlignedBuffer::new(COMMIT_BYTES));
         let shared = Arc::new(Shared {
+            wanted: Mutex::new(None),
             state: Mutex::new(State {
-                wanted: None,
                 open: None,
                 is_gathering: false,
                 writes: 0,
+                chores: 0,
                 is_stopped: false,
                 buffers: buffers.collect(),
                 brokers: BrokersNotifier::new(region),
@@ -154,6 +167,7 @@ impl DiskWriter {
             claim: Arc::clone(claim),
             news: news.clone(),
             clock,
+            place: Condvar::new(),
             changed: Condvar::new(),
             scrub_changed: Condvar::new(),
             is_asleep: AtomicBool::new(false),
@@ -167,7 +181,8 @@ impl DiskWriter {
             shared,
             threads: Vec::new(),
         };
-        for thread in 0..=IN_FLIGHT_MAX {
+        // One that gathers, one for each commit on its way, and one more, as chores may take two.
+        for thread in 0..IN_FLIGHT_MAX + CHORES_MAX {
             let shared = Arc::clone(&writer.shared);
             let name = format!("embar-disk-{number}-{thread}");
             let spawned = std::thread::Builder::new().name(name);
@@ -183,7 +198,7 @@ impl DiskWriter {
 
     /// This process sequences in a term from now on, or in none.
     pub fn set_term(&self, term: Option<Term>) {
-        lock(&self.shared.state).wanted = term;
+        *lock(&self.shared.wanted) = term;
         self.shared.changed.notify_all();
         self.shared.scrub_changed.notify_all();
         self.wake();
@@ -204,6 +219,7 @@ impl DiskWriter {
 impl Drop for DiskWriter {
     fn drop(&mut self) {
         lock(&self.shared.state).is_stopped = true;
+        self.shared.place.notify_all();
         self.shared.changed.notify_all();
         self.shared.scrub_changed.notify_all();
         self.shared.is_asleep.store(true, Ordering::SeqCst);
@@ -221,15 +237,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What a thread does next.
 enum Step {
-    Write(Term, Commit, Arc<File>),
-    /// Make the file of the next segment, which has this number and so many bytes.
-    Prepare(Term, (u64, u64)),
-    /// See that there is a reserve of so many bytes.
-    Reserve(u64),
-    Index(SegmentIndex),
-    Remove(Vec<u64>),
-    /// Give back what these topics, which are gone, have in this segment.
-    GiveBack(Term, Before, BTreeSet<u32>),
+    /// Write a commit, and wait before that for zeros that are being written there if it says so.
+    Write(Term, Commit, Arc<File>, bool),
+    Chore(Chore),
     Stop,
 }
 
@@ -239,8 +249,7 @@ struct GatherersPlace<'a>(&'a Shared);
 impl Drop for GatherersPlace<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).is_gathering = false;
-        // Another thread may gather the next one.
-        self.0.changed.notify_all();
+        self.0.place.notify_one();
     }
 }
 
@@ -261,12 +270,13 @@ impl Shared {
     /// False at the end.
     fn step(&self, recorder: &Recorder) -> bool {
         match self.next_step(recorder) {
-            Step::Write(term, commit, file) => self.write(term, commit, &file, recorder),
-            Step::Prepare(term, next) => self.prepare(term, next),
-            Step::Reserve(bytes) => self.keep_reserve(bytes),
-            Step::Index(index) => self.store_index(&index, recorder),
-            Step::Remove(segments) => self.remove(&segments),
-            Step::GiveBack(term, segment, gone) => self.give_back(term, &segment, &gone),
+            Step::Write(term, commit, file, is_behind_zeros) => {
+                if is_behind_zeros {
+                    self.wait_for_zeros(&file, &(commit.at..commit.at + commit.len as u64));
+                }
+                self.write(term, commit, &file, recorder);
+            }
+            Step::Chore(chore) => self.do_chore(chore, recorder),
             Step::Stop => return false,
         }
         true
@@ -277,7 +287,7 @@ impl Shared {
         let mut state = lock(&self.state);
         match &mut state.open {
             Some(open) => self.fail(open, "a thread of its writer panicked"),
-            None => state.wanted = None,
+            None => *lock(&self.wanted) = None,
         }
         drop(state);
         self.changed.notify_all();
@@ -287,7 +297,8 @@ impl Shared {
     fn next_step(&self, recorder: &Recorder) -> Step {
         let mut state = lock(&self.state);
         while state.is_gathering && !state.is_stopped {
-            state = self.wait(state);
+            let waited = self.place.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         state.is_gathering = true;
         let _place = GatherersPlace(self);
@@ -300,7 +311,8 @@ impl Shared {
         mut state: MutexGuard<'a, State>,
     ) -> (MutexGuard<'a, State>, bool) {
         let is_other = |open: &Open, term: &Term| open.term != *term;
-        match (&state.wanted, &state.open) {
+        let wanted = *lock(&self.wanted);
+        match (&wanted, &state.open) {
             (None, None) => return (self.wait(state), false),
             (None, Some(_)) => {
                 state.open = None;
@@ -345,18 +357,20 @@ impl Shared {
             if !is_ready {
                 continue;
             }
+            let has_place = state.chores < CHORES_MAX;
             let open = state.open.as_mut().expect("it was opened");
-            if let Some(step) = open.next_chore() {
-                return step;
+            if has_place && let Some(chore) = open.next_chore() {
+                state.chores += 1;
+                return Step::Chore(chore);
             }
             if state
                 .looked
                 .is_none_or(|at| at.elapsed() >= LOOK_AT_DIRECTORY_EVERY)
             {
                 state.looked = Some(Instant::now());
-                if self.directory().is_removed().unwrap_or(false) {
+                if self.disks.get(self.number).is_removed().unwrap_or(false) {
                     let open = state.open.as_mut().expect("it was opened");
-                    self.fail(open, "its directory was removed");
+                    self.fail(open, "its directory, or the lock in it, was removed");
                     continue;
                 }
             }
@@ -378,7 +392,9 @@ impl Shared {
                     recorder.stop(Stage::GatherCommit as usize, began);
                     self.is_asleep.store(false, Ordering::Relaxed);
                     let file = open.file.as_ref().expect("a segment was begun");
-                    let step = Step::Write(open.term, commit, Arc::clone(file));
+                    let file = Arc::clone(file);
+                    let is_behind_zeros = open.zeros.follow(commit.at, commit.len);
+                    let step = Step::Write(open.term, commit, file, is_behind_zeros);
                     state.writes += 1;
                     return step;
                 }
@@ -409,7 +425,7 @@ impl Shared {
                 Gathered::Deposed => {
                     // Perhaps it sequences again already.
                     let over = state.open.take().map(|open| open.term);
-                    state.wanted.take_if(|wanted| Some(*wanted) == over);
+                    lock(&self.wanted).take_if(|wanted| Some(*wanted) == over);
                 }
             }
         }
@@ -420,8 +436,7 @@ impl Shared {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait(state);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        self.wait_for(state, WAIT_AT_MOST)
     }
 
     fn wait_for<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
@@ -451,6 +466,7 @@ impl Shared {
                     recorder.count(Counter::Segments as usize, 1);
                     recorder.count(Counter::Bytes as usize, SEGMENT_HEADER_BYTES as u64);
                     open.file = Some(Arc::new(file));
+                    open.zeros.begin();
                 }
                 // A file system that reserves nothing. Nobody has begun this one.
                 Err(error) if is_full(&error) => {

@@ -7,6 +7,7 @@ use embar_disk::Storage;
 use embar_order::Term;
 
 use super::super::counted::last_written;
+use super::zeros::Zeros;
 use super::{Health, Open, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, Shared};
 use crate::journal::{Found, Writer};
 
@@ -58,6 +59,7 @@ impl Shared {
             reserved: 0,
             health: Health::Good,
             is_torn: false,
+            zeros: Zeros::default(),
             gives_back: false,
         };
         if let Some(why) = error {

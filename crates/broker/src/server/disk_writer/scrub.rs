@@ -108,7 +108,7 @@ impl Shared {
             .open
             .as_ref()
             .filter(|open| open.health == Health::Good)?;
-        let is_wanted = !state.is_stopped && state.wanted == Some(open.term);
+        let is_wanted = !state.is_stopped && *lock(&self.wanted) == Some(open.term);
         is_wanted.then_some(open.term)
     }
 
