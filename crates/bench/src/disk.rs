@@ -10,5 +10,5 @@ pub mod plan;
 pub mod recover;
 mod report;
 mod sealed;
-mod space;
+pub(crate) mod space;
 mod wall;

@@ -32,6 +32,7 @@ pub mod scale;
 mod scratch;
 pub mod session;
 pub mod shared_cluster;
+pub mod stalls;
 pub mod stamp;
 pub mod usage;
 pub mod wall;

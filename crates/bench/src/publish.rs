@@ -1,6 +1,7 @@
 //! One trial of publishing: threads publish as many bytes as the plan says, and the trial ends with the last
 //! acknowledgement. Other benches create their topic and open their publisher here, too.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use super::disk_profile;
 use super::plan::BenchPlan;
 use super::private_cluster::PrivateCluster;
+use super::stalls::{AckTimes, Probe, Stalls};
 use super::stamp::Stamper;
 use super::usage::{Connections, Costs, Meters, Rate};
 
@@ -48,12 +50,25 @@ pub struct PublishTrial {
     /// Stage times of the threads that write and read disks, where there are any.
     #[serde(skip)]
     pub disk_profile: Option<Snapshot>,
+    /// How long acknowledgements did not come, if that was asked for.
+    pub stalls: Option<Stalls>,
 }
 
-/// Starts a cluster, measures once, and removes the cluster.
-pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<PublishTrial> {
+/// Starts a cluster, measures once, and removes the cluster. With `probes`, disks are written to meanwhile, to tell how long acknowledgements
+/// did not come for another reason than theirs.
+pub fn trial(
+    plan: &BenchPlan,
+    metering: bool,
+    probes: bool,
+    context: &Context,
+) -> Result<PublishTrial> {
     let mut private = PrivateCluster::start("bench-", plan, metering, context)?;
+    let probe = match probes {
+        true => Some(Probe::start(plan, context)?),
+        false => None,
+    };
     let job = PublishJob {
+        ack_times: probe.as_ref().map(Probe::times),
         plan: plan.clone(),
         metering,
         stamped: false,
@@ -62,9 +77,10 @@ pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<Publ
         data_brokers: private.data_brokers(),
         bar: context.bar("publishing", plan.total_bytes),
     };
-    let trial = private
+    let mut trial = private
         .cluster
         .run("bench-publish", move |abort| job.run(abort))?;
+    trial.stalls = probe.map(Probe::stop).transpose()?;
     private.stop();
     Ok(trial)
 }
@@ -85,6 +101,8 @@ pub struct PublishJob {
     pub data_brokers: Vec<u32>,
     /// Shows how many bytes were published.
     pub bar: Box<dyn Bar>,
+    /// Times when acknowledgements come, if that is wanted.
+    pub ack_times: Option<Arc<AckTimes>>,
 }
 
 impl PublishJob {
@@ -93,12 +111,15 @@ impl PublishJob {
         let plan = &self.plan;
         let admin = self.connector.admin()?;
         create_topic(&admin, plan)?;
-        let (publisher, _reporter) = open(plan, &self.connector, self.metering)?;
+        let (publisher, _reporter) = self.open()?;
         let before = broker_profile(&admin, &self.data_brokers)?;
         let disks_before = disk_profile::of_plan(&admin, plan)?;
         let done = AtomicU64::new(0);
         let meters = Meters::start(&self.pids)?;
         let started = Instant::now();
+        if let Some(times) = &self.ack_times {
+            times.begin();
+        }
         thread::scope(|scope| -> Result<()> {
             let parts: Vec<_> = (0..plan.publishers)
                 .map(|part| {
@@ -127,7 +148,19 @@ impl PublishJob {
             broker_profile: self.metering.then_some(broker_profile),
             publisher_profile: self.metering.then_some(publisher_profile),
             disk_profile: disk_profile::since(disks, disks_before).filter(|_| self.metering),
+            stalls: None,
         })
+    }
+
+    fn open(&self) -> Result<(Publisher, WaitReporter)> {
+        let probe = WaitProbe::new();
+        let reporter = self.connector.report_waits(&probe, None);
+        let mut builder = builder(&self.plan, &self.connector)?.metering(self.metering);
+        if let Some(times) = &self.ack_times {
+            let times = Arc::clone(times);
+            builder = builder.on_ack(move |delivery| times.acked(delivery));
+        }
+        Ok((builder.wait_probe(&probe).open()?, reporter))
     }
 
     /// Publishes the share of one application thread.

@@ -41,6 +41,7 @@ impl SharedCluster {
     /// Runs one trial of publishing, and deletes its topic.
     pub fn publish(&self, plan: &BenchPlan, abort: &Abort) -> Result<PublishTrial> {
         let job = PublishJob {
+            ack_times: None,
             plan: plan.clone(),
             metering: self.metering,
             stamped: false,

@@ -154,6 +154,20 @@ fn a_directory_in_memory_is_named_and_one_that_is_removed_has_failed() {
     up.stop();
 }
 
+/// Another log could begin there.
+#[test]
+fn a_directory_that_is_emptied_has_failed() {
+    let space = Space::new();
+    let dir = space.dir.join("a");
+    let up = Up::start(&space, &["--brokers", "2", "--data", &shown(&dir)]);
+    eventually("it is written", || disk(&up)["state"] == "writes");
+    for entry in fs::read_dir(&dir).expect("there") {
+        fs::remove_file(entry.expect("there").path()).expect("removed");
+    }
+    eventually("it has failed", || disk(&up)["state"] == "failed");
+    up.stop();
+}
+
 #[test]
 fn disks_that_would_fail_together_are_for_tests() {
     let space = Space::new();

@@ -67,6 +67,20 @@ fn publishing_at_acks_2_stands_beside_synced_writes() {
 }
 
 #[test]
+fn the_longest_time_without_an_acknowledgement_stands_beside_the_disks_own() {
+    let space = Space::new();
+    let report = measured(&space, "publish -o 5 -s 8MiB --stalls");
+    for trial in list(&report, "trials") {
+        let stalls = &trial["stalls"];
+        let [longest, beyond, of_disk] =
+            ["longest_ms", "beyond_disk_ms", "disk_longest_ms"].map(|it| number(&stalls[it]));
+        assert!(beyond <= longest && of_disk > 0.0, "{stalls}");
+    }
+    let refused = refused("bench publish -o 5 -s 8MiB --stalls");
+    assert!(refused.contains("--stalls is for topics on disks"), "{refused}");
+}
+
+#[test]
 fn latencies_at_acks_2_stand_beside_acks_1_and_synced_writes() {
     let space = Space::new();
     let bench =

@@ -147,6 +147,7 @@ impl Ours {
 
     fn publish(&self, plan: &BenchPlan, stamped: bool, abort: &Abort) -> Result<f64> {
         let job = PublishJob {
+            ack_times: None,
             plan: plan.clone(),
             metering: true,
             stamped,

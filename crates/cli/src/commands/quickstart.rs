@@ -255,6 +255,7 @@ fn publish_all(
     context: &Context,
 ) -> Result<PublishTrial> {
     let job = publish::PublishJob {
+        ack_times: None,
         plan: plan.clone(),
         metering: true,
         stamped: true,

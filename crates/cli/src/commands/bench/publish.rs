@@ -33,6 +33,7 @@ Examples:
   embar bench publish --transport unix                    by Unix sockets instead of TCP
   embar bench publish --transport shm                     through shared memory
   embar bench publish -o 5 -a 2 --replication-factor 2 --data /var/lib/embar -s 512MiB --wall
+  embar bench publish -o 5 --replication-factor 2 --data /var/lib/embar -s 20GiB --stalls
   embar bench publish -o 5 --compare acks=1,2 --replication-factor 2 --data /var/lib/embar -s 1GiB
   embar bench publish -o 5 --compare replication-factor=1,2 --data /var/lib/embar -s 1GiB
   embar bench publish --compare order=0,1,2,5 -s 256MiB --batch-size 16KiB
@@ -46,12 +47,17 @@ Where the topic is on disks, --wall also measures these: synced writes of 1 MiB,
 once, of --size bytes, at most 512 MiB, on all of its disks at the same time. The fastest of the
 three is the wall.
 
+--stalls writes 4 KiB to each disk beside the load, every 5 ms. A disk stands still by itself now
+and then: what no such write took meanwhile is the log's.
+
 JSON, one object:
   config                what was run, every parameter
   trials[]              mib_per_s, messages_per_s, seconds, metering, tcp_connections,
                         unix_connections and shm_connections (made to brokers), client and brokers
                         with cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib,
-                        peak_rss_bytes
+                        peak_rss_bytes; stalls: null or longest_ms (between two
+                        acknowledgements), disk_longest_ms (of the writes beside it),
+                        beyond_disk_ms (the longest, without what a write took meanwhile)
   median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s
   costs                 medians of the same costs
   broker_profile        stages[] with name, total_ns, count, avg_ns, share; counters[]; all
@@ -78,6 +84,9 @@ pub struct PublishArgs {
     /// Also measure the machine, in the same run, and print the ratio
     #[arg(long)]
     wall: bool,
+    /// Of a topic on disks: also write to them beside the load, and print the longest time without an acknowledgement
+    #[arg(long)]
+    stalls: bool,
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -156,6 +165,11 @@ fn configs(plan: &BenchPlan, wall: bool) -> Vec<Config> {
 pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, args.acks, args.metering)?;
     plan.validate(false)?;
+    if args.stalls && (plan.disks().is_empty() || plan.acks == 0) {
+        return Err(crate::exit::usage(
+            "--stalls is for topics on disks, and acks 1 or 2: add --replication-factor 2 --data DIR",
+        ));
+    }
     let output = &context.output;
     output.say(format_args!("publish: {}", plan.describe()))?;
     let configs = configs(&plan, args.wall);
@@ -182,7 +196,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
                 (Config::BareWall, Some(receivers)) => receivers.run(Wall::PublishBare, &wall)?,
                 (Config::DiskWall { depth }, _) => disks.write(depth)?,
                 (Config::Publish { metering }, _) => {
-                    let trial = trial(&plan, metering, &context.work)?;
+                    let trial = trial(&plan, metering, args.stalls, &context.work)?;
                     let rate = trial.rate.mib_per_s;
                     if !round.warmup {
                         trials.push(trial);
@@ -298,6 +312,15 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
     output.say(summary_line(output.paint(), &report.summary))?;
     if let Some(note) = report.note {
         output.say(format_args!("{}: {note}", output.paint().bad("note")))?;
+    }
+    let stalls = report.trials.iter().filter_map(|trial| trial.stalls);
+    if let Some(worst) =
+        stalls.max_by(|one, other| one.beyond_disk_ms.total_cmp(&other.beyond_disk_ms))
+    {
+        output.say(format_args!(
+            "longest time without an acknowledgement that was not the disk's: {:.0} ms; in the same trial with the disk's {:.0} ms, and the longest write of 4 KiB beside it {:.0} ms",
+            worst.beyond_disk_ms, worst.longest_ms, worst.disk_longest_ms
+        ))?;
     }
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;
     for profile in [&report.broker_profile, &report.publisher_profile]

@@ -278,6 +278,7 @@ fn publishing(
     context: &Context,
 ) -> PublishJob {
     PublishJob {
+        ack_times: None,
         plan: plan.clone(),
         metering: true,
         stamped,
