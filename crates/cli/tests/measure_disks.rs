@@ -77,7 +77,10 @@ fn the_longest_time_without_an_acknowledgement_stands_beside_the_disks_own() {
         assert!(beyond <= longest && of_disk > 0.0, "{stalls}");
     }
     let refused = refused("bench publish -o 5 -s 8MiB --stalls");
-    assert!(refused.contains("--stalls is for topics on disks"), "{refused}");
+    assert!(
+        refused.contains("--stalls is for topics on disks"),
+        "{refused}"
+    );
 }
 
 #[test]
