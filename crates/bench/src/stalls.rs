@@ -118,7 +118,7 @@ impl Probe {
             let spans = thread
                 .join()
                 .map_err(|_| anyhow::anyhow!("the probe panicked"))?;
-            of_disks.extend(spans?);
+            of_disks.push(spans?);
         }
         let gaps = self.times.gaps.lock();
         let gaps = gaps.unwrap_or_else(PoisonError::into_inner);
@@ -154,23 +154,28 @@ fn write(space: &Space, began: Instant, is_over: &AtomicBool) -> Result<Vec<Span
     Ok(spans)
 }
 
-fn stalls(gaps: &[Span], of_disks: &[Span]) -> Stalls {
+/// `of_disks` has the writes of each disk's probe.
+fn stalls(gaps: &[Span], of_disks: &[Vec<Span>]) -> Stalls {
     let longest = |spans: &[Span]| spans.iter().map(|(from, to)| to - from).max().unwrap_or(0);
     let beyond = gaps.iter().map(|gap| {
-        let overlaps = of_disks.iter().map(|disk| overlap(*gap, *disk));
-        gap.1 - gap.0 - overlaps.max().unwrap_or(0)
+        let others = of_disks.iter().map(|spans| covered(*gap, spans));
+        gap.1 - gap.0 - others.max().unwrap_or(0)
     });
+    let of_disks = of_disks.iter().flatten().copied().collect::<Vec<_>>();
     let ms = |ns: u64| ns as f64 / 1e6;
     Stalls {
         longest_ms: ms(longest(gaps)),
-        disk_longest_ms: ms(longest(of_disks)),
+        disk_longest_ms: ms(longest(&of_disks)),
         beyond_disk_ms: ms(beyond.max().unwrap_or(0)),
     }
 }
 
-fn overlap(one: Span, other: Span) -> u64 {
-    let (from, to) = (one.0.max(other.0), one.1.min(other.1));
-    to.saturating_sub(from)
+/// How much of a gap writes took that follow each other.
+fn covered(gap: Span, writes: &[Span]) -> u64 {
+    // What a good disk takes for a write is no time that it stands still.
+    let long = writes.iter().filter(|(from, to)| to - from >= STALL_NS);
+    long.map(|(from, to)| to.min(&gap.1).saturating_sub(*from.max(&gap.0)))
+        .sum()
 }
 
 #[cfg(test)]
@@ -181,7 +186,9 @@ mod tests {
     fn what_the_disk_took_meanwhile_does_not_count() {
         const MS: u64 = 1_000_000;
         let gaps = [(0, 30 * MS), (100 * MS, 300 * MS)];
-        let of_disks = [(90 * MS, 280 * MS), (400 * MS, 900 * MS)];
+        let writes = [(90, 180), (185, 280), (281, 282), (400, 900)];
+        let writes = writes.map(|(from, to)| (from * MS, to * MS)).to_vec();
+        let of_disks = [vec![(0, MS)], writes];
         let expected = Stalls {
             longest_ms: 200.0,
             disk_longest_ms: 500.0,

@@ -98,10 +98,28 @@ impl Directory {
     pub fn is_in_memory(&self) -> io::Result<bool> {
         const TMPFS: i64 = 0x0102_1994;
         const RAMFS: i64 = 0x8584_58f6;
+        let kind = self.file_system()?;
+        Ok(kind == TMPFS || kind == RAMFS)
+    }
+
+    /// Whether a synced write over zeros that were written before is known to be faster than one into space that is reserved: not on file
+    /// systems that write everything to a new place.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn gains_by_zeros(&self) -> io::Result<bool> {
+        const EXT: i64 = 0xef53;
+        const XFS: i64 = 0x5846_5342;
+        let kind = self.file_system()?;
+        Ok(self.is_direct && (kind == EXT || kind == XFS))
+    }
+
+    /// The number by which Linux tells file systems apart (`statfs(2)`).
+    fn file_system(&self) -> io::Result<i64> {
         let kind = rustix::fs::fstatfs(&self.handle)?.f_type;
         #[allow(clippy::unnecessary_cast, reason = "its type differs between machines")]
         let kind = kind as i64;
-        Ok(kind == TMPFS || kind == RAMFS)
+        Ok(kind)
     }
 
     /// Whether somebody removed it: then what is written goes with the last process that has it open.

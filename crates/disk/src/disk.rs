@@ -37,8 +37,8 @@ impl Disk {
         &self.identity
     }
 
-    /// Whether somebody removed the directory, or what was in it: then what is written there goes with this process, and another
-    /// log may begin there.
+    /// Whether somebody removed the directory, or the lock in it: then what is written there may go with this process, and another log may
+    /// begin there.
     ///
     /// # Errors
     /// What the system says.

@@ -12,6 +12,8 @@ use crate::topics::{TOPIC_LAYOUT, Topic};
 pub const ABOUT_SESSION: u16 = 2;
 /// Which ids no other topic may get.
 pub const ABOUT_TOPIC_IDS: u16 = 3;
+/// A topic that the disk is getting from another one: it has not all of it yet, or not all of its sessions.
+pub const ABOUT_ARRIVING: u16 = 4;
 
 /// What facts there are.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +27,7 @@ pub struct FactKind {
 }
 
 /// All of them.
-pub const FACTS: [FactKind; 4] = [
+pub const FACTS: [FactKind; 5] = [
     FactKind {
         about: ABOUT_TOPIC,
         key: "the topic's id",
@@ -40,6 +42,11 @@ pub const FACTS: [FactKind; 4] = [
         about: ABOUT_TOPIC_IDS,
         key: "0",
         layout: RawTopicIds::LAYOUT,
+    },
+    FactKind {
+        about: ABOUT_ARRIVING,
+        key: "the id of a topic that the disk is getting from another one",
+        layout: TOPIC_LAYOUT,
     },
     FactKind {
         about: ABOUT_SEGMENTS,

@@ -1,6 +1,6 @@
 //! What a disk has for the log: read back when a candidate takes the disk over, and when all memory was lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use embar_disk::recover::{RecoverError, Recovered, Sight, recover};
@@ -9,7 +9,9 @@ use embar_fabric::SharedNews;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 
-use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, decode_topic_ids};
+use super::facts::{
+    ABOUT_ARRIVING, ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, decode_topic_ids,
+};
 use super::kept::Kept;
 use super::sessions::{KnownSession, Sessions};
 use super::writer::{Limits, Start};
@@ -41,6 +43,8 @@ pub struct Found {
     pub recovered: Recovered,
     /// Its topics.
     pub topics: Vec<Topic>,
+    /// Ids of topics that it was getting from another disk, when that was cut short.
+    pub arriving: BTreeSet<u32>,
     /// The sessions of publishers, as they are at the end of the journal.
     pub sessions: Sessions,
     /// The highest id that a topic of it ever had; 0 if none.
@@ -55,6 +59,7 @@ impl Found {
         Self {
             recovered: Recovered::default(),
             topics: Vec::new(),
+            arriving: BTreeSet::new(),
             sessions: Sessions::default(),
             highest_id: 0,
             disk,
@@ -114,16 +119,19 @@ impl Found {
         let topics: Vec<Topic> = about(ABOUT_TOPIC)
             .filter_map(|(_, bytes)| Topic::decode(bytes))
             .collect();
+        let arriving = about(ABOUT_ARRIVING).filter(|(_, bytes)| !bytes.is_empty());
+        let arriving: BTreeSet<u32> = arriving
+            .filter_map(|((_, id), _)| u32::try_from(*id).ok())
+            .collect();
+        let is_here = |id: u32| topics.iter().any(|it| it.id == id) || arriving.contains(&id);
         // A topic that was forgotten may come again from another disk, and then as a whole.
         let chains = &mut recovered.position.chains;
-        chains.retain(|chain, _| topics.iter().any(|topic| topic.id == chain.topic));
+        chains.retain(|chain, _| is_here(chain.topic));
         let ids = facts.get(&(ABOUT_TOPIC_IDS, 0));
         let ids = ids.and_then(|bytes| decode_topic_ids(bytes));
         // Of a segment that does not say all facts again, the ones before hold; of one that does, only its own.
         sessions.retain(|place, known| {
-            let chain = known.row.chain;
-            facts.contains_key(&(ABOUT_SESSION, place.into()))
-                && topics.iter().any(|topic| topic.id == chain)
+            facts.contains_key(&(ABOUT_SESSION, place.into())) && is_here(known.row.chain)
         });
         Ok(Self {
             highest_id: ids
@@ -133,9 +141,15 @@ impl Found {
                 .unwrap_or(0),
             recovered,
             topics,
+            arriving,
             sessions,
             disk: *disk,
         })
+    }
+
+    /// Whether it has a topic, perhaps not all of it.
+    pub(super) fn has(&self, topic: u32) -> bool {
+        self.topics.iter().any(|it| it.id == topic)
     }
 
     /// The disk's identity.

@@ -4,6 +4,7 @@
 //! A batch that only one of two disks has was never acknowledged at level 2. It may have been read all the same, and its publisher
 //! may have been told that it is readable, so it stays.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -18,7 +19,9 @@ use embar_memory::canary::{Canary, injected};
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
-use super::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, encode_session};
+use super::facts::{
+    ABOUT_ARRIVING, ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS, decode_session, encode_session,
+};
 use super::found::{Found, holding};
 use super::sessions::{KnownSession, Sessions};
 use super::writer::COMMIT_BYTES;
@@ -73,8 +76,7 @@ pub fn level<S: Storage>(
             copy.all(source, missing, nonce, copied)?;
             copy.sessions_of(source, missing, nonce)?;
         }
-        copy.say_arrived(nonce)?;
-        copy.flush(nonce, copied)?;
+        copy.say_arrived(nonce, copied)?;
     }
     Ok(has_changed)
 }
@@ -91,12 +93,16 @@ fn missing<S>(
         let Some(topic) = topic.filter(|it| it.disks & 1 << target.number != 0) else {
             continue;
         };
-        let is_longest = disks.iter().all(|other| {
-            let its = other.found.next_of(*chain);
-            its < *next || its == *next && other.number >= source.number
-        });
-        let is_known = target.found.topics.iter().any(|it| it.id == topic.id);
-        if is_longest && (target.found.next_of(*chain) < *next || !is_known) {
+        // Of those that are as long, one that did not get it from another one before that was cut short.
+        let rank = |disk: &Disk<'_, S>| {
+            let is_whole = !disk.found.arriving.contains(&topic.id);
+            (disk.found.next_of(*chain), is_whole, Reverse(disk.number))
+        };
+        let having = disks.iter().filter(|it| it.found.has(topic.id));
+        let is_longest =
+            having.max_by_key(|it| rank(it)).map(|it| it.number) == Some(source.number);
+        let is_whole = target.found.has(topic.id) && rank(target).1;
+        if is_longest && (target.found.next_of(*chain) < *next || !is_whole) {
             missing.insert(*chain, topic.clone());
         }
     }
@@ -115,8 +121,8 @@ struct Copy<'a, S: Storage> {
     /// As they are in the journal.
     sessions: Sessions,
     topics: BTreeMap<u32, Topic>,
-    /// Those that the disk did not have. It says that it has one when all of it is copied, and its sessions: where this ends before,
-    /// all of it is copied again.
+    /// Those of which something is copied. The disk says so until it has all of it, and then the sessions: where this is cut short, it goes
+    /// on the next time.
     arriving: BTreeMap<u32, Topic>,
     highest_id: u32,
     /// When the newest commit was made of which something was copied, in nanoseconds since the Unix epoch.
@@ -136,15 +142,15 @@ impl<'a, S: Storage> Copy<'a, S> {
             found.topics.iter().map(|it| (it.id, it.clone())).collect();
         let mut arriving = BTreeMap::new();
         for topic in sources.iter().flat_map(|(_, missing)| missing.values()) {
-            match topics.get_mut(&topic.id) {
-                Some(known) => *known = topic.clone(),
-                None => drop(arriving.insert(topic.id, topic.clone())),
+            if let Some(known) = topics.get_mut(&topic.id) {
+                *known = topic.clone();
             }
+            arriving.insert(topic.id, topic.clone());
         }
         let mut position = found.recovered.position.clone();
-        position
-            .chains
-            .retain(|chain, _| topics.contains_key(&chain.topic));
+        position.chains.retain(|chain, _| {
+            topics.contains_key(&chain.topic) || arriving.contains_key(&chain.topic)
+        });
         let mut journal = Journal::new(found.disk(), term, segment_bytes, position);
         let file = make(target.storage, &mut journal, nonce)?;
         let highest = sources.iter().map(|(source, _)| source.found.highest_id);
@@ -153,7 +159,7 @@ impl<'a, S: Storage> Copy<'a, S> {
             number: target.number,
             journal,
             file,
-            builder: builder(segment_bytes),
+            builder: CommitBuilder::new(AlignedBuffer::new(0)),
             segment_bytes,
             sessions: found.sessions.clone(),
             topics,
@@ -161,6 +167,7 @@ impl<'a, S: Storage> Copy<'a, S> {
             highest_id: highest.max().unwrap_or(0).max(found.highest_id),
             time: 0,
         };
+        copy.renew_builder();
         copy.say_all(nonce)?;
         Ok(copy)
     }
@@ -171,6 +178,9 @@ impl<'a, S: Storage> Copy<'a, S> {
         let mut facts = vec![(ABOUT_TOPIC_IDS, 0, ids.to_vec())];
         for (id, topic) in &self.topics {
             facts.push((ABOUT_TOPIC, u64::from(*id), topic.encode()));
+        }
+        for (id, topic) in &self.arriving {
+            facts.push((ABOUT_ARRIVING, u64::from(*id), topic.encode()));
         }
         for place in self.sessions.places() {
             let known = self.sessions.get(place).expect("it has a place");
@@ -265,15 +275,25 @@ impl<'a, S: Storage> Copy<'a, S> {
         Ok(())
     }
 
-    /// The disk has the topics that were copied as a whole.
-    fn say_arrived(&mut self, nonce: &mut dyn FnMut() -> u64) -> Result<(), RecoverError> {
-        for (id, topic) in std::mem::take(&mut self.arriving) {
-            self.put(nonce, |builder| {
-                builder.fact(ABOUT_TOPIC, id.into(), &topic.encode())
-            })?;
+    /// The disk has all that was copied.
+    fn say_arrived(
+        &mut self,
+        nonce: &mut dyn FnMut() -> u64,
+        copied: &mut dyn FnMut(u64),
+    ) -> Result<(), RecoverError> {
+        // What it has is there before anything says so.
+        self.flush(copied)?;
+        while let Some((id, topic)) = self.arriving.pop_first() {
+            let bytes = topic.encode();
             self.topics.insert(id, topic);
+            self.put(nonce, |builder| {
+                builder.fact(ABOUT_TOPIC, id.into(), &bytes)
+            })?;
+            self.put(nonce, |builder| {
+                builder.fact(ABOUT_ARRIVING, id.into(), &[])
+            })?;
         }
-        Ok(())
+        self.flush(copied)
     }
 
     fn session(
@@ -336,7 +356,7 @@ impl<'a, S: Storage> Copy<'a, S> {
         if header.base_offset() > next {
             // The source has given up what lies between, as it had enough of the topic.
             let next = header.base_offset();
-            self.flush(nonce, &mut |_| {})?;
+            self.flush(&mut |_| {})?;
             self.journal.skip_to(chain, next);
             self.put(nonce, |builder| builder.next(&Progress { chain, next }))?;
         }
@@ -366,7 +386,8 @@ impl<'a, S: Storage> Copy<'a, S> {
             .unwrap_or(self.journal.next_of(chain))
     }
 
-    /// Puts something into the commit that is being filled, or into the one after it.
+    /// Puts something into the commit that is being filled, or into the one after it. A segment begins when nothing waits for it: what
+    /// is said at its beginning holds of what is on the disk.
     fn put(
         &mut self,
         nonce: &mut dyn FnMut() -> u64,
@@ -375,13 +396,12 @@ impl<'a, S: Storage> Copy<'a, S> {
         for looks in 0.. {
             match put(&mut self.builder) {
                 Ok(()) => return Ok(()),
-                Err(Refused::Full) if looks == 0 => self.flush(nonce, &mut |_| {})?,
-                // It is larger than what was set aside.
-                Err(Refused::Full) if looks == 1 => {
-                    let most = embar_disk::format::CommitHeader::BYTES_MAX as usize;
-                    // Facts come before it.
-                    let limit = self.segment_bytes / 4 * 3;
-                    self.builder = within(most, limit);
+                Err(Refused::Full) if looks == 0 => self.flush(&mut |_| {})?,
+                Err(Refused::Full) if looks == 1 => self.enlarge_builder(),
+                Err(Refused::Full) if looks == 2 => self.begin_segment(nonce)?,
+                Err(Refused::Full) if looks == 3 => {
+                    self.flush(&mut |_| {})?;
+                    self.enlarge_builder();
                 }
                 Err(Refused::Full | Refused::Damaged) => break,
             }
@@ -391,27 +411,40 @@ impl<'a, S: Storage> Copy<'a, S> {
         Err(RecoverError::Io { name, error })
     }
 
+    /// Begins the next segment, in which all that holds comes first; it never takes all of it.
+    fn begin_segment(&mut self, nonce: &mut dyn FnMut() -> u64) -> Result<(), RecoverError> {
+        self.file = make(self.storage, &mut self.journal, nonce)?;
+        self.renew_builder();
+        self.say_all(nonce)
+    }
+
+    /// An empty commit of the usual size, of which a segment has several, and for which there is room.
+    fn renew_builder(&mut self) {
+        self.set_builder(COMMIT_BYTES, self.segment_bytes / 2);
+    }
+
+    /// An empty commit for what is larger than usual.
+    fn enlarge_builder(&mut self) {
+        let most = embar_disk::format::CommitHeader::BYTES_MAX as usize;
+        // Facts come before it.
+        self.set_builder(most, self.segment_bytes / 4 * 3);
+    }
+
+    fn set_builder(&mut self, bytes: usize, limit: u64) {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let limit = limit.min(self.journal.room());
+        self.builder = CommitBuilder::within(AlignedBuffer::new(bytes.min(limit)), limit);
+    }
+
     /// Writes the commit that is being filled.
-    fn flush(
-        &mut self,
-        nonce: &mut dyn FnMut() -> u64,
-        copied: &mut dyn FnMut(u64),
-    ) -> Result<(), RecoverError> {
-        if self.builder.is_empty() {
-            return Ok(());
+    fn flush(&mut self, copied: &mut dyn FnMut(u64)) -> Result<(), RecoverError> {
+        if !self.builder.is_empty() {
+            let next = CommitBuilder::new(AlignedBuffer::new(0));
+            let full = std::mem::replace(&mut self.builder, next);
+            self.write(full, copied)?;
         }
-        if !self.journal.fits(&self.builder) {
-            self.file = make(self.storage, &mut self.journal, nonce)?;
-            let next = builder(self.segment_bytes);
-            let waiting = std::mem::replace(&mut self.builder, next);
-            // All that holds comes first; it never takes a segment.
-            self.say_all(nonce)?;
-            let facts = std::mem::replace(&mut self.builder, waiting);
-            self.write(facts, copied)?;
-        }
-        let next = builder(self.segment_bytes);
-        let full = std::mem::replace(&mut self.builder, next);
-        self.write(full, copied)
+        self.renew_builder();
+        Ok(())
     }
 
     fn write(
@@ -436,16 +469,6 @@ fn chain_of(run: &Run) -> Chain {
         topic: run.chain,
         row: run.row,
     }
-}
-
-/// A commit of the usual size, of which a segment has several.
-fn builder(segment_bytes: u64) -> CommitBuilder {
-    within(COMMIT_BYTES, segment_bytes / 2)
-}
-
-fn within(bytes: usize, limit: u64) -> CommitBuilder {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    CommitBuilder::within(AlignedBuffer::new(bytes), limit)
 }
 
 /// Begins a segment.

@@ -322,6 +322,11 @@ impl<M: Memory> Writer<M> {
         self.journal.next_segment()
     }
 
+    /// Bytes that the present segment has room for.
+    pub fn room(&self) -> u64 {
+        self.journal.room() as u64
+    }
+
     /// Whether the next segment will be wanted soon.
     pub fn wants_segment_soon(&self) -> bool {
         let (_, bytes) = self.journal.next_segment();

@@ -119,12 +119,14 @@ impl HistoryThread {
     /// Of the broker in this row.
     pub fn start(region: &Region<Mapped>, row: u16, disks: &Arc<Disks>) -> io::Result<Self> {
         let requests = Requests(Arc::default());
+        let histories = disks.iter().map(|disk| History::new(disk.identity().disk));
         let paces = disks.iter().map(|disk| Pace::new(region, disk.number()));
         let paces: Arc<[Pace]> = paces.collect();
         let mut reader = Reader {
             region: region.clone(),
             row,
-            histories: histories(disks),
+            histories: histories.collect(),
+            reading: None,
             recorder: disks.profile().recorder(),
             ahead: Ahead::start(disks, &paces)?,
             paces,
@@ -185,12 +187,6 @@ impl Drop for HistoryThread {
     }
 }
 
-/// By disk, nothing known yet.
-fn histories(disks: &Disks) -> Vec<History> {
-    let histories = disks.iter().map(|disk| History::new(disk.identity().disk));
-    histories.collect()
-}
-
 fn span(read: &DiskRead) -> Span {
     Span {
         chain: read.chain,
@@ -206,6 +202,8 @@ struct Reader {
     disks: Arc<Disks>,
     /// By disk.
     histories: Vec<History>,
+    /// The disk of which something is read, or was.
+    reading: Option<u16>,
     recorder: Recorder,
     ahead: Ahead,
     /// By disk.
@@ -266,6 +264,7 @@ impl Reader {
     }
 
     fn read_disk(&mut self, number: u16, read: &DiskRead) -> Result<DiskPiece, HistoryError> {
+        self.reading = Some(number);
         let counts = self.counts(number);
         let directory = self.disks.get(number).directory();
         let history = &mut self.histories[usize::from(number)];
@@ -298,6 +297,7 @@ impl Reader {
         extent: &Extent,
         mut buffer: AlignedBuffer,
     ) -> Result<DiskPiece, HistoryError> {
+        self.reading = Some(number);
         let row = self.row;
         let mut wants = |header: &BatchHeader| {
             let stored_by = header.stored_by().unwrap_or(0);
@@ -360,9 +360,12 @@ impl Reader {
         }
     }
 
-    /// Forgets all that is known of the disks: a panic may have left half of a change.
+    /// Forgets what is known of the disk that was read: a panic may have left half of a change.
     fn begin_anew(&mut self) {
-        self.histories = histories(&self.disks);
+        if let Some(number) = self.reading.take() {
+            let id = self.disks.get(number).identity().disk;
+            self.histories[usize::from(number)] = History::new(id);
+        }
         self.ended = None;
         self.forget();
     }

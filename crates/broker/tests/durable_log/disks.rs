@@ -235,6 +235,7 @@ pub fn check_damage(disk: &Disk, number: u16, found: &Found, random: &mut Rng) -
 pub fn check_levelled(before: &[Found], after: &[Found]) {
     let has = |its: &Found, topic: u32| its.topics.iter().any(|it| it.id == topic);
     for (had, now) in before.iter().zip(after) {
+        assert!(now.arriving.is_empty(), "{:?}", now.arriving);
         for topic in now.topics.iter().filter(|it| !has(had, it.id)) {
             let chain = embar_disk::Chain {
                 topic: topic.id,

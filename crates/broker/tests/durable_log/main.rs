@@ -5,6 +5,7 @@ mod broker;
 mod busy;
 mod candidate;
 mod disks;
+mod levelling;
 mod memory;
 mod oracle;
 mod publisher;

@@ -508,13 +508,7 @@ impl World {
                 let operations = self.random.u64(..12);
                 self.disks[disk].fail_after(operations, ErrorKind::Other);
             }
-            let all = (0..).zip(&self.disks).zip(found);
-            let all = all.map(|((number, storage), found)| journal::Disk {
-                number,
-                storage,
-                found,
-            });
-            let all: Vec<_> = all.collect();
+            let all = numbered(&self.disks, found);
             let random = &mut self.random;
             let mut nonce = || random.u64(1..);
             match level(&all, (SEGMENT_BYTES, region), &mut nonce, &mut |_| {}) {
@@ -528,6 +522,10 @@ impl World {
                 }
             }
             self.disks = self.cut_disks();
+            let all = numbered(&self.disks, read(&self.disks));
+            let mut none = || panic!("a segment is made");
+            let again = level(&all, (SEGMENT_BYTES, region), &mut none, &mut |_| {});
+            assert!(matches!(again, Ok(false)), "nothing is missing any more");
             return read(&self.disks);
         }
     }
@@ -566,6 +564,16 @@ pub fn table(head: &Candidate) -> TopicTable<Simulated> {
     let (mapping, claim) = head.head();
     let records = mapping.region.topic_record_writer(claim);
     TopicTable::attach(&mapping.region, Some(records))
+}
+
+fn numbered(disks: &[Disk], found: Vec<Found>) -> Vec<journal::Disk<'_, Disk>> {
+    let all = (0..).zip(disks).zip(found);
+    let all = all.map(|((number, storage), found)| journal::Disk {
+        number,
+        storage,
+        found,
+    });
+    all.collect()
 }
 
 fn read(disks: &[Disk]) -> Vec<Found> {

@@ -59,6 +59,7 @@ impl Shared {
             reserved: 0,
             health: Health::Good,
             is_torn: false,
+            gains_by_zeros: directory.gains_by_zeros().unwrap_or(false),
             zeros: Zeros::default(),
             gives_back: false,
         };

@@ -56,7 +56,7 @@ JSON, one object:
                         unix_connections and shm_connections (made to brokers), client and brokers
                         with cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib,
                         peak_rss_bytes; stalls: null or longest_ms (between two
-                        acknowledgements), disk_longest_ms (of the writes beside it),
+                        acknowledgements; 0 below 10 ms), disk_longest_ms (of the writes beside it),
                         beyond_disk_ms (the longest, without what a write took meanwhile)
   median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s
   costs                 medians of the same costs
@@ -317,10 +317,14 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
     if let Some(worst) =
         stalls.max_by(|one, other| one.beyond_disk_ms.total_cmp(&other.beyond_disk_ms))
     {
-        output.say(format_args!(
+        if worst.longest_ms == 0.0 {
+            output.say("acknowledgements came all the time, less than 10 ms after each other")?;
+        } else {
+            output.say(format_args!(
             "longest time without an acknowledgement that was not the disk's: {:.0} ms; in the same trial with the disk's {:.0} ms, and the longest write of 4 KiB beside it {:.0} ms",
             worst.beyond_disk_ms, worst.longest_ms, worst.disk_longest_ms
         ))?;
+        }
     }
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;
     for profile in [&report.broker_profile, &report.publisher_profile]

@@ -1,7 +1,7 @@
 //! The commits of one segment, one after the other as they are read.
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use embar_broker::journal::facts::{ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS};
+use embar_broker::journal::facts::{ABOUT_ARRIVING, ABOUT_SESSION, ABOUT_TOPIC, ABOUT_TOPIC_IDS};
 use embar_disk::format::{ABOUT_SEGMENTS, BatchRun, Run, RunKind, segment_name};
 use embar_disk::scan::{Depth, Found, Scan};
 use embar_disk::{Chain, DiskView, Storage};
@@ -170,6 +170,7 @@ fn items_of(found: &Found, commit: &[u8], topics: &Topics) -> Vec<Item> {
                     ABOUT_TOPIC => "topic".into(),
                     ABOUT_SESSION => "session".into(),
                     ABOUT_TOPIC_IDS => "topic ids".into(),
+                    ABOUT_ARRIVING => "arriving topic".into(),
                     ABOUT_SEGMENTS => "first kept".into(),
                     other => other.to_string(),
                 },
