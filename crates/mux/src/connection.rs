@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use embar_transport::ring::{Commit, ReserveError};
@@ -13,11 +13,13 @@ use crate::call::Call;
 use crate::clock;
 use crate::direct_send::send_or_mark;
 use crate::error::{CloseReason, SubmitError};
+use crate::larges::LargeCommand;
 use crate::profile::{Laps, Stage};
 use crate::reply_slots::Command;
+use crate::shared::Shared;
 pub use crate::shared::{ConnectionLimits, ConnectionState};
-use crate::shared::{LargeCommand, Shared};
 use crate::stats::Stats;
+use crate::turn::Turn;
 
 /// A connection that many callers share. Cheap to clone; usable from every thread.
 ///
@@ -48,27 +50,41 @@ impl Connection {
     ) -> Result<Call, SubmitError> {
         assert!(replies > 0, "a command has a reply");
         let shared = &*self.0;
-        let mut laps = Laps::start(&[Stage::Submit, Stage::Encode]);
-        if shared.may_have_waiting() && shared.is_full_for(len) && !shared.ring.is_closed() {
-            return Err(SubmitError::Full);
-        }
-        let Some(others) = shared.enter() else {
+        let Some(others) = shared.in_flight.enter() else {
             return Err(SubmitError::Full);
         };
+        let submitted = self.submit_entered(others, len, replies, class, timeout, waker, fill);
+        if submitted.is_err() {
+            shared.in_flight.undo_enter();
+        }
+        submitted
+    }
+
+    /// Submits a command that is counted as in flight, beside `others`. If it fails, the caller counts it out.
+    #[expect(clippy::too_many_arguments, reason = "one more than `submit` has")]
+    #[inline]
+    fn submit_entered(
+        &self,
+        others: usize,
+        len: usize,
+        replies: u32,
+        class: u8,
+        timeout: Option<Duration>,
+        waker: Option<Waker>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Call, SubmitError> {
+        assert!(replies > 0, "a command has a reply");
+        let shared = &*self.0;
+        let mut laps = Laps::start(&[Stage::Submit, Stage::Encode]);
         if shared.is_large(len) {
             return self.submit_large(len, replies, class, timeout, waker, fill);
         }
         // A panic of `fill` leaks the reservation, so nothing behind it is ever sent.
         let mut place = match shared.ring.reserve(len) {
             Ok(place) => ManuallyDrop::new(place),
-            Err(error) => {
-                shared.undo_enter();
-                return Err(match error {
-                    ReserveError::Full => SubmitError::Full,
-                    ReserveError::Closed => shared.closed(),
-                    ReserveError::TooLong { .. } => unreachable!("at most half of the ring"),
-                });
-            }
+            Err(ReserveError::Full) => return Err(SubmitError::Full),
+            Err(ReserveError::Closed) => return Err(shared.closed()),
+            Err(ReserveError::TooLong { .. }) => unreachable!("at most half of the ring"),
         };
         let ticket = place.ticket();
         let (call, on_panic) = self.prepare_call(ticket, len, replies, class, timeout, waker);
@@ -121,21 +137,13 @@ impl Connection {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Call, SubmitError> {
         let shared = &*self.0;
-        let add = |queued| shared.large_fits(queued, len).then_some(queued + len);
-        let queued = &shared.larges_bytes;
-        let counted = queued.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
-        let reserved = match counted {
-            Ok(_) => shared.ring.reserve(0),
-            Err(_) => {
-                shared.undo_enter();
-                return Err(SubmitError::Full);
-            }
-        };
-        let place = match reserved {
+        if !shared.larges.add(len) {
+            return Err(SubmitError::Full);
+        }
+        let place = match shared.ring.reserve(0) {
             Ok(place) => ManuallyDrop::new(place.into_owned()),
             Err(error) => {
-                shared.large_over(len);
-                shared.undo_enter();
+                shared.larges.over(len);
                 return Err(match error {
                     ReserveError::Closed => shared.closed(),
                     ReserveError::Full | ReserveError::TooLong { .. } => SubmitError::Full,
@@ -148,7 +156,7 @@ impl Connection {
         fill(&mut bytes);
         std::mem::forget(on_panic);
         let place = ManuallyDrop::into_inner(place);
-        shared.push_large(LargeCommand { place, bytes });
+        shared.larges.push(LargeCommand { place, bytes });
         shared.mark();
         Ok(call)
     }
@@ -185,12 +193,19 @@ impl Connection {
         (call, CloseOnPanic(shared))
     }
 
-    /// As [`Connection::submit`], but waits for room: when there may be some, it wakes the task.
+    /// As [`Connection::submit`], but waits: for fewer commands in flight, and for room. First come, first served:
+    /// `turn` is the caller's place among those who wait. The caller keeps it from one poll to the next, and drops it
+    /// when it waits no more.
     ///
     /// # Errors
     /// [`SubmitError::Closed`].
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "those of `submit`, a task and its place"
+    )]
     pub fn poll_submit(
         &self,
+        turn: &mut Turn,
         cx: &mut Context<'_>,
         len: usize,
         replies: u32,
@@ -198,33 +213,30 @@ impl Connection {
         timeout: Option<Duration>,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Poll<Result<Call, SubmitError>> {
-        let shared = &*self.0;
-        let mut attempt = |cx: &mut Context<'_>| {
-            let waker = Some(cx.waker().clone());
-            self.submit(len, replies, class, timeout, waker, &mut *fill)
+        let waker = |cx: &mut Context<'_>| Some(cx.waker().clone());
+        if turn.is_unused() && !self.0.ring.is_awaited() {
+            match self.submit(len, replies, class, timeout, waker(cx), &mut *fill) {
+                Err(SubmitError::Full) => {}
+                other => return Poll::Ready(other),
+            }
+        }
+        let waiting = turn.at(&self.0);
+        let submitted = loop {
+            let Some(others) = ready!(waiting.poll_enter(len, cx)) else {
+                break Err(self.0.closed());
+            };
+            let waker = waker(cx);
+            match self.submit_entered(others, len, replies, class, timeout, waker, &mut *fill) {
+                Err(SubmitError::Full) => waiting.keep_turn(),
+                Ok(call) => break Ok(call),
+                Err(error) => {
+                    self.0.in_flight.undo_enter();
+                    break Err(error);
+                }
+            }
         };
-        match attempt(cx) {
-            Err(SubmitError::Full) => {}
-            other => return Poll::Ready(other),
-        }
-        // It waits for commands in flight, for large commands, and for the ring: room in whichever of
-        // them was full wakes it.
-        shared.wait(cx.waker());
-        let ring = shared
-            .ring
-            .poll_room(len.min(shared.ring.capacity() / 2), cx);
-        match attempt(cx) {
-            Err(SubmitError::Full) => {}
-            other => return Poll::Ready(other),
-        }
-        // The end of a large command wakes all that wait, so nothing is missed there.
-        let waits_for_large = shared.is_large(len) && !shared.has_room_for_large(len);
-        if ring.is_ready() && !waits_for_large && shared.in_flight() < shared.limits.in_flight {
-            // There was no room just now, and there is some: the wake for it may have come before this
-            // caller waited.
-            cx.waker().wake_by_ref();
-        }
-        Poll::Pending
+        turn.end();
+        Poll::Ready(submitted)
     }
 
     /// Closes the connection: commands without a reply fail.
@@ -247,14 +259,14 @@ impl Connection {
     /// How many commands wait for a reply, or to be sent.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.0.in_flight()
+        self.0.in_flight.count()
     }
 
     /// What happened so far, on all connections that share its [`Meters`](crate::Meters), and how many
     /// commands are in flight on this one.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.0.meters.stats(self.0.in_flight() as u64)
+        self.0.meters.stats(self.0.in_flight.count() as u64)
     }
 }
 

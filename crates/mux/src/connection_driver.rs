@@ -11,9 +11,10 @@ use embar_transport::{Body, DirectSend, Epoll, Reactor, RecvBuf, SendBuf, Store,
 
 use crate::error::{CallError, CloseReason};
 use crate::framing::FrameKind;
+use crate::larges::LargeCommand;
 use crate::profile::{self, Stage, Timing};
 use crate::protocol::{Greeting, Protocol};
-use crate::shared::{CallerWriteCounts, ConnectionState, LargeCommand, Shared};
+use crate::shared::{CallerWriteCounts, ConnectionState, Shared};
 pub(crate) use encryption::Encryption;
 
 mod encryption;
@@ -221,7 +222,7 @@ impl<P: Protocol> ConnectionDriver<P> {
         timing.stop(Stage::Parse, count.into());
         if count > 0 {
             self.shared.meters.replies_read(count.into());
-            self.shared.leave(count as usize);
+            self.shared.in_flight.leave(count as usize);
         }
         result
     }
@@ -365,7 +366,7 @@ impl<P: Protocol> ConnectionDriver<P> {
     }
 
     fn send_large(&mut self, reactor: &mut Epoll) {
-        if let Some(mut large) = self.shared.next_large() {
+        if let Some(mut large) = self.shared.larges.next(&self.shared.ring) {
             let bytes = std::mem::take(&mut large.bytes);
             self.large = Some(large);
             self.send(reactor, SendBuf::heap(bytes));
@@ -424,7 +425,7 @@ impl<P: Protocol> ConnectionDriver<P> {
             meters.sent_until(place.ticket().wrapping_add(1), &mut self.sent_ticket, 1);
             // The reservation is empty, so the ring sends nothing of it; the commands behind it may go now.
             let _ = place.commit();
-            self.shared.large_over(count);
+            self.shared.larges.over(count);
         } else if from_ring {
             self.wrote(count);
         }
@@ -489,12 +490,12 @@ impl<P: Protocol> ConnectionDriver<P> {
             self.answered_bytes = end;
             wakers.extend(shared.slots.fail(self.next_reply, error, true));
             self.next_reply = self.next_reply.wrapping_add(1);
-            shared.leave(1);
+            shared.in_flight.leave(1);
         }
-        shared.drop_larges();
-        shared.wake_waiting();
+        shared.larges.end();
+        shared.in_flight.end();
         // Otherwise a caller is between its reservation and its slot.
-        let over = shared.in_flight() == 0;
+        let over = shared.in_flight.count() == 0;
         if over {
             self.protocol.closed(reason);
         }
@@ -541,7 +542,7 @@ impl<P: Protocol> ConnectionDriver<P> {
             State::Ending(_) => return true,
         }
         let shared = Arc::clone(&self.shared);
-        if shared.in_flight() == 0 {
+        if shared.in_flight.count() == 0 {
             return !matches!(self.state, State::Open);
         }
         let own_timeouts = shared.own_timeouts.load(Ordering::Relaxed) > 0;

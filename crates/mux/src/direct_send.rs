@@ -64,10 +64,10 @@ fn has_gathered_enough(shared: &Shared, others: usize, ticket: u32) -> bool {
 fn finish(shared: &Shared, span: SendSpan) -> bool {
     let more = span.finish();
     // The driver leaves a large command alone while this caller holds the right to send. Pairs with
-    // the fence in `Shared::next_large`: either the driver sees that the right is free, or this sees
+    // the fence in `Larges::next`: either the driver sees that the right is free, or this sees
     // that a large command waits.
     fence(Ordering::SeqCst);
-    more || shared.larges_queued.load(Ordering::Relaxed) > 0
+    more || !shared.larges.is_empty()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use embar_mux::{
     BadReply, CallError, CloseReason, Connection, ConnectionLimits, FrameKind, Framing, Greeting,
-    Mux, MuxSettings, Part, Protocol, SubmitError, block_on,
+    Mux, MuxSettings, Part, Protocol, SubmitError, Turn, block_on,
 };
 use embar_transport::tls::{TlsFault, TlsTarget};
 use rustls::pki_types::PrivateKeyDer;
@@ -137,8 +137,9 @@ fn open(
 
 fn ask(conn: &Connection, text: &str) -> Result<String, CallError> {
     let line = format!("{text}\n");
+    let mut turn = Turn::default();
     let call = block_on(|cx| {
-        conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
+        conn.poll_submit(&mut turn, cx, line.len(), 1, 0, None, &mut |to| {
             to.copy_from_slice(line.as_bytes());
         })
     });

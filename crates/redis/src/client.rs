@@ -13,7 +13,7 @@ use crate::command::{Class, Command, Fixed, Key, Route};
 use crate::commands::Commands;
 use crate::config::{Config, Mode};
 use crate::dedicated::Dedicated;
-use crate::engine::{self, Dialer, Drivers, NodeConnection, Router, Shared, after};
+use crate::engine::{self, ConnWait, Dialer, Drivers, NodeConnection, Router, Shared, after};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::pipeline::{Pipeline, Transaction};
@@ -172,9 +172,9 @@ impl Client {
         let connection = connection.ok_or(Error::Closed)?;
         let own = NodeConnection::dedicated(connection.endpoint.clone(), shared);
         let deadline = after(shared.config.timeout);
-        let mut timer = None;
+        let (mut timer, mut wait) = (None, ConnWait::default());
         let conn = poll_fn(|cx| {
-            if let Poll::Ready(conn) = own.poll_conn(cx) {
+            if let Poll::Ready(conn) = own.poll_conn(&mut wait, cx) {
                 return Poll::Ready(Ok(conn));
             }
             if Instant::now() >= deadline {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use embar_mux::{Call, CallError, Connection, SubmitError, block_on};
+use embar_mux::{Call, CallError, Connection, SubmitError, Turn, block_on};
 
 use crate::command::Command;
 use crate::commands::Commands;
@@ -67,6 +67,7 @@ impl Dedicated {
             connection: &self.connection,
             command,
             timeout: None,
+            turn: Turn::default(),
             call: None,
             result: PhantomData,
         }
@@ -113,6 +114,7 @@ pub struct DedicatedRequest<'d, C, R> {
     connection: &'d Connection,
     command: C,
     timeout: Option<Duration>,
+    turn: Turn,
     call: Option<Call>,
     result: PhantomData<fn() -> R>,
 }
@@ -147,9 +149,10 @@ impl<C: Command + Unpin, R: FromFrames> Future for DedicatedRequest<'_, C, R> {
                 let command = &this.command;
                 let mut fill = |out: &mut [u8]| command.encode(out);
                 let class = command.class() as u8;
-                let submitted =
-                    this.connection
-                        .poll_submit(cx, len, replies, class, this.timeout, &mut fill);
+                let (turn, timeout) = (&mut this.turn, this.timeout);
+                let submitted = this
+                    .connection
+                    .poll_submit(turn, cx, len, replies, class, timeout, &mut fill);
                 match submitted {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(call)) => this.call.insert(call),

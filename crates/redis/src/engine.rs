@@ -28,7 +28,7 @@ pub(crate) use drivers::Drivers;
 pub(crate) use manager::start;
 #[cfg(test)]
 pub(crate) use node::Node;
-pub(crate) use node_connection::NodeConnection;
+pub(crate) use node_connection::{ConnWait, NodeConnection};
 #[cfg(test)]
 pub(crate) use resolver::slow_names;
 pub(crate) use router::Router;

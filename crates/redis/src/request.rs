@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use embar_mux::{Call, CallError, CloseReason, Connection, SubmitError, block_on};
+use embar_mux::{Call, CallError, CloseReason, Connection, SubmitError, Turn, block_on};
 use tracing::Span;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use crate::command::{Class, Command, Route};
 use crate::config::{Mode, OnFull, ReadFrom};
-use crate::engine::{NodeConnection, Router, Timer, after};
+use crate::engine::{ConnWait, NodeConnection, Router, Timer, after};
 use crate::error::Error;
 use crate::metrics::RetryCause;
 use crate::resp::{ErrorKind, ServerError};
@@ -43,6 +43,7 @@ pub struct Request<'c, C, R, W = ByType> {
     /// The client may send it again although it may have been executed.
     repeatable: bool,
     state: State,
+    waits: Waits,
     retrying: Option<Box<Retrying>>,
     reader: W,
     result: PhantomData<fn() -> R>,
@@ -55,6 +56,13 @@ enum State {
     /// To be submitted again at that time.
     Pausing(Instant),
     Over,
+}
+
+/// Its places among those who wait for a node's connection, and for room on that.
+#[derive(Default)]
+struct Waits {
+    conn: ConnWait,
+    turn: Turn,
 }
 
 /// The state of a command that did not go well at once, or that is traced. Others do not allocate it.
@@ -103,6 +111,7 @@ impl<'c, C: Command, R, W> Request<'c, C, R, W> {
             command,
             timeout: None,
             state: State::Ready,
+            waits: Waits::default(),
             retrying: None,
             result: PhantomData,
         }
@@ -253,15 +262,17 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
             }
         };
         let conn = match self.retrying {
-            None => connection.poll_conn(cx),
-            Some(_) => connection.poll_open(cx),
+            None => connection.poll_conn(&mut self.waits.conn, cx),
+            Some(_) => connection.poll_open(&mut self.waits.conn, cx),
         };
         let Poll::Ready(conn) = conn else {
             if let Some(reason) = connection.last_failure() {
                 self.retrying().why = reason.to_string();
             }
+            self.waits.turn.end();
             return self.poll_deadline(cx);
         };
+        self.waits.conn.end();
         match self.submit(&conn, asking, cx) {
             Poll::Ready(Ok(call)) => {
                 if asking && let Some(retrying) = &mut self.retrying {
@@ -297,7 +308,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
 
     #[inline]
     fn submit(
-        &self,
+        &mut self,
         conn: &Connection,
         asking: bool,
         cx: &mut Context<'_>,
@@ -313,7 +324,10 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
             command.encode(rest);
         };
         match self.router.shared.config.on_full {
-            OnFull::Wait => conn.poll_submit(cx, len, replies, class, timeout, &mut fill),
+            OnFull::Wait => {
+                let turn = &mut self.waits.turn;
+                conn.poll_submit(turn, cx, len, replies, class, timeout, &mut fill)
+            }
             OnFull::Refuse => {
                 let waker = Some(cx.waker().clone());
                 Poll::Ready(conn.submit(len, replies, class, timeout, waker, fill))
@@ -358,6 +372,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         let at = after(self.router.shared.config.retries.backoff(attempts))
             .min(self.retrying().deadline);
         self.state = State::Pausing(at);
+        self.waits = Waits::default();
         self.wake_at(at, cx);
         if Instant::now() >= self.retrying().deadline {
             return self.poll_deadline(cx);
@@ -456,6 +471,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Future for Request<'_, C, R
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(error)) => {
                             this.state = State::Over;
+                            this.waits = Waits::default();
                             return Poll::Ready(Err(this.failed(error)));
                         }
                         Poll::Pending => return Poll::Pending,

@@ -39,7 +39,7 @@ pub use connecting::Connecting;
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
 pub use registry::Monitor;
 pub use server::{Server, ServerBuilder, StartError};
-pub use session::{Packet, Session};
+pub use session::{Packet, Room, Session};
 pub use settings::{OnFull, Settings, StatusPolicy};
 pub use shared::SessionId;
 pub use stats::{SessionStats, Totals};

@@ -19,7 +19,7 @@
 //!
 //! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], [`shm`],
 //! then `epoll.rs` and its parts under `epoll/`, `uring.rs` and its own; [`tls`] stands between a reactor and its user.
-//! [`alloc`] belongs to none of these: it counts allocations.
+//! [`waiters`] and [`park`] are for whoever waits for room. [`alloc`] belongs to none of these: it counts allocations.
 //!
 //! ```
 //! use std::net::TcpListener;
@@ -77,6 +77,7 @@ pub mod socket;
 pub mod tls;
 pub mod token;
 pub mod uring;
+pub mod waiters;
 pub mod waker;
 mod wakeup;
 mod work_timer;

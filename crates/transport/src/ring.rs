@@ -12,7 +12,7 @@
 //!
 //! Nothing here knows what a message is. Reading order: `raw.rs` (the memory), `access.rs` (why no
 //! byte that is written is shared), `pool.rs`, `queue.rs` (who may reserve and send what, without a
-//! lock), `send.rs`, `pins.rs`, `recv.rs`.
+//! lock), `queue/room.rs` (who waits for room), `send.rs`, `pins.rs`, `recv.rs`.
 //!
 //! ```
 //! use embar_transport::ring::{Commit, RecvRing, RingPool, SendRing};
@@ -52,7 +52,6 @@ mod queue;
 #[allow(unsafe_code, reason = "the mirrored mapping")]
 mod raw;
 mod recv;
-mod room_wakers;
 mod send;
 mod sender_fields;
 mod sync;
@@ -60,4 +59,6 @@ mod ticket;
 
 pub use pool::RingPool;
 pub use recv::{Kept, RecvRing, RecvSpace};
-pub use send::{Closed, Commit, Reservation, ReserveError, SendRing, SendSpan, WaitError};
+pub use send::{
+    Closed, Commit, Reservation, ReserveError, RoomWait, SendRing, SendSpan, WaitError,
+};

@@ -557,10 +557,11 @@ fn a_task_that_waits_for_room_is_woken_when_there_is_some() {
     let _ = commit(&ring, &vec![1; page()]);
     let (woken, waker) = counter();
     let mut context = Context::from_waker(&waker);
-    assert!(ring.poll_room(page(), &mut context).is_pending());
-    assert!(ring.poll_room(page(), &mut context).is_pending());
+    let mut wait = ring.room_wait();
+    assert!(wait.poll(page(), &mut context).is_pending());
+    assert!(wait.poll(page(), &mut context).is_pending());
     let mut sent = Vec::new();
     drain(&ring, &mut sent);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    assert!(ring.poll_room(page(), &mut context).is_ready());
+    assert!(wait.poll(page(), &mut context).is_ready());
 }

@@ -1,13 +1,14 @@
 //! Many callers at once, and what one of them may do to the others.
 
+use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
-use embar_mux::{CloseReason, ConnectionLimits};
+use embar_mux::{Call, CloseReason, Connection, ConnectionLimits, SubmitError, Turn};
 
-use super::support::{Lines, ask, echo, mux, open, patient, server, wait_until};
+use super::support::{LONG, Lines, ask, echo, mux, open, patient, server, wait_until};
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -19,64 +20,210 @@ impl Wake for Woken {
     }
 }
 
-#[test]
-fn only_room_wakes_callers_that_wait_for_it() {
-    // It reads what comes, and answers nothing.
+/// A caller that waits to submit a line of 100 bytes.
+#[derive(Default)]
+struct Caller {
+    woken: Arc<Woken>,
+    turn: Turn,
+}
+
+impl Caller {
+    fn poll(&mut self, conn: &Connection) -> Poll<Result<Call, SubmitError>> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let line = format!("{}\n", "x".repeat(99));
+        let fill = &mut |to: &mut [u8]| to.copy_from_slice(line.as_bytes());
+        let mut cx = Context::from_waker(&waker);
+        conn.poll_submit(&mut self.turn, &mut cx, 100, 1, 0, None, fill)
+    }
+
+    fn woken(&self) -> usize {
+        self.woken.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Submits until there is room for no more.
+fn fill_up(conn: &Connection) -> Vec<Call> {
+    let mut calls = Vec::new();
+    while let Poll::Ready(call) = Caller::default().poll(conn) {
+        calls.push(call.unwrap());
+    }
+    calls
+}
+
+/// A connection to a server that reads what comes and answers nothing, with so many commands in flight at most.
+fn unanswered(in_flight: usize) -> Connection {
     let address = server(|stream| {
         let mut stream = stream;
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let (mux, full) = (mux(), "x".repeat(99));
-    let few = ConnectionLimits {
-        in_flight: 2,
+    let limits = ConnectionLimits {
+        in_flight,
         ..patient()
     };
-    let in_flight = mux.open(address.into(), few, Lines::default()).unwrap();
+    let mux = mux();
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    // The driver lives as long as the test.
+    std::mem::forget(mux);
+    conn
+}
+
+#[test]
+fn only_room_wakes_callers_that_wait_for_it() {
     // Nothing leaves this one, as nobody answers the greeting.
     let greeted = Lines {
         greeting: Some(b"hello\n"),
         ..Lines::default()
     };
-    let ring = mux.open(address.into(), patient(), greeted).unwrap();
+    let silent = server(|stream| {
+        let mut stream = stream;
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let mux = mux();
+    let ring = mux.open(silent.into(), patient(), greeted).unwrap();
     let other = open(&mux, server(echo));
-    for conn in [in_flight, ring] {
-        let waiters: Vec<_> = (0..20).map(|_| Arc::new(Woken::default())).collect();
-        let mut calls = Vec::new();
-        let mut submit = |cx: &mut Context<'_>| {
-            let fill = &mut |to: &mut [u8]| to.copy_from_slice(format!("{full}\n").as_bytes());
-            conn.poll_submit(cx, 100, 1, 0, None, fill)
-                .map(|call| calls.push(call))
-        };
-        let mut cx = Context::from_waker(Waker::noop());
-        while submit(&mut cx).is_ready() {}
-        // All are polled once, then whoever is woken, until there is nobody, also after the driver has looked at its
-        // connections once more: it had work on another one.
-        let (mut polls, mut looked) = (0, false);
-        let mut seen = vec![None; waiters.len()];
-        loop {
-            let before = polls;
-            for (waiter, seen) in waiters.iter().zip(&mut seen) {
-                let woken = Some(waiter.0.load(Ordering::SeqCst));
-                if woken == *seen {
-                    continue;
-                }
-                *seen = woken;
-                polls += 1;
-                let waker = Waker::from(Arc::clone(waiter));
-                assert!(submit(&mut Context::from_waker(&waker)).is_pending());
+    for conn in [unanswered(2), ring] {
+        let _calls = fill_up(&conn);
+        let mut callers: Vec<Caller> = (0..20).map(|_| Caller::default()).collect();
+        for caller in &mut callers {
+            assert!(caller.poll(&conn).is_pending());
+        }
+        // The driver has looked at its connections meanwhile.
+        ask(&other, "look").unwrap();
+        assert!(callers.iter().all(|caller| caller.woken() == 0));
+    }
+}
+
+#[test]
+fn callers_that_give_up_leave_nothing() {
+    let conn = unanswered(2);
+    let _calls = fill_up(&conn);
+    let mut callers: Vec<Caller> = (0..11_000).map(|_| Caller::default()).collect();
+    for caller in &mut callers {
+        assert!(caller.poll(&conn).is_pending());
+    }
+    let wakers: Vec<_> = callers.iter().map(|one| Arc::clone(&one.woken)).collect();
+    drop(callers);
+    assert!(wakers.iter().all(|waker| Arc::strong_count(waker) == 1));
+}
+
+#[test]
+fn a_turn_that_is_given_up_goes_to_the_next() {
+    // It answers one line, when it is told to.
+    let answers = Arc::new((Mutex::new(0), Condvar::new()));
+    let address = {
+        let answers = Arc::clone(&answers);
+        server(move |stream| {
+            let mut stream = stream;
+            let (count, changed) = &*answers;
+            let count = count.lock().unwrap();
+            drop(changed.wait_while(count, |count| *count == 0).unwrap());
+            let _ = stream.write_all(b"answer\n");
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        })
+    };
+    let limits = ConnectionLimits {
+        in_flight: 2,
+        ..patient()
+    };
+    let mux = mux();
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    let _calls = fill_up(&conn);
+    let mut callers = [(); 3].map(|()| Caller::default());
+    for caller in &mut callers {
+        assert!(caller.poll(&conn).is_pending());
+    }
+    *answers.0.lock().unwrap() = 1;
+    answers.1.notify_all();
+    let [first, mut second, third] = callers;
+    wait_until(|| first.woken() == 1);
+    assert_eq!((second.woken(), third.woken()), (0, 0));
+    drop(first);
+    assert_eq!((second.woken(), third.woken()), (1, 0));
+    let Poll::Ready(Ok(_call)) = second.poll(&conn) else {
+        panic!("it is its turn");
+    };
+    // The end is for all.
+    conn.close();
+    let mut third = third;
+    wait_until(|| third.woken() == 1);
+    let Poll::Ready(Err(SubmitError::Closed(_))) = third.poll(&conn) else {
+        panic!("the connection is over");
+    };
+}
+
+/// Tasks that are ready, by their numbers.
+#[derive(Default)]
+struct ReadyTasks {
+    numbers: Mutex<VecDeque<usize>>,
+    some: Condvar,
+}
+
+struct WakesTask {
+    number: usize,
+    ready: Arc<ReadyTasks>,
+}
+
+impl Wake for WakesTask {
+    fn wake(self: Arc<Self>) {
+        self.ready.numbers.lock().unwrap().push_back(self.number);
+        self.ready.some.notify_one();
+    }
+}
+
+impl ReadyTasks {
+    fn next(&self) -> usize {
+        let numbers = self.numbers.lock().unwrap();
+        let waited = self
+            .some
+            .wait_timeout_while(numbers, LONG, |numbers| numbers.is_empty());
+        let next = waited.unwrap().0.pop_front();
+        next.expect("somebody is woken")
+    }
+}
+
+/// Each is polled once for its place, once for its turn and once for its reply, however many others there are.
+#[test]
+fn fifty_thousand_callers_are_served_in_turn_by_few_slots() {
+    const CALLERS: usize = 50_000;
+    let limits = ConnectionLimits {
+        in_flight: 64,
+        ..patient()
+    };
+    let mux = mux();
+    let address = server(echo);
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    let ready = Arc::new(ReadyTasks::default());
+    let mut tasks: Vec<(Turn, Option<Call>)> = Vec::new();
+    tasks.resize_with(CALLERS, Default::default);
+    ready.numbers.lock().unwrap().extend(0..CALLERS);
+    let (mut polls, mut served, mut last) = (0, 0, None);
+    while served < CALLERS {
+        let number = ready.next();
+        polls += 1;
+        let (turn, call) = &mut tasks[number];
+        let waker = Waker::from(Arc::new(WakesTask {
+            number,
+            ready: Arc::clone(&ready),
+        }));
+        let mut cx = Context::from_waker(&waker);
+        if call.is_none() {
+            let fill = &mut |to: &mut [u8]| to.copy_from_slice(b"x\n");
+            match conn.poll_submit(turn, &mut cx, 2, 1, 0, None, fill) {
+                Poll::Ready(submitted) => *call = Some(submitted.unwrap()),
+                Poll::Pending => continue,
             }
-            let count = waiters.len();
-            assert!(polls <= 3 * count, "{polls} polls of {count} waiters");
-            if polls > before {
-                looked = false;
-            } else if looked {
-                break;
-            } else {
-                ask(&other, "look").unwrap();
-                looked = true;
-            }
+            assert!(last < Some(number), "{number} overtakes {last:?}");
+            last = Some(number);
+        } else if let Some(Poll::Ready(reply)) = call
+            .as_mut()
+            .map(|call| call.poll_reply(&mut cx, |reply| reply.len()))
+        {
+            assert_eq!(reply, Ok(5));
+            *call = None;
+            served += 1;
         }
     }
+    assert!(polls <= 3 * CALLERS, "{polls} polls of {CALLERS} callers");
 }
 
 #[test]

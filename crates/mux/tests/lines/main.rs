@@ -14,7 +14,7 @@ mod tasks;
 
 use embar_mux::{
     Call, CallError, CloseReason, Connection, ConnectionLimits, ConnectionState, Mux, MuxSettings,
-    SubmitError, block_on,
+    SubmitError, Turn, block_on,
 };
 use support::*;
 
@@ -133,10 +133,11 @@ fn replies_that_are_taken_late_are_kept() {
     };
     let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
     let late: Vec<_> = (0..100)
-        .map(|turn| {
-            let line = format!("{turn}\n");
+        .map(|number| {
+            let line = format!("{number}\n");
+            let mut turn = Turn::default();
             let call = block_on(|cx| {
-                conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
+                conn.poll_submit(&mut turn, cx, line.len(), 1, 0, None, &mut |to| {
                     to.copy_from_slice(line.as_bytes());
                 })
             });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use embar_mux::{
     BadReply, CallError, CloseReason, Connection, ConnectionLimits, FrameKind, Framing, Greeting,
-    Meters, Mux, MuxSettings, Part, Protocol, SubmitError, block_on,
+    Meters, Mux, MuxSettings, Part, Protocol, SubmitError, Turn, block_on,
 };
 
 /// Nothing takes so long, on no machine: what does hangs.
@@ -124,8 +124,9 @@ pub fn open(mux: &Mux<Lines>, address: SocketAddr) -> Connection {
 
 pub fn ask(conn: &Connection, text: &str) -> Result<String, CallError> {
     let line = format!("{text}\n");
+    let mut turn = Turn::default();
     let call = block_on(|cx| {
-        conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
+        conn.poll_submit(&mut turn, cx, line.len(), 1, 0, None, &mut |to| {
             to.copy_from_slice(line.as_bytes());
         })
     });

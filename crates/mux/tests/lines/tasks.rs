@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use embar_mux::{CallError, CloseReason, Connection, Mux, MuxSettings, SubmitError};
+use embar_mux::{CallError, CloseReason, Connection, Mux, MuxSettings, SubmitError, Turn};
 use tokio::runtime::{Builder, Runtime};
 
 use super::support::{echo, open, server, wait_until};
@@ -20,9 +20,10 @@ fn runtime() -> Runtime {
 
 async fn asked(conn: &Connection, text: &str) -> String {
     let line = format!("{text}\n");
+    let mut turn = Turn::default();
     let call = poll_fn(|cx| {
         let fill = &mut |to: &mut [u8]| to.copy_from_slice(line.as_bytes());
-        conn.poll_submit(cx, line.len(), 1, 0, None, fill)
+        conn.poll_submit(&mut turn, cx, line.len(), 1, 0, None, fill)
     });
     let mut call = call.await.unwrap();
     let reply =

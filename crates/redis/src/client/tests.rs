@@ -1,9 +1,10 @@
 //! Tests that need the crate's internals: names that take long to resolve, and the timers that are set.
 
 use std::future::Future;
+use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use embar_mux::{Connection, block_on};
@@ -14,8 +15,8 @@ use crate::command::Class;
 use crate::commands::strings::StringCommands;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
-use crate::engine::Node;
 use crate::engine::slow_names::SLOW;
+use crate::engine::{ConnWait, Node};
 use crate::error::Error;
 use crate::pubsub::{Event, Kind};
 
@@ -122,18 +123,20 @@ fn a_connection_of_a_node_that_left_stays_open_while_callers_may_use_it() {
     let client = Client::with_blocking(config.clone()).expect("it connects");
     let shared = &client.router.shared;
     let node = Node::new(config.seeds[0].clone(), shared);
-    let conn = block_on(|cx| node.connection(0).poll_conn(cx));
+    let mut wait = ConnWait::default();
+    let conn = block_on(|cx| node.connection(0).poll_conn(&mut wait, cx));
     node.retire(&shared.schedule);
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(
-        node.connection(0).poll_conn(cx).is_pending(),
+        node.connection(0).poll_conn(&mut wait, cx).is_pending(),
         "no other caller gets it"
     );
     // The thread looks at all that left together: when it has closed another one, it has looked at this
     // one.
     for _ in 0..3 {
         let other = Node::new(config.seeds[0].clone(), shared);
-        let conn = block_on(|cx| other.connection(0).poll_conn(cx));
+        let mut wait = ConnWait::default();
+        let conn = block_on(|cx| other.connection(0).poll_conn(&mut wait, cx));
         let watch = Arc::downgrade(&conn);
         drop(conn);
         other.retire(&shared.schedule);
@@ -166,13 +169,45 @@ fn a_future_that_waits_for_a_node_that_left_is_polled_again() {
     let shared = &client.router.shared;
     let node = Node::new(config.seeds[0].clone(), shared);
     node.retire(&shared.schedule);
-    let mut polled = 0;
+    let (mut polled, mut wait) = (0, ConnWait::default());
     block_on(|cx| {
         polled += 1;
-        match node.connection(0).poll_conn(cx) {
+        match node.connection(0).poll_conn(&mut wait, cx) {
             Poll::Pending if polled < 2 => Poll::Pending,
             _ => Poll::Ready(()),
         }
     });
     assert_eq!(polled, 2);
+}
+
+/// A waker of a task, which is to be dropped with it.
+struct TaskWaker;
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn callers_that_give_up_in_an_outage_leave_nothing() {
+    let server = server();
+    // It lets a connection in, and answers nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = silent.local_addr().expect("it has one").port();
+    let mut config = at("127.0.0.1", &server);
+    config.connect_timeout = LONG;
+    let client = Client::with_blocking(config).expect("it connects");
+    let node = Node::new(Endpoint::tcp("127.0.0.1", port), &client.router.shared);
+    let connection = node.connection(0);
+    let callers: Vec<_> = (0..11_000)
+        .map(|_| {
+            let (task, mut wait) = (Arc::new(TaskWaker), ConnWait::default());
+            let waker = Waker::from(Arc::clone(&task));
+            let open = connection.poll_open(&mut wait, &mut Context::from_waker(&waker));
+            assert!(open.is_pending());
+            (task, wait)
+        })
+        .collect();
+    let tasks: Vec<_> = callers.iter().map(|(task, _)| Arc::clone(task)).collect();
+    drop(callers);
+    assert!(tasks.iter().all(|task| Arc::strong_count(task) == 1));
 }

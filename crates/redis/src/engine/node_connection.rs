@@ -6,10 +6,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use embar_mux::waiters::{Place, Waiters, WakeBatch};
 use embar_mux::{CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
 
 use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
@@ -43,19 +44,9 @@ struct State {
     retired: bool,
     /// The earliest time of the next attempt.
     not_before: Option<Instant>,
-    /// Tasks that wait for a connection.
-    waiting: Vec<Waker>,
+    /// Tasks that wait for a connection: the next change wakes them, when it is open or over, or there is another one.
+    waiting: Waiters,
     last_failure: Option<CloseReason>,
-}
-
-impl State {
-    /// Has the next change wake the task: the connection is open or over, or there is another one.
-    fn wait(&mut self, cx: &Context<'_>) {
-        let known = self.waiting.iter().any(|waker| waker.will_wake(cx.waker()));
-        if !known {
-            self.waiting.push(cx.waker().clone());
-        }
-    }
 }
 
 impl NodeConnection {
@@ -92,12 +83,16 @@ impl NodeConnection {
     }
 
     /// A connection that takes commands, and sends them now or as soon as it is open. Otherwise the
-    /// next change wakes the task.
+    /// next change wakes the task, which has its place in `wait`.
     #[inline]
-    pub fn poll_conn(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
+    pub fn poll_conn(
+        self: &Arc<Self>,
+        wait: &mut ConnWait,
+        cx: &mut Context<'_>,
+    ) -> Poll<Arc<Connection>> {
         match &*self.conn.load() {
             Some(conn) if conn.state() != ConnectionState::Closed => Poll::Ready(Arc::clone(conn)),
-            _ => self.poll_new(cx),
+            _ => self.poll_new(wait, cx),
         }
     }
 
@@ -105,16 +100,20 @@ impl NodeConnection {
     /// send a command at any time, also after its caller gave up; a command that no connection has
     /// certainly does not go out.
     #[cold]
-    pub fn poll_open(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
+    pub fn poll_open(
+        self: &Arc<Self>,
+        wait: &mut ConnWait,
+        cx: &mut Context<'_>,
+    ) -> Poll<Arc<Connection>> {
         loop {
-            let Poll::Ready(conn) = self.poll_conn(cx) else {
+            let Poll::Ready(conn) = self.poll_conn(wait, cx) else {
                 return Poll::Pending;
             };
             let mut state = self.state();
             match conn.state() {
                 ConnectionState::Open => return Poll::Ready(conn),
                 ConnectionState::Connecting => {
-                    state.wait(cx);
+                    state.waiting.wait(wait.at(self), 1, cx.waker());
                     return Poll::Pending;
                 }
                 ConnectionState::Closed => {}
@@ -123,7 +122,11 @@ impl NodeConnection {
     }
 
     #[cold]
-    fn poll_new(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
+    fn poll_new(
+        self: &Arc<Self>,
+        wait: &mut ConnWait,
+        cx: &mut Context<'_>,
+    ) -> Poll<Arc<Connection>> {
         let mut state = self.state();
         if let Some(conn) = &*self.conn.load()
             && conn.state() != ConnectionState::Closed
@@ -136,7 +139,7 @@ impl NodeConnection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        state.wait(cx);
+        state.waiting.wait(wait.at(self), 1, cx.waker());
         self.request(state);
         Poll::Pending
     }
@@ -208,7 +211,7 @@ impl NodeConnection {
             Ok(conn) => self.conn.store(Some(Arc::new(conn))),
             Err(reason) => self.note_failure(&mut state, reason),
         }
-        wake(state);
+        self.wake(state);
     }
 
     /// The connection is open: the server has accepted the greeting.
@@ -217,7 +220,7 @@ impl NodeConnection {
         self.failures.store(0, Ordering::Relaxed);
         let mut state = self.state();
         state.not_before = None;
-        wake(state);
+        self.wake(state);
     }
 
     /// The connection is over; it was open, or never came to that.
@@ -232,7 +235,7 @@ impl NodeConnection {
             true => state.last_failure = Some(reason.clone()),
             false => self.note_failure(&mut state, reason.clone()),
         }
-        wake(state);
+        self.wake(state);
         // Perhaps another node has taken over.
         self.shared.schedule.request_refresh();
     }
@@ -256,7 +259,7 @@ impl NodeConnection {
         if up {
             let mut state = self.state();
             state.connecting = false;
-            wake(state);
+            self.wake(state);
         }
         up
     }
@@ -288,13 +291,36 @@ impl NodeConnection {
         let mut state = self.state();
         state.retired = true;
         let conn = self.conn.swap(None);
-        wake(state);
+        self.wake(state);
         conn
     }
 
     /// The connection, in whatever state.
     pub fn current(&self) -> Option<Arc<Connection>> {
         self.conn.load_full()
+    }
+
+    /// The task that had this place waits no more.
+    fn stop_waiting(&self, place: Place) {
+        self.state().waiting.leave(place);
+    }
+
+    /// Wakes the tasks that wait now, without the lock. Those who wait again meanwhile wait for the next change.
+    fn wake<'s>(&'s self, mut state: MutexGuard<'s, State>) {
+        let mut left = state.waiting.len();
+        let mut batch = WakeBatch::default();
+        loop {
+            state.waiting.wake(&mut batch, |_, _| {
+                let more = left > 0;
+                left = left.saturating_sub(1);
+                more
+            });
+            drop(state);
+            if !batch.wake() {
+                return;
+            }
+            state = self.state();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -347,11 +373,49 @@ impl fmt::Debug for NodeConnection {
     }
 }
 
-/// Wakes the tasks that wait, without the lock.
-fn wake(mut state: MutexGuard<'_, State>) {
-    let waiting = std::mem::take(&mut state.waiting);
-    drop(state);
-    for waker in waiting {
-        waker.wake();
+/// A task's place among those who wait for a node's connection. Dropped, it is given up.
+#[derive(Default)]
+pub(crate) struct ConnWait(Option<Box<WaitAt>>);
+
+struct WaitAt {
+    connection: Arc<NodeConnection>,
+    place: Option<Place>,
+}
+
+impl ConnWait {
+    /// Its place at this node; one at another node is given up.
+    fn at(&mut self, connection: &Arc<NodeConnection>) -> &mut Option<Place> {
+        let known = self.0.take();
+        let here = known.filter(|known| Arc::ptr_eq(&known.connection, connection));
+        let wait = here.unwrap_or_else(|| {
+            Box::new(WaitAt {
+                connection: Arc::clone(connection),
+                place: None,
+            })
+        });
+        &mut self.0.insert(wait).place
+    }
+
+    /// Waits no more.
+    pub fn end(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for WaitAt {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.connection.stop_waiting(place);
+        }
+    }
+}
+
+impl fmt::Debug for ConnWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() {
+            "ConnWait(waiting)"
+        } else {
+            "ConnWait(unused)"
+        })
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use embar_mux::Call;
 
 use super::node::Node;
+use super::node_connection::ConnWait;
 use super::router::Router;
 use super::schedule::{Schedule, Timer};
 use super::timers::after;
@@ -37,6 +38,7 @@ struct Question {
     node: Arc<Node>,
     deadline: Instant,
     timer: Option<Timer>,
+    wait: ConnWait,
     /// How many attempts to connect had failed when it began.
     failures: u32,
     call: Option<Call>,
@@ -110,6 +112,7 @@ impl Question {
         Self {
             deadline: after(ANSWER_TIMEOUT),
             timer: None,
+            wait: ConnWait::default(),
             failures: node.connection(0).failures(),
             call: None,
             node,
@@ -140,7 +143,7 @@ impl Question {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Call, String>> {
         let connection = self.node.connection(0);
-        if let Poll::Ready(conn) = connection.poll_conn(cx) {
+        if let Poll::Ready(conn) = connection.poll_conn(&mut self.wait, cx) {
             let fill = |out: &mut [u8]| out.copy_from_slice(CLUSTER_SLOTS);
             let call = conn.submit(
                 CLUSTER_SLOTS.len(),

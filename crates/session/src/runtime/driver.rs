@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 use embar_frame::{Now, Protocol};
-use embar_transport::ring::Reservation;
+use embar_transport::ring::{Reservation, RoomWait};
 use embar_transport::tls::Channel;
 use embar_transport::{Body, Epoll, Head, Reactor, RecvBuf, SendBuf};
 
@@ -50,6 +50,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     /// The peer owes an answer about its figures.
     status_asked: bool,
     marker: Waker,
+    /// Waits until there is room for an answer to the next message.
+    room: RoomWait,
     /// Bytes of the body that the core sends.
     body_sending: Option<usize>,
     /// The place of that body in the ring, until the core began with it.
@@ -82,6 +84,7 @@ impl<P: Protocol> SessionDriver<P> {
         let marker = session.0.marker();
         // A reservation that another thread drops may leave something due.
         core.ring().on_due(marker.clone());
+        let room = core.ring().room_wait();
         Self {
             core,
             channel,
@@ -96,6 +99,7 @@ impl<P: Protocol> SessionDriver<P> {
             paused: false,
             status_asked: false,
             marker,
+            room,
             body_sending: None,
             body_place: None,
             finish_due: None,
@@ -224,6 +228,7 @@ impl<P: Protocol> SessionDriver<P> {
     pub(super) fn deliver(&mut self, now: Now) {
         if self.paused {
             // The core is held: all that may come is the end.
+            self.room.leave();
             return self.deliver_all(now);
         }
         self.core.cork();
@@ -232,12 +237,11 @@ impl<P: Protocol> SessionDriver<P> {
         loop {
             self.deliver_all(now);
             let Some(room) = self.core.waits_for_room() else {
-                return;
+                return self.room.leave();
             };
             // A thread that makes room marks the session then.
             let mut context = Context::from_waker(&self.marker);
-            let ready = self.core.ring().poll_room(room, &mut context);
-            if ready.is_pending() {
+            if self.room.poll(room, &mut context).is_pending() {
                 return;
             }
             // Room came and went while we looked, and no thread knows that we wait.

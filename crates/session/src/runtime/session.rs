@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use buffa::{Message as Protobuf, ViewEncode};
 use embar_memory::Buffer;
 use embar_transport::Peer;
+use embar_transport::ring::RoomWait;
 
 use super::settings::OnFull;
 use super::shared::{SessionId, Shared, request};
@@ -168,12 +170,14 @@ impl Session {
         self.0.send_body(id, head, body)
     }
 
-    /// Waits until `len` bytes of content fit into the ring; for async code.
-    ///
-    /// # Errors
-    /// When the session is over.
-    pub fn poll_room(&self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
-        self.0.poll_room(len, cx)
+    /// Waits until `len` bytes of content fit into the ring, or as many as it holds; for async code.
+    /// Who waits for longer comes first.
+    #[must_use]
+    pub fn room(&self, len: usize) -> Room {
+        Room {
+            wait: self.0.sender.ring().room_wait(),
+            bytes: self.0.bytes_for(len),
+        }
     }
 
     /// Has a message that was left with [`Flow::Pause`](super::Flow::Pause) delivered again.
@@ -208,6 +212,25 @@ impl Session {
     #[must_use]
     pub fn stats(&self) -> SessionStats {
         self.0.stats()
+    }
+}
+
+/// The wait for room in a session's ring; see [`Session::room`]. Ready as soon as there probably is
+/// room (another sender may be faster), and with [`SendError::Closed`] when the session is over. It
+/// may be polled again after that, and waits again. Dropped, it leaves its place to the next.
+#[derive(Debug)]
+pub struct Room {
+    wait: RoomWait,
+    bytes: usize,
+}
+
+impl Future for Room {
+    type Output = Result<(), SendError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let bytes = self.bytes;
+        let room = self.wait.poll(bytes, cx);
+        room.map_err(|_| SendError::Closed)
     }
 }
 

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, Now, Shape};
@@ -291,12 +291,13 @@ impl Shared {
         let left = || deadline.saturating_duration_since(Instant::now());
         // A thread that wakes up for every few bytes of room is slower than one that lets some
         // gather; but it must not depend on more than what it needs.
-        let bytes = self.sender.frame_bytes(len).min(ring.capacity());
+        let bytes = self.bytes_for(len);
         let plenty = bytes.max(ring.capacity() / 2);
-        let _ = ring.wait_room(plenty, left().min(GATHER));
+        let mut room = ring.room_wait();
+        let _ = room.block(plenty, left().min(GATHER));
         loop {
             let left = left();
-            let waited = ring.wait_room(bytes, left);
+            let waited = room.block(bytes, left);
             match retry() {
                 Err(SendError::Full) if waited.is_ok() && !left.is_zero() => {}
                 other => {
@@ -308,15 +309,10 @@ impl Shared {
         }
     }
 
-    pub(super) fn poll_room(
-        &self,
-        len: usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), SendError>> {
-        let ring = self.sender.ring();
-        let bytes = self.sender.frame_bytes(len).min(ring.capacity());
-        let room = ring.poll_room(bytes, cx);
-        room.map_err(|_| SendError::Closed)
+    /// What a frame with `len` bytes of content takes of the ring.
+    pub(super) fn bytes_for(&self, len: usize) -> usize {
+        let most = self.sender.ring().capacity();
+        self.sender.frame_bytes(len).min(most)
     }
 
     pub(super) fn send_body(

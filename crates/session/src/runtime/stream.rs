@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use buffa::{DecodeError, DecodeOptions, Message as Protobuf, MessageView};
 use embar_frame::Protocol;
@@ -286,14 +286,11 @@ impl AsyncSession {
         len: usize,
         send: impl Fn(&Session) -> Result<(), SendError>,
     ) -> impl Future<Output = Result<(), SendError>> {
+        let mut room = self.session.room(len);
         poll_fn(move |cx| {
             loop {
                 match send(&self.session) {
-                    Err(SendError::Full) => match self.session.poll_room(len, cx) {
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                        Poll::Pending => return Poll::Pending,
-                    },
+                    Err(SendError::Full) => ready!(Pin::new(&mut room).poll(cx))?,
                     done => return Poll::Ready(done),
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::task::Wake;
+use std::task::{Context, Poll, Wake};
 
 use loom::sync::Notify;
 
@@ -162,15 +162,20 @@ fn who_waits_for_room_is_woken() {
                 let waker = Waker::from(room.clone());
                 let mut context = Context::from_waker(&waker);
                 for byte in 1..=2 {
+                    let mut place = None;
                     let ticket = loop {
                         match ring.queue.reserve(2) {
                             Ok(ticket) => break ticket,
                             Err(refused) => assert_eq!(refused, Refused::Full),
                         }
-                        if ring.queue.poll_room(2, &mut context).is_pending() {
+                        let polled = ring.queue.poll_room(2, &mut place, &mut context);
+                        if polled.is_pending() {
                             room.0.wait();
                         }
                     };
+                    if let Some(place) = place {
+                        ring.queue.leave(place);
+                    }
                     ring.write(ticket, byte);
                     if ring.queue.commit(ticket) {
                         news.0.notify();
@@ -236,7 +241,8 @@ fn an_undone_reservation_wakes_who_waits() {
             let room = NotifyWaker::new();
             let waker = Waker::from(room.clone());
             let mut context = Context::from_waker(&waker);
-            while other.queue.poll_room(2, &mut context).is_pending() {
+            let place = &mut None;
+            while other.queue.poll_room(2, place, &mut context).is_pending() {
                 room.0.wait();
             }
             let ticket = other.queue.reserve(2).unwrap();
@@ -244,6 +250,33 @@ fn an_undone_reservation_wakes_who_waits() {
         });
         ring.write(ticket, 2);
         assert!(!ring.queue.abandon(ticket));
+        waiter.join().unwrap();
+    });
+}
+
+/// One of two that wait is woken and gives up, in whatever moment: the other one gets the room.
+#[test]
+fn who_gives_up_passes_the_room_on() {
+    model(|| {
+        let ring = Ring::new(2, 2);
+        let held = ring.queue.reserve(2).unwrap();
+        let mut first = None;
+        let mut noop = Context::from_waker(Waker::noop());
+        assert!(ring.queue.poll_room(2, &mut first, &mut noop).is_pending());
+        let other = ring.clone();
+        let waiter = loom::thread::spawn(move || {
+            let room = NotifyWaker::new();
+            let waker = Waker::from(room.clone());
+            let mut context = Context::from_waker(&waker);
+            let place = &mut None;
+            while other.queue.poll_room(2, place, &mut context).is_pending() {
+                room.0.wait();
+            }
+        });
+        let other = ring.clone();
+        let quitter = loom::thread::spawn(move || other.queue.leave(first.unwrap()));
+        assert!(!ring.queue.abandon(held));
+        quitter.join().unwrap();
         waiter.join().unwrap();
     });
 }
@@ -358,8 +391,9 @@ fn closing_wakes_who_waits_for_room() {
             let room = NotifyWaker::new();
             let waker = Waker::from(room.clone());
             let mut context = Context::from_waker(&waker);
+            let place = &mut None;
             loop {
-                match other.queue.poll_room(1, &mut context) {
+                match other.queue.poll_room(1, place, &mut context) {
                     Poll::Pending => room.0.wait(),
                     Poll::Ready(ready) => {
                         assert!(ready.is_err());

@@ -10,18 +10,20 @@
 //! whether a thread sends. The sender clears `SENDING` only while the count is zero, and otherwise
 //! looks again. So each commit either is seen by the sender, or learns that there is none.
 
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
-use super::room_wakers::RoomWakers;
 use super::sender_fields::SenderFields;
 use super::sync::{AtomicU32, AtomicU64, CacheLine, Mutex, Ordering};
 use super::ticket::Ticket;
+use crate::waiters::Waiters;
+
+mod room;
 
 /// A thread has the right to send.
 const SENDING: u64 = 1;
 /// The right is held without a span.
 const CORKED: u64 = 2;
-/// A task or thread waits for room.
+/// A task or thread waits for room, and nobody has woken it.
 const ROOM: u64 = 4;
 /// No further reservations.
 const CLOSED: u64 = 8;
@@ -74,7 +76,7 @@ pub(super) struct Queue {
     sender: SenderFields,
     /// The highest end of ranges that were given back as if they had never been.
     abandoned: AtomicU32,
-    waiting: Mutex<RoomWakers>,
+    waiting: Mutex<Waiters>,
     due: Mutex<Option<Waker>>,
 }
 
@@ -92,7 +94,7 @@ impl Queue {
             tail: CacheLine(AtomicU64::new(0)),
             sender: SenderFields::new(),
             abandoned: AtomicU32::new(0),
-            waiting: Mutex::new(RoomWakers::default()),
+            waiting: Mutex::new(Waiters::default()),
             due: Mutex::new(None),
         }
     }
@@ -329,14 +331,6 @@ impl Queue {
         self.wake_if_waiting();
     }
 
-    /// After room was made. An access that writes: a thread that says only after it that it waits
-    /// sees the room.
-    fn wake_if_waiting(&self) {
-        if self.state.0.fetch_and(!ROOM, Ordering::AcqRel) & ROOM != 0 {
-            self.wake_waiting();
-        }
-    }
-
     /// Frees what was sent, up to `sent`, and gives the right to send up. True: there is more.
     pub(super) fn finish(&self, sent: u32) -> bool {
         self.publish(sent);
@@ -413,13 +407,13 @@ impl Queue {
         self.tail.0.store(pack(ticket, position), Ordering::Release);
     }
 
-    /// For the sender: gives the right up, unless there is news, which is taken then. What waits
-    /// for room is woken first.
+    /// For the sender: gives the right up, unless there is news, which is taken then. Wakes who
+    /// waits for room.
     fn release_right(&self) -> bool {
         let mut state = self.state.0.load(Ordering::Relaxed);
         loop {
             let (news, room) = (state >= NEWS, state & ROOM != 0);
-            let next = state & FLAGS & !ROOM & if news { !0 } else { !SENDING };
+            let next = state & FLAGS & if news { !0 } else { !SENDING };
             // Acquire: partner of the news, to see their slots. Release: partner of `acquire`.
             match self.state.0.compare_exchange_weak(
                 state,
@@ -440,46 +434,9 @@ impl Queue {
 
     /// For the sender: gives the right up, whatever there is.
     fn give_up(&self) {
-        if self.state.0.fetch_and(!(SENDING | ROOM), Ordering::AcqRel) & ROOM != 0 {
+        if self.state.0.fetch_and(!SENDING, Ordering::AcqRel) & ROOM != 0 {
             self.wake_waiting();
         }
-    }
-
-    fn wake_waiting(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.wake();
-    }
-
-    /// Ready once `len` bytes can be reserved, or never could, or once the queue is closed (an
-    /// error then).
-    pub(super) fn poll_room(&self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        if let Some(ready) = self.room(len) {
-            return Poll::Ready(ready);
-        }
-        lock(&self.waiting).add(cx.waker());
-        // After the waker is in place. If the sender's own change of `state` came before this one,
-        // the tail it published is seen below; if it comes later, it sees the flag.
-        self.state.0.fetch_or(ROOM, Ordering::AcqRel);
-        match self.room(len) {
-            Some(ready) => Poll::Ready(ready),
-            None => Poll::Pending,
-        }
-    }
-
-    #[inline]
-    pub(super) fn room(&self, len: usize) -> Option<Result<(), ()>> {
-        if self.is_closed() {
-            return Some(Err(()));
-        }
-        if len > self.capacity as usize {
-            return Some(Ok(()));
-        }
-        // The tail first: a newer head then shows less room than there is, never more.
-        let (done, freed) = unpack(self.tail.0.load(Ordering::Acquire));
-        let (ticket, end) = unpack(self.head.0.load(Ordering::Acquire));
-        let used = end.wrapping_sub(freed) as usize + len;
-        let open = ticket.wrapping_sub(done) as usize;
-        (used <= self.capacity as usize && open < self.slots.len()).then_some(Ok(()))
     }
 
     /// Refuses reservations from now on. Those that exist go on as before.

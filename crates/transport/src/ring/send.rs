@@ -12,6 +12,7 @@ use super::queue::{Queue, Refused, Run};
 use super::raw::Mirror;
 use super::ticket::Ticket;
 use crate::park;
+use crate::waiters::Place;
 
 /// Bytes of ring for each slot: messages shorter than that on average run out of slots before they
 /// run out of bytes.
@@ -241,11 +242,18 @@ impl SendRing {
         self.0.queue.room(len).is_some()
     }
 
-    /// Ready once `len` bytes can probably be reserved (another thread may be faster), or at once
-    /// if they never can. Otherwise the task is woken when that may have changed.
-    pub fn poll_room(&self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        let ready = self.0.queue.poll_room(len, cx);
-        ready.map(|room| room.map_err(|()| Closed))
+    /// Whether somebody waits for room whom nobody has woken; may miss what another thread does just now.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.0.queue.is_awaited()
+    }
+
+    /// Waits for room, as one of those who do: first come, first served.
+    pub fn room_wait(&self) -> RoomWait {
+        RoomWait {
+            ring: self.clone(),
+            place: None,
+        }
     }
 
     /// Blocks until `len` bytes can probably be reserved, at most for `timeout`.
@@ -253,17 +261,57 @@ impl SendRing {
     /// # Errors
     /// See [`WaitError`].
     pub fn wait_room(&self, len: usize, timeout: Duration) -> Result<(), WaitError> {
-        let deadline = Instant::now().checked_add(timeout);
-        match park::block_on(deadline, |cx| self.poll_room(len, cx)) {
-            Some(room) => room.map_err(|Closed| WaitError::Closed),
-            None => Err(WaitError::TimedOut),
-        }
+        self.room_wait().block(len, timeout)
     }
 }
 
 impl fmt::Debug for SendRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SendRing({} of {})", self.queued(), self.capacity())
+    }
+}
+
+/// Waits for room in a ring. It has a place among those who do, from the first poll that finds no room until it is
+/// dropped. The room that it was woken for is its own until then, or until it is polled: after that others may have it.
+#[derive(Debug)]
+pub struct RoomWait {
+    ring: SendRing,
+    place: Option<Place>,
+}
+
+impl RoomWait {
+    /// Ready once `len` bytes can probably be reserved (another thread may be faster), or at once
+    /// if they never can. Otherwise the task is woken when that may have changed. It waits for the
+    /// latest `len`, and wakes the latest task.
+    pub fn poll(&mut self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let queue = &self.ring.0.queue;
+        let ready = queue.poll_room(len, &mut self.place, cx);
+        ready.map(|room| room.map_err(|()| Closed))
+    }
+
+    /// Blocks until `len` bytes can probably be reserved, at most for `timeout`. It keeps its place.
+    ///
+    /// # Errors
+    /// See [`WaitError`].
+    pub fn block(&mut self, len: usize, timeout: Duration) -> Result<(), WaitError> {
+        let deadline = Instant::now().checked_add(timeout);
+        match park::block_on(deadline, |cx| self.poll(len, cx)) {
+            Some(room) => room.map_err(|Closed| WaitError::Closed),
+            None => Err(WaitError::TimedOut),
+        }
+    }
+
+    /// Gives its place up, and waits no more until the next poll.
+    pub fn leave(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.ring.0.queue.leave(place);
+        }
+    }
+}
+
+impl Drop for RoomWait {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

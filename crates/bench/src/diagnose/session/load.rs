@@ -1,5 +1,6 @@
 //! A server, a client with sessions to it, and threads that send, as long as they are looked at.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
@@ -335,12 +336,8 @@ impl Sending {
         let began = Instant::now();
         let waker = Waker::from(Arc::new(Unparks(thread::current())));
         let mut context = Context::from_waker(&waker);
-        while self
-            .session
-            .poll_room(usize::MAX, &mut context)
-            .is_pending()
-            && !self.stop.load(Relaxed)
-        {
+        let mut room = self.session.room(usize::MAX);
+        while Pin::new(&mut room).poll(&mut context).is_pending() && !self.stop.load(Relaxed) {
             thread::park_timeout(FULL_FOR);
         }
         let ns = began.elapsed().as_nanos() as u64;
