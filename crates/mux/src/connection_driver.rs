@@ -283,7 +283,7 @@ impl<P: Protocol> ConnectionDriver<P> {
                 .take()
                 .or_else(|| shared.slots.due(self.next_reply, max))
                 .ok_or(CloseReason::BadReply("a reply that nobody asked for"))?;
-            if slot.add(these, part.complete) {
+            if slot.add(these, part.complete, wakers) {
                 self.answered_bytes += slot.command_len();
                 let (class, since) = slot.command_class();
                 shared.meters.answered(class, since, self.last_received);

@@ -166,7 +166,10 @@ impl ReplySlots {
         match &mut slot.phase {
             Phase::Waiting(waker) => {
                 if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-                    *waker = Some(cx.waker().clone());
+                    let before = waker.replace(cx.waker().clone());
+                    // Dropping it may end a task, so that happens without the lock.
+                    drop(slot);
+                    drop(before);
                 }
                 return Poll::Pending;
             }
@@ -199,13 +202,14 @@ impl ReplySlots {
             lock(&self.aside).remove(&id);
             return;
         }
-        slot.phase = match mem::replace(&mut slot.phase, Phase::Free) {
-            Phase::Waiting(_) | Phase::Unwanted => Phase::Unwanted,
-            Phase::Over(_) | Phase::Free => {
-                slot.drop_large();
-                Phase::Free
-            }
-        };
+        let before = mem::replace(&mut slot.phase, Phase::Free);
+        match before {
+            Phase::Waiting(_) | Phase::Unwanted => slot.phase = Phase::Unwanted,
+            Phase::Over(_) | Phase::Free => slot.drop_large(),
+        }
+        // It may hold a waker, and dropping that may end a task: without the lock.
+        drop(slot);
+        drop(before);
     }
 
     /// The slot of the command whose reply is due; `None` if no such command is in flight.
@@ -260,20 +264,17 @@ impl ReplySlots {
 
 impl DueReply<'_> {
     /// Adds bytes to the reply; `complete` says that a frame ends with them. True when the reply is
-    /// complete.
-    pub fn add(&mut self, bytes: &[u8], complete: bool) -> bool {
+    /// complete. It adds the waker of the caller to `wakers` if that is not to wait for the rest.
+    pub fn add(&mut self, bytes: &[u8], complete: bool, wakers: &mut Vec<Waker>) -> bool {
         let slot = &mut *self.slot;
         let complete_alone = complete && slot.frames == 1;
         if let Phase::Waiting(waker) = &mut slot.phase {
             if slot.reply.len() + bytes.len() > self.max_reply {
-                let waker = waker.take();
+                wakers.extend(waker.take());
                 slot.reply = Vec::new();
                 slot.phase = Phase::Over(Err(CallError::TooLarge {
                     max: self.max_reply,
                 }));
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
             } else {
                 if slot.reply.capacity() == 0 && !complete_alone {
                     // The reply is likely as long as the last one, so it need not grow step by step.
@@ -354,7 +355,7 @@ mod tests {
             };
             let id = slots.prepare(&command, None);
             let mut due = slots.due(5, 100).expect("in flight");
-            assert!(due.add(reply, true));
+            assert!(due.add(reply, true, &mut Vec::new()));
             assert!(due.end().is_none());
             id
         };

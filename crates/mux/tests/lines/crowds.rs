@@ -226,6 +226,43 @@ fn fifty_thousand_callers_are_served_in_turn_by_few_slots() {
     assert!(polls <= 3 * CALLERS, "{polls} polls of {CALLERS} callers");
 }
 
+/// Polls its call in the very moment in which it is woken, as some executors do.
+struct PollsAtOnce {
+    call: Mutex<Option<Call>>,
+    told: std::sync::mpsc::Sender<bool>,
+}
+
+impl Wake for PollsAtOnce {
+    fn wake(self: Arc<Self>) {
+        let mut call = self.call.lock().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let reply = call.as_mut().unwrap().poll_reply(&mut cx, |_| ());
+        let _ = self.told.send(matches!(reply, Poll::Ready(Err(_))));
+    }
+}
+
+#[test]
+fn a_caller_whose_reply_is_too_large_is_woken_without_a_lock() {
+    let limits = ConnectionLimits {
+        max_reply_bytes: 10,
+        ..patient()
+    };
+    let mux = mux();
+    let address = server(echo);
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    let (told, heard) = std::sync::mpsc::channel();
+    let caller = Arc::new(PollsAtOnce {
+        call: Mutex::default(),
+        told,
+    });
+    let mut call = caller.call.lock().unwrap();
+    let waker = Waker::from(Arc::clone(&caller));
+    let fill = |to: &mut [u8]| to.copy_from_slice(b"a line of more than ten\n");
+    *call = Some(conn.submit(24, 1, 0, None, Some(waker), fill).unwrap());
+    drop(call);
+    assert_eq!(heard.recv_timeout(LONG), Ok(true));
+}
+
 #[test]
 fn answers_before_the_question_end_their_connection_and_no_other() {
     fn greeted() -> Lines {
