@@ -25,6 +25,7 @@ mod server;
 mod session;
 mod settings;
 mod shared;
+mod stall;
 mod stats;
 mod status;
 mod stream;

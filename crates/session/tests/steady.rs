@@ -17,7 +17,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use buffa::Message as _;
-use embar_session::{Client, Flow, Handler, Message, Plain, Server, Session, Settings};
+use embar_session::{Client, Flow, Handler, Message, OnFull, Plain, Server, Session, Settings};
 use embar_transport::Address;
 use embar_transport::alloc::{Counting, of_process, set_counting};
 use embar_transport::ring::{RingPool, SendRing};
@@ -138,7 +138,10 @@ fn wait_for_test_harness() {
 /// A server and a client in full work, both directions, with rings of so many bytes.
 fn work(send_ring_bytes: usize) {
     set_counting(true);
-    let settings = Settings::default().with(|settings| settings.send_ring_bytes = send_ring_bytes);
+    let settings = Settings::default().with(|settings| {
+        settings.send_ring_bytes = send_ring_bytes;
+        settings.on_full = OnFull::Wait { timeout: LONG };
+    });
     let (taken, answered) = (Counted::new(), Counted::new());
     let at_server = Arc::clone(&taken);
     let server = Server::builder()

@@ -2,7 +2,9 @@
 
 use super::{Connected, Counter, PAYLOAD, RoundTrips, check, check_count};
 use anyhow::{Context, bail};
-use embar_session::{Client, Closed, Flow, Handler, Message, Server, Session};
+use embar_session::{
+    Client, Closed, Flow, Handler, Message, OnFull, Plain, Server, Session, Settings,
+};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -43,7 +45,9 @@ impl Connected for Embar {
         let server = Server::builder();
         let server = server.listen("127.0.0.1:0".parse::<embar_session::Address>()?);
         let server = server.start(|_| Answering(Counter::default()))?;
-        let client = Client::new()?;
+        let on_full = OnFull::Wait { timeout: PATIENCE };
+        let settings = Settings::default().with(|settings| settings.on_full = on_full);
+        let client = Client::with(Plain, settings)?;
         let (asked, questions) = channel();
         let (answer, answers) = channel();
         let asking = Asking {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use buffa::{Message as Protobuf, ViewEncode};
@@ -50,6 +51,11 @@ impl Session {
     /// What is done at a full ring from now on.
     pub fn set_on_full(&self, policy: OnFull) {
         self.0.set_on_full(policy);
+    }
+
+    /// Async code has it from now on: no send of it blocks, whatever the policy is.
+    pub(super) fn never_block(&self) {
+        self.0.is_async.store(true, Ordering::Relaxed);
     }
 
     /// Sends a Protobuf message: its size is computed once and it is encoded straight into the

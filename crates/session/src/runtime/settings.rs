@@ -72,30 +72,29 @@ impl Default for Settings {
     }
 }
 
-/// What a sender does when its message finds no room in the session's send ring. Handlers, which
-/// must not wait, get [`SendError::Full`](crate::SendError::Full) where the policy says `Wait`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a sender does when its message finds no room in the session's send ring. Handlers and async
+/// code, which must not wait, get [`SendError::Full`](crate::SendError::Full) where the policy says
+/// `Wait`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// The caller waits for room, at most so long; then it gets
-    /// [`SendError::Full`](crate::SendError::Full).
+    /// The caller waits for room; when `timeout` is over it gets
+    /// [`SendError::Full`](crate::SendError::Full). The time counts for all senders together, from
+    /// when the first of them found no room until the peer has taken half of what waited then. So a
+    /// peer that does not read costs it once; after that senders get `Full` at once.
+    ///
+    /// For threads that do nothing but feed one session. Who sends to several takes one of the
+    /// others.
     Wait {
-        /// The longest wait.
+        /// The longest wait for one stall of the peer.
         timeout: Duration,
     },
-    /// The caller gets [`SendError::Full`](crate::SendError::Full) at once.
+    /// The caller gets [`SendError::Full`](crate::SendError::Full) at once. The default.
+    #[default]
     Fail,
     /// The session closes at once with [`CloseReason::Full`](crate::CloseReason::Full), and the
     /// caller gets [`SendError::Full`](crate::SendError::Full): for peers that must keep up.
     Close,
-}
-
-impl Default for OnFull {
-    fn default() -> Self {
-        Self::Wait {
-            timeout: Duration::from_secs(10),
-        }
-    }
 }
 
 /// Which peers get the figures of this process when they ask for them. The others get

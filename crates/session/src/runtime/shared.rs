@@ -23,6 +23,7 @@ use embar_transport::{DirectSend, Peer, Token};
 use super::clock;
 use super::group::Group;
 use super::settings::OnFull;
+use super::stall::Stall;
 use super::stats::{Counter, SessionStats};
 use super::worker_marks::{WorkerMarks, is_worker};
 use crate::{Closed, Plain, SendError, Sender};
@@ -90,6 +91,9 @@ pub(super) struct Shared {
     pub(super) merely_corked: AtomicBool,
     on_full: AtomicU8,
     full_wait_ns: AtomicU64,
+    stall: Stall,
+    /// Async code has its handle, so no send may block.
+    pub(super) is_async: AtomicBool,
     /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
     bodies: Mutex<Vec<QueuedBody>>,
@@ -137,6 +141,8 @@ impl Shared {
             merely_corked: AtomicBool::new(false),
             on_full: AtomicU8::new(0),
             full_wait_ns: AtomicU64::new(0),
+            stall: Stall::default(),
+            is_async: AtomicBool::new(false),
             last_flush: AtomicU64::new(0),
             bodies: Mutex::default(),
             queued_bodies: AtomicUsize::new(0),
@@ -272,22 +278,17 @@ impl Shared {
                 other => return other,
             }
         }
-        let timeout = match self.on_full() {
-            // A worker that waited would hold up every other session, and perhaps the one that could
-            // make room.
-            OnFull::Wait { .. } if is_worker() => return Err(SendError::Full),
-            OnFull::Fail => return Err(SendError::Full),
-            OnFull::Close => {
-                self.request(request::FULL);
-                return Err(SendError::Full);
-            }
-            OnFull::Wait { timeout } => timeout,
+        let Some(timeout) = self.may_wait() else {
+            return Err(SendError::Full);
         };
         // The worker may be letting messages gather.
         self.mark();
         let ring = self.sender.ring();
         let began = Instant::now();
-        let deadline = began + timeout.min(Duration::from_secs(1 << 32));
+        let deadline = self.wait_deadline(began, timeout);
+        if deadline <= began {
+            return Err(SendError::Full);
+        }
         let left = || deadline.saturating_duration_since(Instant::now());
         // A thread that wakes up for every few bytes of room is slower than one that lets some
         // gather; but it must not depend on more than what it needs.
@@ -307,6 +308,30 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// How long the caller, who found no room, may wait in one stall, if it may at all. Closes the session where the
+    /// policy says so.
+    fn may_wait(&self) -> Option<Duration> {
+        match self.on_full() {
+            // A worker that waited would hold up every other session, and perhaps the one that could
+            // make room; an executor's thread, its other tasks.
+            OnFull::Wait { timeout } => {
+                let never = is_worker() || self.is_async.load(Ordering::Relaxed);
+                (!never).then_some(timeout)
+            }
+            OnFull::Fail => None,
+            OnFull::Close => {
+                self.request(request::FULL);
+                None
+            }
+        }
+    }
+
+    fn wait_deadline(&self, now: Instant, budget: Duration) -> Instant {
+        let queued = self.sender.ring().queued();
+        self.stall
+            .deadline(now, budget, self.sender.bytes(), queued)
     }
 
     /// What a frame with `len` bytes of content takes of the ring.
@@ -410,14 +435,13 @@ impl Shared {
         if take().is_ok() {
             return Ok(());
         }
-        let timeout = match self.on_full() {
-            OnFull::Wait { timeout } if !is_worker() => timeout,
-            OnFull::Close => {
-                self.request(request::FULL);
-                return Err(SendError::Full);
-            }
-            _ => return Err(SendError::Full),
+        let Some(timeout) = self.may_wait() else {
+            return Err(SendError::Full);
         };
+        let now = Instant::now();
+        let timeout = self
+            .wait_deadline(now, timeout)
+            .saturating_duration_since(now);
         let closed = || self.sender.ring().is_closed();
         let no_room = |_: &mut Vec<QueuedBody>| !closed() && take().is_err();
         let waited = self

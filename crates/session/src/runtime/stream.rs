@@ -182,6 +182,7 @@ impl Handler for Relay {
     }
 
     fn opened(&mut self, session: &Session, _: &[u8]) {
+        session.never_block();
         if let Some(accepted) = &self.accepted {
             accepted.push(AsyncSession {
                 session: session.clone(),
@@ -240,7 +241,8 @@ pub struct AsyncSession {
 }
 
 impl AsyncSession {
-    /// The handle for other threads and tasks.
+    /// The handle for other threads and tasks. It never blocks: at a full ring its sends fail where
+    /// the policy says [`OnFull::Wait`](super::OnFull::Wait).
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session

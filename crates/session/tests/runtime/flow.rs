@@ -14,7 +14,7 @@ use embar_session::{
 
 use crate::support::{
     LONG, closed, fill_up, in_time, is_asleep, loopback, message, recorder, small, this_thread,
-    until,
+    until, while_ok,
 };
 
 /// Takes nothing until it is told to.
@@ -112,8 +112,8 @@ fn on_full_wait_waits_as_long_as_it_says() {
     let session = client.connect(gated.server.address(), handler).unwrap();
     let at_server = gated.sessions.recv_timeout(LONG).unwrap();
     let mut before = 0;
+    let started = Instant::now();
     loop {
-        let started = Instant::now();
         let (sent, error) = fill(&session);
         assert_eq!(error, SendError::Full);
         assert!(started.elapsed() >= timeout);
@@ -142,6 +142,50 @@ fn on_full_wait_waits_as_long_as_it_says() {
     );
     assert!(its.writes > 0, "{its:?}");
     until("reads are counted", || at_server.stats().reads > 0);
+}
+
+#[test]
+fn a_peer_that_does_not_read_costs_its_senders_one_wait() {
+    const SENDS: usize = 100;
+    let gated = gated_server();
+    let timeout = Duration::from_millis(20);
+    let client = client(OnFull::Wait { timeout });
+    let (handler, _seen) = recorder();
+    let session = client.connect(gated.server.address(), handler).unwrap();
+    let peer = gated.sessions.recv_timeout(LONG).unwrap();
+    let mut sent = 0;
+    let send = || session.send_with(1, 4000, |buf| buf.fill(1));
+    until("nobody waits any more", || {
+        sent += fill(&session).0;
+        let before = session.stats();
+        let now = (0..SENDS).filter(|_| send().is_ok()).count();
+        sent += now;
+        let after = session.stats();
+        // The kernel may have taken some more, which is the beginning of another stall.
+        let stalled = now == 0 && before.bytes_sent == after.bytes_sent;
+        stalled && before.waited_for_room == after.waited_for_room
+    });
+    assert!(session.stats().waited_for_room >= timeout);
+    // Once it reads again, senders wait again.
+    *gated.open.lock().unwrap() = true;
+    peer.resume();
+    until("all taken", || gated.taken.load(Ordering::Relaxed) == sent);
+    session.set_on_full(OnFull::Wait { timeout: LONG });
+    for _ in 0..SENDS {
+        send().unwrap();
+    }
+}
+
+#[test]
+fn by_default_nobody_waits_for_a_peer_that_does_not_read() {
+    let gated = gated_server();
+    let client = Client::with(Plain, small()).unwrap();
+    let (handler, _seen) = recorder();
+    let session = client.connect(gated.server.address(), handler).unwrap();
+    assert_eq!(fill(&session).1, SendError::Full);
+    let its = session.stats();
+    assert_eq!((its.times_full, its.waited_for_room), (1, Duration::ZERO));
+    assert_eq!(session.closed(), None);
 }
 
 #[test]
@@ -197,7 +241,7 @@ fn messages_are_kept_up_to_the_limit_and_their_release_lets_more_in() {
         .listen(loopback())
         .start(move |_| Keeper(kept.lock().unwrap().clone()))
         .unwrap();
-    let client = client(OnFull::default());
+    let client = client(OnFull::Wait { timeout: LONG });
     let (handler, _seen) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     let (mut held, mut refused) = (Vec::new(), 0);
@@ -398,9 +442,9 @@ fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
     let timeout = Duration::from_millis(50);
     session.set_on_full(OnFull::Wait { timeout });
     let mut in_vain = 0;
+    let begun = Instant::now();
     while in_vain < 3 {
         let before = Arc::strong_count(&body);
-        let begun = Instant::now();
         let (sender, bytes) = (session.clone(), Arc::clone(&body));
         if in_time("the wait", move || sender.send_body(BODY, &[], bytes)).is_ok() {
             // The kernel took some more.
@@ -418,15 +462,6 @@ fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
     let large = Arc::new(Buffer::from(vec![0; 1 << 20]));
     session.send_body(BODY, &[], Arc::clone(&large)).unwrap();
     until("it is sent, too", || Arc::strong_count(&large) == 1);
-}
-
-/// Sends until that fails.
-fn while_ok(mut send: impl FnMut() -> Result<(), SendError>) -> SendError {
-    loop {
-        if let Err(error) = send() {
-            return error;
-        }
-    }
 }
 
 #[test]

@@ -16,7 +16,8 @@ use embar_session::{
 };
 
 use crate::support::{
-    Event, LONG, closed, echo_server, loopback, message, recorder, recording_server, small, until,
+    Event, LONG, closed, echo_server, loopback, message, patient, recorder, recording_server,
+    small, until,
 };
 
 /// More than anything takes on any machine, and less than the deadlines of a session that would
@@ -118,7 +119,7 @@ fn a_lone_message_after_a_stream_arrives_promptly() {
 fn a_stream_arrives_in_order_while_another_thread_sends_now_and_then() {
     const MESSAGES: u64 = 100_000;
     const OTHER: u16 = 2;
-    let pair = pair(Settings::default());
+    let pair = pair(patient(Settings::default()));
     let (session, done) = (pair.session.clone(), Arc::new(AtomicBool::new(false)));
     let streaming = std::thread::spawn(move || send(&session, 0..MESSAGES));
     let (session, end) = (pair.session.clone(), Arc::clone(&done));

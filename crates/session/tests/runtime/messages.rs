@@ -8,7 +8,8 @@ use embar_session::{Client, SendError, Settings};
 use embar_transport::Address;
 
 use crate::support::{
-    Event, LONG, Recorder, echo_server, loopback, message, recorder, recording_server, small,
+    Event, LONG, Recorder, echo_server, loopback, message, patient, recorder, recording_server,
+    small,
 };
 
 fn echoes_over(address: Address) {
@@ -82,8 +83,7 @@ fn what_cannot_be_sent_is_refused_and_the_session_goes_on() {
 fn nothing_pipelined_is_lost_or_out_of_order() {
     const MESSAGES: u64 = 200_000;
     let (server, at_server) = recording_server(small(), loopback());
-    let settings = small();
-    let client = Client::with(embar_session::Plain, settings).unwrap();
+    let client = Client::with(embar_session::Plain, patient(small())).unwrap();
     let (handler, _seen) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     let sender = std::thread::spawn(move || {
@@ -105,7 +105,7 @@ fn threads_share_a_session_and_each_keeps_its_order() {
     const THREADS: u16 = 4;
     const MESSAGES: u64 = 20_000;
     let (server, at_server) = recording_server(small(), loopback());
-    let client = Client::new().unwrap();
+    let client = Client::with(embar_session::Plain, patient(Settings::default())).unwrap();
     let (handler, _seen) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
     let senders: Vec<_> = (0..THREADS)

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use embar_session::{Client, CloseReason, Server};
+use embar_memory::Buffer;
+use embar_session::{Client, CloseReason, OnFull, Plain, SendError, Server};
 use embar_transport::Address;
 
-use crate::support::{LONG, echo_server, loopback, small, until};
+use crate::support::{LONG, echo_server, in_time, loopback, small, until, while_ok};
 
 struct Unpark(Thread);
 
@@ -67,7 +68,7 @@ fn a_slow_reader_holds_the_sender_back() {
         .listen(loopback())
         .start_async()
         .unwrap();
-    let client = Client::with(embar_session::Plain, small()).unwrap();
+    let client = Client::with(Plain, small()).unwrap();
     let session = block_on(client.connect_async(server.address())).unwrap();
     let handle = session.session().clone();
     let sender = std::thread::spawn(move || {
@@ -96,6 +97,39 @@ fn a_slow_reader_holds_the_sender_back() {
         assert!(reader.next().await.is_none());
     });
     sender.join().unwrap();
+}
+
+/// A handle of an async session, on either end, never blocks its executor's thread.
+#[test]
+fn handles_of_async_sessions_do_not_wait() {
+    let patient = small().with(|settings| {
+        settings.on_full = OnFull::Wait {
+            timeout: 100 * LONG,
+        };
+        settings.max_queued_body_bytes = 64 << 10;
+    });
+    let (server, mut incoming) = Server::builder()
+        .settings(patient.clone())
+        .listen(loopback())
+        .start_async()
+        .unwrap();
+    let client = Client::with(Plain, patient).unwrap();
+    let session = block_on(client.connect_async(server.address())).unwrap();
+    let accepted = block_on(incoming.next());
+    // Nobody takes what they send.
+    for end in [&session, &accepted] {
+        let handle = end.session().clone();
+        let full = in_time("a full ring", move || {
+            while_ok(|| handle.send_with(1, 4000, |buf| buf.fill(1)))
+        });
+        assert_eq!(full, SendError::Full);
+        let handle = end.session().clone();
+        let full = in_time("bodies beyond the limit", move || {
+            let body = Arc::new(Buffer::from(vec![0; 48 << 10]));
+            while_ok(|| handle.send_body(2, &[], Arc::clone(&body)))
+        });
+        assert_eq!(full, SendError::Full);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use embar_session::{Closed, Flow, Handler, Message, SendError, Server, Session, Settings};
+use embar_session::{Closed, Flow, Handler, Message, OnFull, SendError, Server, Session, Settings};
 use embar_transport::Address;
 
 pub mod proto {
@@ -59,6 +59,15 @@ pub fn fill_up(mut send: impl FnMut() -> Result<(), SendError>) -> usize {
     sent
 }
 
+/// Sends until that fails.
+pub fn while_ok(mut send: impl FnMut() -> Result<(), SendError>) -> SendError {
+    loop {
+        if let Err(error) = send() {
+            return error;
+        }
+    }
+}
+
 /// The calling thread, for [`is_asleep`].
 pub fn this_thread() -> PathBuf {
     Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())
@@ -77,6 +86,11 @@ pub fn small() -> Settings {
         settings.send_ring_bytes = 16 << 10;
         settings.recv_ring_bytes = 16 << 10;
     })
+}
+
+/// These settings, with senders that wait for room.
+pub fn patient(settings: Settings) -> Settings {
+    settings.with(|settings| settings.on_full = OnFull::Wait { timeout: LONG })
 }
 
 /// What happened to a session.

@@ -20,8 +20,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream
 
 use crate::streams::block_on;
 use crate::support::{
-    Echo, Event, LONG, Recorder, closed, echo_server, in_time, loopback, message, recorder, small,
-    until,
+    Echo, Event, LONG, Recorder, closed, echo_server, in_time, loopback, message, patient,
+    recorder, small, until,
 };
 use network::{Fault, Proxy};
 
@@ -181,7 +181,7 @@ fn a_flood_of_several_threads_is_answered_in_full() {
     const EACH: u32 = 5000;
     let authority = Authority::new();
     let server = encrypted(&authority, small()).start(|_| Echo).unwrap();
-    let client = Client::with(Plain, small()).unwrap();
+    let client = Client::with(Plain, patient(small())).unwrap();
     let (handler, seen) = recorder();
     let session = client
         .connect_tls(server.address(), &authority.target(), handler)
