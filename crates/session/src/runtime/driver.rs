@@ -23,10 +23,12 @@ use super::timer_queue::TimerEntry;
 use crate::{CloseReason, Closed, Incoming, SessionCore, Step};
 use bodies::IncomingBody;
 use gather::Gather;
+use share::Share;
 
 mod bodies;
 mod encrypted;
 mod gather;
+mod share;
 mod termination;
 
 /// One session on its worker: its core, its handler, and what both wait for.
@@ -59,6 +61,7 @@ pub(super) struct SessionDriver<P: Protocol> {
     /// To end politely as soon as the bodies that wait are sent.
     finish_due: Option<CloseReason>,
     gather: Gather,
+    share: Share,
 }
 
 /// How a session stands after a round.
@@ -104,6 +107,7 @@ impl<P: Protocol> SessionDriver<P> {
             body_place: None,
             finish_due: None,
             gather: Gather::default(),
+            share: Share::default(),
         }
     }
 
@@ -224,8 +228,14 @@ impl<P: Protocol> SessionDriver<P> {
         self.core.close(reason, "");
     }
 
-    /// Hands the handler what has arrived, and gathers what it sends.
+    /// Begins a turn: hands the handler what has arrived, up to the session's share, and gathers what it sends.
     pub(super) fn deliver(&mut self, now: Now) {
+        self.share.renew();
+        self.deliver_more(now);
+    }
+
+    /// As [`SessionDriver::deliver`], in the same turn.
+    fn deliver_more(&mut self, now: Now) {
         if self.paused {
             // The core is held: all that may come is the end.
             self.room.leave();
@@ -236,6 +246,10 @@ impl<P: Protocol> SessionDriver<P> {
         let mut retried = false;
         loop {
             self.deliver_all(now);
+            if self.share.is_over() {
+                self.room.leave();
+                return self.session.0.mark();
+            }
             let Some(room) = self.core.waits_for_room() else {
                 return self.room.leave();
             };
@@ -256,10 +270,12 @@ impl<P: Protocol> SessionDriver<P> {
         flag.store(on, Ordering::Relaxed);
     }
 
-    /// Hands over what there is. A handler that panics while it has a message ends here: to be ready for that
+    /// Hands over what there is, as far as the share goes. A handler that panics while it has a message ends here: to be ready for that
     /// before each message takes as long as the rest of its delivery.
     fn deliver_all(&mut self, now: Now) {
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| while self.deliver_one(now) {})) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| {
+            while self.share.take_one() && self.deliver_one(now) {}
+        })) {
             if !mem::take(&mut self.has_message) {
                 resume_unwind(panic);
             }
@@ -445,7 +461,8 @@ impl<P: Protocol> SessionDriver<P> {
                     self.feed_body();
                     continue;
                 }
-                if let Some(reason) = self.finish_due.filter(|_| !self.has_bodies()) {
+                let all_done = !self.has_bodies() && !self.share.is_over();
+                if let Some(reason) = self.finish_due.filter(|_| all_done) {
                     self.finish_due = None;
                     self.core.fail(reason, "", now);
                     continue;

@@ -4,6 +4,7 @@
 mod admin;
 mod bodies;
 mod ending;
+mod fairness;
 mod flow;
 mod gathering;
 mod leaving;

@@ -35,11 +35,11 @@ impl<P: Protocol> SessionDriver<P> {
             match channel.turn() {
                 Turn::Received(buf, result) => {
                     self.got(buf, &result, now);
-                    self.deliver(now);
+                    self.deliver_more(now);
                 }
                 Turn::Sent(buf, result) => {
                     self.wrote(buf, &result, now);
-                    self.deliver(now);
+                    self.deliver_more(now);
                 }
                 Turn::Failed(error) => self.core.over(closed(error)),
                 Turn::Shutdown => drop(reactor.shutdown_write(token)),

@@ -64,6 +64,7 @@ impl<P: Protocol> SessionDriver<P> {
         let alone = shared.direct.get().is_some()
             && self.core.is_open()
             && self.finish_due.is_none()
+            && !self.share.is_over()
             && !shared.has_requests()
             && !self.has_bodies();
         let quiet = now

@@ -1,0 +1,119 @@
+//! A session with much to say, and others on the same worker.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use embar_session::{
+    Client, CloseReason, Flow, Handler, Message, OnFull, Plain, Server, Session, Settings,
+};
+
+use crate::support::{LONG, closed, loopback, recorder, until};
+
+/// What the sessions of the server share. The first to open is the one that floods.
+#[derive(Default)]
+struct Stage {
+    sessions: Mutex<Vec<Session>>,
+    /// The other one has a message, which it left for later.
+    paused: AtomicBool,
+    /// All messages of the flood are on their way.
+    open: AtomicBool,
+    /// Messages of the flood that were taken.
+    flood: AtomicUsize,
+    /// How long a handler takes for each.
+    pace: Duration,
+}
+
+/// Takes the messages of one session.
+struct Taker {
+    stage: Arc<Stage>,
+    /// Learns how many messages of the flood came before the only one of the other session.
+    overtaken: Sender<usize>,
+}
+
+impl Handler for Taker {
+    fn opened(&mut self, session: &Session, _: &[u8]) {
+        self.stage.sessions.lock().unwrap().push(session.clone());
+    }
+
+    fn message(&mut self, session: &Session, _: Message<'_>) -> Flow {
+        let stage = &self.stage;
+        let before = stage.flood.load(Ordering::Relaxed);
+        let other = stage.sessions.lock().unwrap()[1].clone();
+        if other.id() == session.id() {
+            if !stage.paused.swap(true, Ordering::AcqRel) {
+                return Flow::Pause;
+            }
+            self.overtaken.send(before).unwrap();
+            return Flow::Continue;
+        }
+        match before {
+            // Keeps the worker from reading until there is much to read.
+            0 => until("all is sent", || stage.open.load(Ordering::Acquire)),
+            // From here on the other one has something to do, too.
+            1 => other.resume(),
+            _ => {}
+        }
+        std::thread::sleep(self.stage.pace);
+        self.stage.flood.store(before + 1, Ordering::Relaxed);
+        Flow::Continue
+    }
+}
+
+/// How many of `messages` that wait come before the one of another session. All come in the end, although the session
+/// is closed.
+fn overtaken(messages: usize, pace: Duration) -> usize {
+    let stage = Arc::new(Stage {
+        pace,
+        ..Stage::default()
+    });
+    let (overtaken, told) = channel();
+    let server = {
+        let (stage, overtaken) = (Arc::clone(&stage), Mutex::new(overtaken));
+        Server::builder()
+            .listen(loopback())
+            .start(move |_| Taker {
+                stage: Arc::clone(&stage),
+                overtaken: overtaken.lock().unwrap().clone(),
+            })
+            .unwrap()
+    };
+    let settings = Settings::default().with(|settings| {
+        settings.on_full = OnFull::Wait { timeout: LONG };
+    });
+    let client = Client::with(Plain, settings).unwrap();
+    let sessions = [(); 2].map(|()| {
+        let (handler, seen) = recorder();
+        let session = client.connect(server.address(), handler).unwrap();
+        (session, seen)
+    });
+    let [(flood, flood_seen), (other, _)] = &sessions;
+    other.send_with(1, 0, |_| ()).unwrap();
+    until("it waits", || stage.paused.load(Ordering::Acquire));
+    for _ in 0..messages {
+        flood.send_with(1, 0, |_| ()).unwrap();
+    }
+    until("all is sent", || flood.stats().queued_bytes == 0);
+    stage.open.store(true, Ordering::Release);
+    let overtaken = told.recv_timeout(LONG).unwrap();
+    // What arrived before the end is delivered before the end.
+    flood.close();
+    assert_eq!(closed(flood_seen).reason, CloseReason::Finished);
+    until("all was taken", || {
+        stage.flood.load(Ordering::Relaxed) == messages
+    });
+    overtaken
+}
+
+#[test]
+fn a_flood_of_small_messages_leaves_room_for_others() {
+    let before = overtaken(20_000, Duration::ZERO);
+    assert!(before <= 4096, "{before} messages came before");
+}
+
+#[test]
+fn a_slow_handler_leaves_time_for_others() {
+    let before = overtaken(200, Duration::from_millis(2));
+    assert!(before <= 20, "{before} messages came before");
+}
