@@ -17,6 +17,7 @@ use super::connecting::ConnectOutcome;
 use super::handler::{Flow, Handler};
 use super::registry::Registry;
 use super::session::Session;
+use super::settings::StatusPolicy;
 use super::shared::request;
 use super::status::{self, StatusAnswer};
 use super::timer_queue::TimerEntry;
@@ -346,7 +347,11 @@ impl<P: Protocol> SessionDriver<P> {
 
     fn reply_status(&mut self, now: Now) {
         let session = &self.session;
-        let allowed = session.0.group.settings.status.allows(session.peer());
+        let policy = session.0.group.settings.status;
+        if policy == StatusPolicy::Off {
+            return;
+        }
+        let allowed = policy.allows(session.peer());
         let figures = allowed.then(|| (session.stats(), self.registry.recent_totals(now)));
         let reply = status::reply(figures);
         // Without room there is no answer: a peer that asks often is not worth waiting for.

@@ -209,7 +209,8 @@ impl Session {
 
     /// Asks the peer for its figures; the answer comes to
     /// [`Handler::status`](super::Handler::status). A question before the answer to the one before
-    /// may be answered together with it.
+    /// may be answered together with it. A peer whose [`StatusPolicy`](super::StatusPolicy) is `Off` does not
+    /// answer.
     pub fn request_status(&self) {
         self.0.request(request::STATUS);
     }

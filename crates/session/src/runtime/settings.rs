@@ -39,7 +39,7 @@ pub struct Settings {
     /// How long a worker polls before it sleeps. Zero, the default: it sleeps at once, and an idle
     /// process costs nothing.
     pub spin: Duration,
-    /// Which peers get the figures of this process when they ask. Default: none.
+    /// Which peers get the figures of this process when they ask. Default: none, and no answer.
     pub status: StatusPolicy,
     /// Options of TCP sockets.
     pub sockets: SocketOptions,
@@ -98,11 +98,11 @@ pub enum OnFull {
 }
 
 /// Which peers get the figures of this process when they ask for them. The others get
-/// [`StatusAnswer::Refused`](super::StatusAnswer::Refused).
+/// [`StatusAnswer::Refused`](super::StatusAnswer::Refused), unless it is off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatusPolicy {
-    /// None.
+    /// None, and nobody gets an answer: what is off costs nothing, and says nothing.
     #[default]
     Off,
     /// Those on this machine: by Unix sockets, or from a loopback address.
