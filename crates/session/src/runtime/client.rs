@@ -58,7 +58,7 @@ impl Client {
     /// block: see [`Client::open`].
     ///
     /// # Errors
-    /// How the session ended before it opened.
+    /// How the session ended before it opened; in a handler, as [`Connecting::wait`] says.
     pub fn connect(
         &self,
         address: impl Into<Address>,

@@ -1,12 +1,14 @@
 //! A connect on its way, and how its outcome gets from the worker to its caller.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::panics::catch_panic;
 use super::session::Session;
+use super::worker_marks::is_worker;
 use crate::{CloseReason, Closed, Side};
 
 /// How a connect ended; its caller waits here.
@@ -61,6 +63,11 @@ impl ConnectOutcome {
 
     fn wait(&self) -> Result<Session, Closed> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.outcome.is_none() && is_worker() {
+            drop(state);
+            self.abandon();
+            return Err(blocks_a_handler());
+        }
         let waited = self
             .decided
             .wait_while(state, |state| state.outcome.is_none());
@@ -112,6 +119,15 @@ fn not_running() -> Closed {
     }
 }
 
+fn blocks_a_handler() -> Closed {
+    Closed {
+        by: Side::Local,
+        reason: CloseReason::Io(io::ErrorKind::Deadlock),
+        code: 0,
+        text: "a handler must not wait for a connect: begin it with Client::open, and go on in the opened of its handler".to_owned(),
+    }
+}
+
 /// A connect on its way: waits for the session to open, blocking or as a future. Dropping it does
 /// not end the connect.
 #[must_use = "this is where the outcome is"]
@@ -128,7 +144,8 @@ impl Connecting {
     /// that has to open it.
     ///
     /// # Errors
-    /// How the session ended before it opened.
+    /// How the session ended before it opened. In a handler, unless the outcome is there already:
+    /// [`Deadlock`](io::ErrorKind::Deadlock) at once, and a session that opens nevertheless is closed.
     pub fn wait(self) -> Result<Session, Closed> {
         self.outcome.wait()
     }

@@ -1,5 +1,6 @@
 //! What a worker survives, and that nobody waits for one that has ended.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -238,4 +239,44 @@ fn more_sessions_than_the_system_carries_are_an_error_at_the_start() {
     }
     let all = Settings::default().with(|settings| settings.max_sessions = usize::MAX);
     Client::with(Plain, all).expect("as many as fit");
+}
+
+/// Connects to a server in a handler, and waits there.
+struct Connects {
+    client: Arc<Client>,
+    address: Address,
+    ended: std::sync::mpsc::Sender<Closed>,
+}
+
+impl Handler for Connects {
+    fn message(&mut self, _: &Session, _: Message<'_>) -> Flow {
+        let (handler, _) = recorder();
+        let connected = self.client.connect(self.address.clone(), handler);
+        let _ = self
+            .ended
+            .send(connected.expect_err("a handler cannot wait"));
+        Flow::Continue
+    }
+}
+
+#[test]
+fn a_handler_that_waits_for_a_connect_gets_an_error() {
+    let server = echo_server(Settings::default(), loopback());
+    let client = Arc::new(Client::new().unwrap());
+    let (ended, end) = channel();
+    let handler = Connects {
+        client: Arc::clone(&client),
+        address: server.address(),
+        ended,
+    };
+    let session = client.connect(server.address(), handler).unwrap();
+    session.send_with(1, 1, |buf| buf.fill(0)).unwrap();
+    let why = end.recv_timeout(LONG).unwrap();
+    assert_eq!(why.reason, CloseReason::Io(ErrorKind::Deadlock));
+    assert!(why.text.contains("Client::open"), "{why}");
+    // The worker goes on, and what it opened nevertheless is closed.
+    until("one is left", || {
+        server.stats().sessions == 1 && server.stats().closed >= 1
+    });
+    assert_eq!(session.closed(), None);
 }
