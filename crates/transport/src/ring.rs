@@ -12,7 +12,7 @@
 //!
 //! Nothing here knows what a message is. Reading order: `raw.rs` (the memory), `access.rs` (why no
 //! byte that is written is shared), `pool.rs`, `queue.rs` (who may reserve and send what, without a
-//! lock), `queue/room.rs` (who waits for room), `send.rs`, `pins.rs`, `recv.rs`.
+//! lock), `queue/room.rs` (who waits for room), `queue/seal.rs` (the end), `memory.rs`, `send.rs`, `pins.rs`, `recv.rs`.
 //!
 //! ```
 //! use embar_transport::ring::{Commit, RecvRing, RingPool, SendRing};
@@ -46,6 +46,8 @@
 mod access;
 #[cfg(all(test, loom))]
 mod keeping_models;
+#[allow(unsafe_code, reason = "memory that leaves before its last handle")]
+mod memory;
 mod pins;
 mod pool;
 mod queue;

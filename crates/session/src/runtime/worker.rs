@@ -411,8 +411,11 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn leave(&mut self, slot: Slot<P>) {
         self.live -= 1;
-        self.registry.leave(slot.driver.session());
+        let session = slot.driver.session().clone();
+        self.registry.leave(&session);
         catch_panic(|| drop(slot));
+        // Handles may live for long.
+        session.0.sender.ring().detach();
     }
 
     fn look_at_marked(&mut self, now: Now) {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use embar_session::{Client, Flow, Handler, Message, Plain, Session};
+use embar_session::{Client, Flow, Handler, Message, Plain, SendError, Session};
 use embar_transport::Address;
 
-use crate::support::{LONG, descriptors, echo_server, loopback, small, threads, until};
+use crate::support::{
+    LONG, descriptors, echo_server, loopback, message, recorder, small, threads, until,
+};
 
 /// Sends the next number when the one before came back.
 struct Pinger {
@@ -199,4 +201,53 @@ fn connects_and_closes_under_load_leave_nothing_behind() {
     }
     until("descriptors", || descriptors() <= before_fds);
     until("threads", || threads() <= before_threads);
+}
+
+/// Mappings of rings that this process has.
+fn rings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let rings = maps.lines().filter(|line| line.contains("embar-ring"));
+    rings.count()
+}
+
+#[test]
+fn handles_of_closed_sessions_keep_figures_and_reason_and_no_ring() {
+    if !crate::support::alone(
+        "many::handles_of_closed_sessions_keep_figures_and_reason_and_no_ring",
+    ) {
+        return;
+    }
+    const SESSIONS: usize = 50;
+    let settings = small().with(|settings| settings.idle_rings = 0);
+    let server = echo_server(settings.clone(), loopback());
+    let client = Client::with(Plain, settings).unwrap();
+    let handles: Vec<Session> = (0..SESSIONS)
+        .flat_map(|_| {
+            let (handler, seen) = recorder();
+            let session = client.connect(server.address(), handler).unwrap();
+            session.send_with(1, 10, |buf| buf.fill(0)).unwrap();
+            message(&seen);
+            let at_server = server.sessions().pop().unwrap();
+            [session, at_server]
+        })
+        .collect();
+    assert!(rings() >= 4 * SESSIONS);
+    // Of one, while a message is being written.
+    let packet = handles[0].reserve(1, 10).unwrap();
+    for session in handles.iter().step_by(2) {
+        session.abort();
+    }
+    until("all are over", || {
+        server.stats().sessions == 0 && client.stats().sessions == 0
+    });
+    until("one ring is left", || rings() == 2);
+    packet.commit();
+    until("none is left", || rings() == 0);
+    for session in handles {
+        let its = session.stats();
+        assert!(session.closed().is_some() && its.messages_received == 1);
+        assert!(its.messages_sent >= 1 && its.bytes_sent > 10);
+        let sent = session.send_with(1, 10, |_| panic!("it is over"));
+        assert_eq!(sent, Err(SendError::Closed));
+    }
 }

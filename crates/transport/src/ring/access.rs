@@ -1,15 +1,50 @@
 //! Every access to a ring's bytes, each with the reason why no other one overlaps it.
 //!
 //! The memory is shared by a [`Lease`](super::pool::Lease), which each of these values
-//! keeps alive. A byte of a send ring is, in this order, free, reserved (one [`Reservation`] or
+//! keeps alive; that of a send ring may leave before its last handle, but not while a range or the right to send is
+//! out (`queue/seal.rs`). A byte of a send ring is, in this order, free, reserved (one [`Reservation`] or
 //! [`Filling`] writes it), committed (the one [`SendSpan`] reads it), and free again; `queue.rs` moves it from one to
 //! the next. A byte of a receive ring is free, lent (the one [`RecvSpace`] writes it), then
 //! readable or kept (shared, still), and free again once it is neither; `recv.rs` does that.
 
 use std::ops::{Deref, DerefMut};
 
+use super::raw::Mirror;
 use super::recv::{Kept, RecvRing, RecvSpace};
-use super::send::{Filling, Reservation, SendSpan};
+use super::send::{Filling, Reservation, SendSpan, Shared};
+
+impl Shared {
+    /// Gives back the memory of a ring whose queue is sealed, bytes of which up to `touched` were written.
+    pub(super) fn release_sealed(&self, touched: usize) {
+        // SAFETY: the queue is sealed, which is so for one caller only: no reservation is open, no span is out, and there
+        // will be none, so nobody uses the memory by the methods below.
+        unsafe { self.memory.give_back(touched) };
+    }
+}
+
+impl Reservation<'_> {
+    #[inline]
+    fn mirror(&self) -> &Mirror {
+        // SAFETY: while it is open, the queue cannot be sealed, so nobody gives the memory back.
+        unsafe { self.shared().memory.mirror() }
+    }
+}
+
+impl Filling<'_> {
+    #[inline]
+    fn mirror(&self) -> &Mirror {
+        // SAFETY: as for a reservation.
+        unsafe { self.shared.memory.mirror() }
+    }
+}
+
+impl SendSpan {
+    #[inline]
+    fn mirror(&self) -> &Mirror {
+        // SAFETY: it has the right to send, without which the queue cannot be sealed, so nobody gives the memory back.
+        unsafe { self.shared().memory.mirror() }
+    }
+}
 
 impl Deref for Reservation<'_> {
     type Target = [u8];

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake};
 use loom::sync::Notify;
 
 use super::super::raw::tracked::Tracked;
+use super::super::sync::fence;
 use super::*;
 
 /// A queue, its memory, and what was sent. The latter is not part of the model: only the
@@ -278,6 +279,40 @@ fn who_gives_up_passes_the_room_on() {
         assert!(!ring.queue.abandon(held));
         quitter.join().unwrap();
         waiter.join().unwrap();
+    });
+}
+
+/// Whoever seals the queue has its bytes to itself, and whoever gives something up does so if the other one could not.
+#[test]
+fn a_sealed_queue_is_nobodys() {
+    model(|| {
+        let ring = Ring::new(2, 2);
+        let sealed = Arc::new(AtomicUsize::new(0));
+        let seal = |ring: &Ring, sealed: &AtomicUsize| {
+            if ring.queue.seal() {
+                ring.memory.write(0, 9);
+                ring.memory.write(1, 9);
+                sealed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        let (other, by_other) = (ring.clone(), sealed.clone());
+        let user = loom::thread::spawn(move || {
+            if let Ok(ticket) = other.queue.reserve(1) {
+                other.write(ticket, 1);
+                if other.queue.commit(ticket) {
+                    if let Some(run) = other.queue.take() {
+                        other.send_run(run);
+                    }
+                    fence(Ordering::SeqCst);
+                    seal(&other, &by_other);
+                }
+            }
+        });
+        fence(Ordering::SeqCst);
+        seal(&ring, &sealed);
+        user.join().unwrap();
+        assert_eq!(sealed.load(std::sync::atomic::Ordering::Relaxed), 1);
+        assert!(ring.queue.reserve(0).is_err() && ring.queue.take().is_none());
     });
 }
 

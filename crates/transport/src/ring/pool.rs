@@ -90,7 +90,7 @@ impl fmt::Debug for RingPool {
 /// The memory of one ring. It goes back to the pool when the last who shares it is gone, as zeros:
 /// its next user finds nothing of this one.
 pub(super) struct Lease {
-    /// There until the drop.
+    /// There until it is given back.
     mirror: Option<Mirror>,
     /// Nothing was written at or behind it.
     touched: AtomicUsize,
@@ -112,8 +112,9 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
+impl Lease {
+    /// Gives the memory back to the pool, once.
+    pub(super) fn give_back(&mut self) {
         let Some(mut mirror) = self.mirror.take() else {
             return;
         };
@@ -125,5 +126,11 @@ impl Drop for Lease {
         if idle.len() < self.pool.0.keep {
             idle.push(mirror);
         }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }

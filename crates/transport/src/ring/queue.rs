@@ -18,6 +18,7 @@ use super::ticket::Ticket;
 use crate::waiters::Waiters;
 
 mod room;
+mod seal;
 
 /// A thread has the right to send.
 const SENDING: u64 = 1;

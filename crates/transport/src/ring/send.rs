@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::pool::{Lease, RingPool};
+use super::memory::RingMemory;
+use super::pool::RingPool;
 use super::queue::{Queue, Refused, Run};
-use super::raw::Mirror;
 use super::ticket::Ticket;
 use crate::park;
 use crate::waiters::Place;
@@ -70,9 +71,38 @@ impl Commit {
     }
 }
 
-struct Shared {
+pub(super) struct Shared {
     queue: Queue,
-    memory: Lease,
+    pub(super) memory: RingMemory,
+    /// The memory is to go as soon as nobody uses it.
+    detached: AtomicBool,
+}
+
+impl Shared {
+    /// For whoever gave up a range or the right to send: the memory may wait for that.
+    #[inline(never)]
+    fn gave_up(&self) {
+        // Partner of the fence in `detach`: either it sees what was given up, or this sees that it was called.
+        fence(Ordering::SeqCst);
+        if self.detached.load(Ordering::Relaxed) {
+            self.release();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_ticket(&self, ticket: Ticket) {
+        self.queue.drop_ticket(ticket);
+        self.gave_up();
+    }
+
+    /// Gives the memory back if nobody uses it.
+    #[cold]
+    fn release(&self) {
+        if self.queue.seal() {
+            self.release_sealed(self.queue.touched());
+        }
+    }
 }
 
 impl Drop for Shared {
@@ -94,7 +124,11 @@ impl SendRing {
         let memory = pool.lease()?;
         let slots = (pool.capacity() / BYTES_PER_SLOT).max(SLOTS_MIN);
         let queue = Queue::new(pool.capacity() as u32, slots);
-        Ok(Self(Arc::new(Shared { queue, memory })))
+        Ok(Self(Arc::new(Shared {
+            queue,
+            memory: RingMemory::new(memory),
+            detached: AtomicBool::new(false),
+        })))
     }
 
     /// `len` bytes, for the caller alone, to be sent after all that was reserved before. Never
@@ -216,6 +250,17 @@ impl SendRing {
         self.0.queue.close();
     }
 
+    /// Closes the ring and gives its memory back to the pool, although handles of it live: at once, or as soon as the
+    /// last reservation that is out is dropped, and the span. Whoever commits one, and learns that it is the
+    /// [first](Commit::First), calls this again. What is committed and not sent by then is lost. For whoever holds a
+    /// cork, or has left one behind.
+    pub fn detach(&self) {
+        self.0.detached.store(true, Ordering::Relaxed);
+        // Partner of the fence in `gave_up`.
+        fence(Ordering::SeqCst);
+        self.0.release();
+    }
+
     /// Whether [`SendRing::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.0.queue.is_closed()
@@ -334,16 +379,11 @@ pub struct Reservation<'a> {
 
 impl Reservation<'_> {
     #[inline]
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         match &self.ring {
             RingRef::Borrowed(ring) => &ring.0,
             RingRef::Owned(ring) => &ring.0,
         }
-    }
-
-    #[inline]
-    pub(super) fn mirror(&self) -> &Mirror {
-        self.shared().memory.mirror()
     }
 
     #[inline]
@@ -388,7 +428,7 @@ impl Drop for Reservation<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.open {
-            self.shared().queue.drop_ticket(self.ticket);
+            self.shared().drop_ticket(self.ticket);
         }
     }
 }
@@ -402,16 +442,11 @@ impl fmt::Debug for Reservation<'_> {
 /// A range that [`SendRing::write`] fills; dropped, it was never there. A [`Reservation`] without what that keeps for its
 /// owner.
 pub(super) struct Filling<'a> {
-    shared: &'a Shared,
+    pub(super) shared: &'a Shared,
     ticket: Ticket,
 }
 
 impl Filling<'_> {
-    #[inline]
-    pub(super) fn mirror(&self) -> &Mirror {
-        self.shared.memory.mirror()
-    }
-
     #[inline]
     pub(super) fn range(&self) -> (usize, usize) {
         self.ticket.range()
@@ -421,7 +456,7 @@ impl Filling<'_> {
 impl Drop for Filling<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.shared.queue.drop_ticket(self.ticket);
+        self.shared.drop_ticket(self.ticket);
     }
 }
 
@@ -438,8 +473,8 @@ pub struct SendSpan {
 
 impl SendSpan {
     #[inline]
-    pub(super) fn mirror(&self) -> &Mirror {
-        self.ring.0.memory.mirror()
+    pub(super) fn shared(&self) -> &Shared {
+        &self.ring.0
     }
 
     #[inline]
@@ -488,9 +523,12 @@ impl SendSpan {
         self.over = true;
         if self.corked {
             self.ring.0.queue.back_to_cork(self.next);
+            self.ring.0.gave_up();
             return self.next != self.end;
         }
-        self.ring.0.queue.finish(self.next)
+        let more = self.ring.0.queue.finish(self.next);
+        self.ring.0.gave_up();
+        more
     }
 }
 
