@@ -214,7 +214,8 @@ impl Connection {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Poll<Result<Call, SubmitError>> {
         let waker = |cx: &mut Context<'_>| Some(cx.waker().clone());
-        if turn.is_unused() && !self.0.ring.is_awaited() {
+        let awaited = self.0.in_flight.is_awaited() || self.0.ring.is_awaited();
+        if turn.is_unused() && !awaited {
             match self.submit(len, replies, class, timeout, waker(cx), &mut *fill) {
                 Err(SubmitError::Full) => {}
                 other => return Poll::Ready(other),

@@ -60,6 +60,13 @@ impl InFlight {
         Counts(self.counts.load(Ordering::SeqCst)).commands()
     }
 
+    /// Whether somebody waits who was not given a turn; may miss what another thread does just now. Between the moment
+    /// in which there is room and that in which turns are given, newcomers look here and get in line.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.has_waiting.load(Ordering::Relaxed)
+    }
+
     /// Counts one more command, and returns how many there were before. `None` when the limit is reached.
     pub fn enter(&self) -> Option<usize> {
         // Pairs with `leave`, so that a caller refused here hears of room.
