@@ -13,7 +13,7 @@
 use std::task::Waker;
 
 use super::sender_fields::SenderFields;
-use super::sync::{AtomicU32, AtomicU64, CacheLine, Mutex, Ordering};
+use super::sync::{AtomicU32, AtomicU64, CacheLine, Mutex, Ordering, zeros};
 use super::ticket::Ticket;
 use crate::waiters::Waiters;
 
@@ -89,7 +89,7 @@ impl Queue {
         Self {
             capacity,
             slots_shift: slots.trailing_zeros(),
-            slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            slots: zeros(slots),
             head: CacheLine(AtomicU64::new(0)),
             state: CacheLine(AtomicU64::new(0)),
             tail: CacheLine(AtomicU64::new(0)),

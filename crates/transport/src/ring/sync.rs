@@ -17,3 +17,16 @@ pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, f
 /// Keeps what one thread writes out of the cache lines that others write.
 #[repr(align(64))]
 pub(super) struct CacheLine<T>(pub T);
+
+/// So many words that are 0. The kernel gives them pages when they are first written, so a ring
+/// that sends little has slots that take little.
+#[cfg(not(loom))]
+pub(super) fn zeros(count: usize) -> Box<[AtomicU64]> {
+    use zerocopy::FromZeros;
+    <[AtomicU64]>::new_box_zeroed_with_elems(count).expect("slots are a quarter of their ring")
+}
+
+#[cfg(loom)]
+pub(super) fn zeros(count: usize) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
