@@ -24,6 +24,7 @@
 //! - [`Incoming::Closed`](crate::Incoming::Closed) comes once, last.
 
 mod ahead;
+mod arrival;
 mod checks;
 mod ending;
 mod frames;
@@ -41,6 +42,7 @@ use embar_frame::{Now, Protocol};
 use embar_transport::ring::{Commit, RecvRing, RecvSpace, SendRing};
 use embar_transport::{Mapped, Memory, RecvBuf, SendBuf, Store};
 
+pub use self::arrival::Arrival;
 use self::ending::Ending;
 pub use self::frames::SESSION_VERSION;
 use self::inbound::Input;

@@ -22,7 +22,7 @@ pub use self::config::{
     MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES, RingPools, SendLimits,
     SessionConfig,
 };
-pub use self::core::{CoreStats, Rtt, SESSION_VERSION, SessionCore, Step};
+pub use self::core::{Arrival, CoreStats, Rtt, SESSION_VERSION, SessionCore, Step};
 pub use self::incoming::{
     Head, Incoming, KeepLimit, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS, Message,
 };

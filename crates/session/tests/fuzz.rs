@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use common::{End, RING, Told, config, frame, hello, proto, rings};
 use embar_frame::Now;
-use embar_session::{CloseReason, Plain, SessionConfig, SessionCore};
+use embar_session::{Arrival, CloseReason, Incoming, Plain, SessionConfig, SessionCore, Step};
 
 fn small() -> SessionConfig {
     config().with(|config| config.max_body_bytes = 5000)
@@ -146,4 +146,47 @@ fn views() {
         }
         let _ = message.decode::<proto::PointView<'_>>();
     });
+}
+
+/// What an arrival takes for a HELLO, a core takes for one, too; and it asks for no more memory than
+/// a HELLO needs.
+#[test]
+fn arrival() {
+    let hello = hello();
+    bolero::check!()
+        .with_type::<(u8, bool, Vec<(u16, u8)>, Vec<u8>)>()
+        .for_each(|(piece, begins, flips, more)| {
+            let mut bytes = if *begins { hello.clone() } else { Vec::new() };
+            bytes.extend(more);
+            for (at, bits) in flips {
+                let at = usize::from(*at) % bytes.len().max(1);
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= bits;
+                }
+            }
+            let mut arrival = Arrival::<Plain>::new(&small(), Now(0));
+            let mut left = &bytes[..];
+            while let Some(step) = arrival.poll::<embar_session::buffer::Mapped>() {
+                match step {
+                    Step::Recv(mut buf) => {
+                        assert!(buf.remaining() <= 3072 + 12);
+                        let count = left.len().min(1 + usize::from(*piece));
+                        let count = buf.fill(&left[..count]);
+                        left = &left[count..];
+                        arrival.received(buf, &Ok(count), Now(0));
+                    }
+                    Step::Send(buf) => arrival.sent(buf, &Ok(())),
+                    Step::ShutdownWrite => {}
+                    Step::Close => break,
+                }
+            }
+            if arrival.has_greeted() {
+                let core = arrival.session(Plain, &small(), &rings(), Now(0));
+                let mut core: SessionCore<Plain> = core.expect("a core");
+                let first = core.next(Now(0));
+                assert!(matches!(first, Some(Incoming::Opened { .. })), "{first:?}");
+            } else {
+                assert!(arrival.closed().is_some());
+            }
+        });
 }

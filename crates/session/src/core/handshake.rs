@@ -72,31 +72,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// Reads the peer's HELLO or WELCOME, whose content is that part of what is readable.
     pub(super) fn greeted(&mut self, body_at: usize, body_end: usize) -> Result<(), Fault> {
         let body = &self.recv.readable()[body_at..body_end];
-        let bad = |_| (CloseReason::NotSession, String::new());
-        let view: GreetingView<'_> = read(body).map_err(bad)?;
-        if view.magic != MAGIC {
-            return Err((CloseReason::NotSession, String::new()));
-        }
-        if view.session_version != SESSION_VERSION {
-            let text = format!(
-                "this end has version {SESSION_VERSION} of the session layer, the peer {}",
-                view.session_version
-            );
-            return Err((CloseReason::SessionVersion, text));
-        }
-        if view.protocol != P::NAME || view.protocol_version != P::VERSION {
-            let (theirs, version) = (view.protocol, view.protocol_version);
-            let text = format!(
-                "this end speaks {} version {}, the peer {:?} version {version}",
-                P::NAME,
-                P::VERSION,
-                super::frames::cut(theirs),
-            );
-            return Err((CloseReason::Protocol, text));
-        }
-        if view.greeting.len() > MAX_GREETING_BYTES {
-            return Err((CloseReason::BadFrame, "the greeting is too long".into()));
-        }
+        let view = read_greeting::<P>(body)?;
         let ours = longest_frame(self.ring().capacity());
         self.output.limits = SendLimits {
             max_frame_bytes: view.max_frame_bytes.min(ours),
@@ -119,4 +95,43 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.restart_input_clocks();
         self.sender.open(limits);
     }
+}
+
+/// Reads the content of a HELLO or WELCOME whose sender can have a session of this protocol.
+pub(super) fn read_greeting<P: Protocol>(content: &[u8]) -> Result<GreetingView<'_>, Fault> {
+    let bad = |_| (CloseReason::NotSession, String::new());
+    let view: GreetingView<'_> = read(content).map_err(bad)?;
+    if view.magic != MAGIC {
+        return Err((CloseReason::NotSession, String::new()));
+    }
+    if view.session_version != SESSION_VERSION {
+        let text = format!(
+            "this end has version {SESSION_VERSION} of the session layer, the peer {}",
+            view.session_version
+        );
+        return Err((CloseReason::SessionVersion, text));
+    }
+    if view.protocol != P::NAME || view.protocol_version != P::VERSION {
+        let (theirs, version) = (view.protocol, view.protocol_version);
+        let text = format!(
+            "this end speaks {} version {}, the peer {:?} version {version}",
+            P::NAME,
+            P::VERSION,
+            super::frames::cut(theirs),
+        );
+        return Err((CloseReason::Protocol, text));
+    }
+    if view.greeting.len() > MAX_GREETING_BYTES {
+        return Err((CloseReason::BadFrame, "the greeting is too long".into()));
+    }
+    Ok(view)
+}
+
+/// Whether a greeting has a checksum where its protocol wants one, and none where it does not.
+pub(super) fn check_sums<P: Protocol>(has_checksum: bool) -> Result<(), Fault> {
+    if P::CHECKED == has_checksum {
+        return Ok(());
+    }
+    let text = "a greeting with a checksum where there is none, or without one";
+    Err((CloseReason::Damaged, text.into()))
 }

@@ -17,6 +17,7 @@ use embar_transport::{Memory, RecvBuf};
 
 use super::checks::{Fault, checksum_bytes, content_of};
 use super::frames::{OwnId, read, read_close};
+use super::handshake::check_sums;
 use super::{SessionCore, State};
 use crate::incoming::{Head, Incoming, Message};
 use crate::proto::{GoodbyeView, GreetingView, PingView};
@@ -465,9 +466,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         if let Err(fault) = self.greeted(FRAME_HEADER_BYTES, end) {
             return self.fault(fault);
         }
-        if P::CHECKED != plain.is_some() {
-            let text = "a greeting with a checksum where there is none, or without one";
-            return self.fault((CloseReason::Damaged, text.into()));
+        if let Err(fault) = check_sums::<P>(plain.is_some()) {
+            return self.fault(fault);
         }
         if connecting {
             self.open();
