@@ -5,21 +5,25 @@
 //!
 //! Reading order: [`Handler`], [`Session`], `settings.rs`, `server.rs`, `client.rs`, `group.rs` and
 //! `registry.rs` (what workers have in common), `worker_marks.rs` and `mailbox.rs` (how other
-//! threads reach a worker), `shared.rs`, `pool.rs`, `worker.rs`, `driver.rs`, `timer_queue.rs`,
-//! `stream.rs`.
+//! threads reach a worker), `shared.rs`, `pool.rs`, `admission.rs`, `guest.rs` and `arrivals.rs`
+//! (connections before they are sessions), `worker.rs`, `driver.rs`, `timer_queue.rs`, `stream.rs`.
 
 #[cfg(feature = "admin")]
 pub mod admin;
+mod admission;
+mod arrivals;
 mod client;
 mod clock;
 mod connecting;
 mod driver;
 mod group;
+mod guest;
 mod handler;
 mod mailbox;
 mod mappings;
 mod panics;
 mod pool;
+mod refusal;
 mod registry;
 mod server;
 mod session;
@@ -35,9 +39,11 @@ pub mod tls;
 mod worker;
 mod worker_marks;
 
+pub use admission::Admission;
 pub use client::Client;
 pub use connecting::Connecting;
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
+pub use refusal::Refusal;
 pub use registry::Monitor;
 pub use server::{Server, ServerBuilder, StartError};
 pub use session::{Packet, Room, Session};

@@ -9,10 +9,10 @@ use embar_transport::Address;
 use embar_transport::tls::TlsTarget;
 
 use super::connecting::{ConnectOutcome, Connecting, Promise};
-use super::group::ConnectionPermit;
 use super::handler::Handler;
 use super::mailbox::{Command, ConnectRequest};
 use super::pool::{PoolConfig, WorkerPool};
+use super::refusal::Refusal;
 use super::registry::Monitor;
 use super::session::Session;
 use super::settings::Settings;
@@ -46,6 +46,7 @@ impl Client {
             protocol,
             settings,
             make_handler: None,
+            accept_filter: None,
             acceptor: None,
             listeners: Vec::new(),
             name: "session-client",
@@ -114,17 +115,17 @@ impl Client {
     ) -> Connecting {
         let outcome = Arc::new(ConnectOutcome::default());
         let group = &self.pool.registry.group;
-        if let Some(permit) = ConnectionPermit::take(group, group.settings.max_sessions) {
+        if let Ok(place) = group.places.take() {
             self.pool.send(Command::Connect(ConnectRequest {
                 address,
                 greeting: greeting.to_vec(),
                 handler,
                 promise: Promise::new(&outcome),
-                permit,
+                place,
                 tls,
             }));
         } else {
-            group.counters.refused.add(1);
+            group.counters.refusals.count(Refusal::TooManySessions);
             outcome.set(Err(Closed {
                 by: Side::Local,
                 reason: CloseReason::TooManySessions,

@@ -15,6 +15,7 @@ use embar_transport::{Body, Epoll, Head, Reactor, RecvBuf, SendBuf};
 
 use super::connecting::ConnectOutcome;
 use super::handler::{Flow, Handler};
+use super::refusal::Refusal;
 use super::registry::Registry;
 use super::session::Session;
 use super::settings::StatusPolicy;
@@ -23,6 +24,7 @@ use super::status::{self, StatusAnswer};
 use super::timer_queue::TimerEntry;
 use crate::{CloseReason, Closed, Incoming, SessionCore, Step};
 use bodies::IncomingBody;
+pub(super) use encrypted::tls_end;
 use gather::Gather;
 use share::Share;
 
@@ -37,7 +39,7 @@ pub(super) struct SessionDriver<P: Protocol> {
     core: SessionCore<P>,
     /// Between the core and the reactor, if the session is encrypted.
     channel: Option<Channel>,
-    /// `None` for a peer that only learns that there are too many.
+    /// Until it knows of the end.
     handler: Option<Box<dyn Handler>>,
     session: Session,
     registry: Arc<Registry>,
@@ -79,7 +81,7 @@ pub(super) enum DriverState {
 impl<P: Protocol> SessionDriver<P> {
     pub(super) fn new(
         core: SessionCore<P>,
-        handler: Option<Box<dyn Handler>>,
+        handler: Box<dyn Handler>,
         session: Session,
         registry: Arc<Registry>,
         outcome: Option<Arc<ConnectOutcome>>,
@@ -92,7 +94,7 @@ impl<P: Protocol> SessionDriver<P> {
         Self {
             core,
             channel,
-            handler,
+            handler: Some(handler),
             session,
             registry,
             outcome,
@@ -391,14 +393,17 @@ impl<P: Protocol> SessionDriver<P> {
         let group = Arc::clone(&self.session.0.group);
         if self.outcome.is_none() {
             let Some(handler) = self.handler.as_mut() else {
-                group.counters.refused.add(1);
-                return self.core.fail(CloseReason::TooManySessions, "", now);
+                return;
             };
+            let refusals = &group.counters.refusals;
             let session = &self.session;
             match catch_unwind(AssertUnwindSafe(|| handler.greeted(session, greeting))) {
-                Err(_) => return self.handler_panicked(now),
+                Err(_) => {
+                    refusals.count(Refusal::HandlerPanicked);
+                    return self.handler_panicked(now);
+                }
                 Ok(Err(text)) => {
-                    group.counters.refused.add(1);
+                    refusals.count(Refusal::Handler);
                     return self.core.refuse(0, &text, now);
                 }
                 Ok(Ok(answer)) => {

@@ -1,12 +1,14 @@
 //! What the sessions of one server or client share: settings, memory, limits and counters.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_frame::{FrameError, FrameHeader, Shape};
 use embar_transport::tls::Acceptor;
 
+use super::admission::Places;
+use super::refusal::RefusalCounters;
 use super::settings::Settings;
 use super::stats::Counter;
 use crate::{CloseReason, RingPools};
@@ -21,8 +23,9 @@ pub(super) struct Group {
     pub(super) shape: Box<ShapeOf>,
     /// Accepts encrypted sessions only.
     pub(super) acceptor: Option<Acceptor>,
-    /// Connections there are, with those that a worker is just refusing.
-    connections: AtomicUsize,
+    pub(super) places: Arc<Places>,
+    /// Connections that have not become sessions.
+    pub(super) arrivals: AtomicUsize,
     pub(super) counters: GroupCounters,
 }
 
@@ -34,36 +37,14 @@ impl Group {
         acceptor: Option<Acceptor>,
     ) -> Self {
         Self {
+            places: Places::new(settings.max_sessions, settings.admission.clone()),
             settings,
             rings,
             shape,
             acceptor,
-            connections: AtomicUsize::new(0),
+            arrivals: AtomicUsize::new(0),
             counters: GroupCounters::default(),
         }
-    }
-
-    /// Connections there are.
-    pub(super) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Acquire)
-    }
-}
-
-/// The permission to have one more connection; dropped, another connection may have it.
-pub(super) struct ConnectionPermit(Arc<Group>);
-
-impl ConnectionPermit {
-    /// `None` if there are `most` connections already.
-    pub(super) fn take(group: &Arc<Group>, most: usize) -> Option<Self> {
-        let permit = Self(Arc::clone(group));
-        let before = group.connections.fetch_add(1, Ordering::AcqRel);
-        (before < most).then_some(permit)
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -72,7 +53,8 @@ impl Drop for ConnectionPermit {
 pub(super) struct GroupCounters {
     pub(super) opened: Counter,
     pub(super) closed: Counter,
-    pub(super) refused: Counter,
+    pub(super) refusals: RefusalCounters,
+    pub(super) left_early: Counter,
     pub(super) idle_kicks: Counter,
     pub(super) malformed: Counter,
     pub(super) panics: Counter,

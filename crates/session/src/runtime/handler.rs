@@ -141,8 +141,8 @@ pub trait Handler: Send + 'static {
     /// dropped. On the side that connects, that is when a connect cannot be begun:
     /// at the limit `max_sessions`, for want of memory or descriptors, with an address or settings
     /// that the system does not take, or when the client is stopping or its worker failed; the
-    /// [`Connecting`](super::Connecting) says why. On the side that accepts, it is when memory or
-    /// descriptors are missing for the connection, which is cut.
+    /// [`Connecting`](super::Connecting) says why. On the side that accepts, a handler is made when
+    /// its peer has greeted and there is room for its session, so each has this call.
     fn closed(&mut self, session: &Session, why: &Closed) {
         let _ = (session, why);
     }

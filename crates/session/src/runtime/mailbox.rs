@@ -6,15 +6,15 @@ use std::time::Duration;
 use embar_transport::tls::TlsTarget;
 use embar_transport::{Address, Peer, Stream};
 
+use super::admission::Place;
 use super::connecting::Promise;
-use super::group::ConnectionPermit;
 use super::handler::Handler;
 use super::worker_marks::WorkerMarks;
 
 /// What other threads want of a worker.
 pub(super) enum Command {
-    /// Serve an accepted connection.
-    Adopt(Stream, Peer, ConnectionPermit),
+    /// Take care of an accepted connection.
+    Adopt(Stream, Peer),
     /// Connect, and serve the connection.
     Connect(ConnectRequest),
     /// Take nothing new, end every session politely, cut what is left after this time, and end.
@@ -27,7 +27,7 @@ pub(super) struct ConnectRequest {
     pub(super) greeting: Vec<u8>,
     pub(super) handler: Box<dyn Handler>,
     pub(super) promise: Promise,
-    pub(super) permit: ConnectionPermit,
+    pub(super) place: Place,
     /// Encrypted, for this server.
     pub(super) tls: Option<TlsTarget>,
 }

@@ -6,10 +6,7 @@ use std::io;
 use super::settings::Settings;
 use embar_transport::marks;
 
-/// Refused peers that a worker tells so at a time; it cuts those beyond that without a word.
-pub(super) const REFUSALS: usize = 256;
-
-/// As many as one worker can have; what refused peers and listeners take is left free.
+/// As many as one worker can have; what arrivals and listeners take is left free.
 const MOST: usize = marks::SLOTS - 4096;
 
 /// Mappings of a ring: its memory is mapped twice, back to back.
@@ -33,10 +30,10 @@ pub(super) fn carried(settings: &Settings, limit: Option<usize>) -> io::Result<u
     let Some(limit) = limit else {
         return Ok(asked.min(MOST));
     };
-    // Refused peers have rings for a moment, too. Idle rings do not count: all of them were those
-    // of a session, and a new one takes them first.
+    // Who has not greeted, or is refused, has no rings. Idle rings do not count: all of them were
+    // those of a session, and a new one takes them first.
     let per_session = 2 * PER_RING;
-    let room = (limit.saturating_sub(RESERVE) / per_session).saturating_sub(REFUSALS);
+    let room = limit.saturating_sub(RESERVE) / per_session;
     if asked == usize::MAX {
         return Ok(room.min(MOST));
     }
@@ -44,9 +41,7 @@ pub(super) fn carried(settings: &Settings, limit: Option<usize>) -> io::Result<u
     if asked <= room {
         return Ok(asked);
     }
-    let needed = (asked.saturating_add(REFUSALS))
-        .saturating_mul(per_session)
-        .saturating_add(RESERVE);
+    let needed = asked.saturating_mul(per_session).saturating_add(RESERVE);
     Err(io::Error::new(
         io::ErrorKind::InvalidInput,
         format!(

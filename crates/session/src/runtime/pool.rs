@@ -13,7 +13,7 @@ use embar_transport::{Epoll, Listener, Reactor};
 use super::group::Group;
 use super::mailbox::{Command, Mailbox};
 use super::mappings;
-use super::registry::{MakeHandler, Registry};
+use super::registry::{AcceptFilter, MakeHandler, Registry};
 use super::settings::Settings;
 use super::worker::Worker;
 use super::worker_marks::WorkerMarks;
@@ -32,6 +32,7 @@ pub(super) struct PoolConfig<P> {
     pub(super) protocol: P,
     pub(super) settings: Settings,
     pub(super) make_handler: Option<Box<MakeHandler>>,
+    pub(super) accept_filter: Option<Box<AcceptFilter>>,
     pub(super) acceptor: Option<Acceptor>,
     pub(super) listeners: Vec<Listener>,
     pub(super) name: &'static str,
@@ -70,7 +71,11 @@ impl WorkerPool {
         }
         let group = Arc::new(Group::new(settings, rings, shape, config.acceptor));
         let mut pool = Self {
-            registry: Arc::new(Registry::new(group, config.make_handler)),
+            registry: Arc::new(Registry::new(
+                group,
+                config.make_handler,
+                config.accept_filter,
+            )),
             mailboxes,
             threads: Vec::new(),
             next: AtomicUsize::new(0),

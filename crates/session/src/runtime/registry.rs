@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use embar_transport::Peer;
 
 use super::group::Group;
 use super::handler::Handler;
+use super::refusal::Refusal;
 use super::session::Session;
 use super::shared::SessionId;
 use super::stats::Totals;
@@ -21,19 +23,28 @@ const RECENT: Duration = Duration::from_secs(1);
 /// Makes the handler of an accepted session.
 pub(super) type MakeHandler = dyn Fn(&Peer) -> Box<dyn Handler> + Send + Sync;
 
+/// Whether a connection of this peer is to be accepted.
+pub(super) type AcceptFilter = dyn Fn(&Peer) -> bool + Send + Sync;
+
 /// The sessions of one server or client.
 pub(super) struct Registry {
     pub(super) group: Arc<Group>,
     make_handler: Option<Box<MakeHandler>>,
+    accept_filter: Option<Box<AcceptFilter>>,
     sessions: Mutex<HashMap<SessionId, Session>>,
     recent_totals: Mutex<Option<(Now, Totals)>>,
 }
 
 impl Registry {
-    pub(super) fn new(group: Arc<Group>, make_handler: Option<Box<MakeHandler>>) -> Self {
+    pub(super) fn new(
+        group: Arc<Group>,
+        make_handler: Option<Box<MakeHandler>>,
+        accept_filter: Option<Box<AcceptFilter>>,
+    ) -> Self {
         Self {
             group,
             make_handler,
+            accept_filter,
             sessions: Mutex::default(),
             recent_totals: Mutex::default(),
         }
@@ -73,7 +84,9 @@ impl Registry {
             sessions: sessions.len() as u64,
             opened: counters.opened.get(),
             closed: counters.closed.get(),
-            refused: counters.refused.get(),
+            refused: counters.refusals.total(),
+            left_early: counters.left_early.get(),
+            arrivals: self.group.arrivals.load(Ordering::Relaxed) as u64,
             idle_kicks: counters.idle_kicks.get(),
             malformed: counters.malformed.get(),
             panics: counters.panics.get(),
@@ -96,6 +109,17 @@ impl Registry {
     pub(super) fn handler_for(&self, peer: &Peer) -> Option<Box<dyn Handler>> {
         let make = self.make_handler.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| make(peer))).ok()
+    }
+
+    /// What the accept filter says of `peer`; a filter that panics says no.
+    pub(super) fn accepts(&self, peer: &Peer) -> bool {
+        let Some(filter) = &self.accept_filter else {
+            return true;
+        };
+        catch_unwind(AssertUnwindSafe(|| filter(peer))).unwrap_or_else(|_| {
+            tracing::error!(%peer, "the accept filter panicked: the peer is refused");
+            false
+        })
     }
 
     /// As [`Registry::totals`], but up to a second old.
@@ -132,6 +156,12 @@ impl Monitor {
     #[must_use]
     pub fn sessions(&self) -> Vec<Session> {
         self.0.list()
+    }
+
+    /// How many connections were refused for each reason; reasons that never were are left out.
+    #[must_use]
+    pub fn refused_by_reason(&self) -> Vec<(Refusal, u64)> {
+        self.0.group.counters.refusals.by_reason()
     }
 
     /// How many sessions ended for each reason, by [`CloseReason::name`](crate::CloseReason::name).

@@ -9,7 +9,7 @@ use embar_transport::{Address, Listener, Peer, SocketError, socket};
 
 use super::handler::Handler;
 use super::pool::{PoolConfig, WorkerPool};
-use super::registry::Monitor;
+use super::registry::{AcceptFilter, Monitor};
 use super::session::Session;
 use super::settings::Settings;
 use super::stats::Totals;
@@ -35,6 +35,7 @@ pub struct ServerBuilder<P> {
     settings: Settings,
     addresses: Vec<Address>,
     acceptor: Option<Acceptor>,
+    accept_filter: Option<Box<AcceptFilter>>,
 }
 
 impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
@@ -46,6 +47,7 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
             settings: self.settings,
             addresses: self.addresses,
             acceptor: self.acceptor,
+            accept_filter: self.accept_filter,
         }
     }
 
@@ -71,6 +73,15 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self
     }
 
+    /// Accepts connections of those peers only of whom `filter` says so; the others are closed
+    /// without a word ([`Refusal::Filtered`](crate::Refusal::Filtered)). It is called once for each
+    /// connection, on a worker thread, which it must not hold up.
+    #[must_use]
+    pub fn accept_if(mut self, filter: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
+        self.accept_filter = Some(Box::new(filter));
+        self
+    }
+
     /// Accepts encrypted sessions only, with these certificates and rules. The TLS handshake must
     /// be over within the setting `hello_timeout`, too.
     #[cfg(feature = "tls")]
@@ -80,8 +91,8 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self
     }
 
-    /// Starts; `make` is called for each peer, on a worker thread, and gives the handler of its
-    /// session.
+    /// Starts; `make` is called for each peer that has greeted, on a worker thread, and gives the
+    /// handler of its session.
     ///
     /// # Errors
     /// [`StartError`].
@@ -100,6 +111,7 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
             protocol: self.protocol,
             settings: self.settings,
             make_handler: Some(Box::new(move |peer| Box::new(make(peer)))),
+            accept_filter: self.accept_filter,
             acceptor: self.acceptor,
             listeners,
             name: "session-server",
@@ -124,6 +136,7 @@ impl Server {
             settings: Settings::default(),
             addresses: Vec::new(),
             acceptor: None,
+            accept_filter: None,
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use embar_transport::{Peer, SocketOptions};
 
+use super::admission::{Admission, is_local};
 use crate::SessionConfig;
 
 /// What can be set on a server or client.
@@ -30,6 +31,8 @@ pub struct Settings {
     /// at the start, for each server and client by itself: if several of one process are to be
     /// full at the same time, they share the limit.
     pub max_sessions: usize,
+    /// Whom a server lets in, and how far.
+    pub admission: Admission,
     /// What a sender does at a full send ring, unless
     /// [`Session::set_on_full`](crate::Session::set_on_full) says otherwise.
     pub on_full: OnFull,
@@ -63,6 +66,7 @@ impl Default for Settings {
             idle_rings: 256,
             workers: 1,
             max_sessions: 8192,
+            admission: Admission::default(),
             on_full: OnFull::default(),
             max_queued_body_bytes: 64 << 20,
             spin: Duration::ZERO,
@@ -118,14 +122,6 @@ impl StatusPolicy {
             Self::Local => is_local(peer),
             Self::Everyone => true,
         }
-    }
-}
-
-/// Whether a peer is on this machine.
-fn is_local(peer: &Peer) -> bool {
-    match peer {
-        Peer::Unix | Peer::Shm => true,
-        Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
     }
 }
 

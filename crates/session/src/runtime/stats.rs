@@ -43,12 +43,19 @@ pub struct SessionStats {
 pub struct Totals {
     /// Sessions there are now, those that just open or close included.
     pub sessions: u64,
+    /// Connections there are now that have not become sessions: they have not greeted yet, or learn
+    /// why they are refused.
+    pub arrivals: u64,
     /// Sessions that opened.
     pub opened: u64,
-    /// Sessions that are over, also those that never opened.
+    /// Sessions that are over, also those that never opened. A server has none with a peer that did
+    /// not greet.
     pub closed: u64,
-    /// Peers refused, because there were too many or the handler said no.
+    /// Connections refused, for whatever [`Refusal`](crate::Refusal);
+    /// [`Monitor::refused_by_reason`](crate::Monitor::refused_by_reason) tells them apart.
     pub refused: u64,
+    /// Peers that closed their connection before they had greeted.
+    pub left_early: u64,
     /// Sessions closed because their peer said nothing for too long.
     pub idle_kicks: u64,
     /// Sessions closed because the peer broke the rules of the frames.

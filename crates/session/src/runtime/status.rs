@@ -117,6 +117,7 @@ impl StatusAnswer {
             messages_sent: all.messages_sent,
             bytes_received: all.bytes_received,
             bytes_sent: all.bytes_sent,
+            ..Totals::default()
         };
         Some(Self::Given(Box::new(PeerStatus { session, totals })))
     }

@@ -2,7 +2,8 @@
 //!
 //! A round is: completions, commands if a thread woke the worker, deadlines, and what was marked.
 //! The clock is read once per round. A session is found by the index of its token; one whose token
-//! is stale but whose buffers are still with the reactor waits among the closing ones.
+//! is stale but whose buffers are still with the reactor waits among the closing ones. Accepted
+//! connections are apart until they greet: `worker/arriving.rs`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::{Now, Protocol};
-use embar_transport::tls::Acceptor;
-use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token, marks};
+use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Token, marks};
 
+use super::admission::Place;
+use super::arrivals::Arrivals;
 use super::clock;
 use super::connecting::Promise;
 use super::driver::{DriverState, SessionDriver};
-use super::group::{ConnectionPermit, Group};
+use super::group::Group;
 use super::handler::Handler;
 use super::mailbox::{Command, ConnectRequest, Mailbox};
-use super::mappings::REFUSALS;
 use super::panics::catch_panic;
 use super::registry::Registry;
 use super::session::Session;
@@ -32,6 +33,8 @@ use crate::{CloseReason, Closed, SessionCore, Side};
 /// one whose end came early stays until its time.
 const GATHERING: usize = 64;
 
+mod arriving;
+
 /// How often marked sessions are looked at in a round.
 const MARK_PASSES: usize = 2;
 
@@ -39,7 +42,7 @@ struct Slot<P: Protocol> {
     token: Token,
     driver: SessionDriver<P>,
     /// Held as long as the session lives.
-    _permit: ConnectionPermit,
+    _place: Place,
 }
 
 impl<P: Protocol> Slot<P> {
@@ -73,6 +76,8 @@ pub(super) struct Worker<P: Protocol> {
     /// Whose turn it is to get an accepted connection.
     next_mailbox: usize,
     slots: Vec<Option<Slot<P>>>,
+    /// Accepted connections that have not become sessions.
+    arrivals: Arrivals<P>,
     closing: Vec<Slot<P>>,
     timers: TimerQueue,
     marks: Vec<usize>,
@@ -96,6 +101,7 @@ impl<P: Protocol + Clone> Worker<P> {
         Self {
             protocol,
             reactor,
+            arrivals: Arrivals::new(&registry.group),
             group: Arc::clone(&registry.group),
             registry,
             mailbox: Arc::clone(&mailboxes[number]),
@@ -146,6 +152,7 @@ impl<P: Protocol + Clone> Worker<P> {
                 self.handle(completion, now);
             }
             self.look_at_due(now);
+            self.look_at_arrivals(now);
             self.look_at_gathered(now);
             // Last, because a worker does not wake itself for its own marks.
             self.look_at_marked(now);
@@ -154,17 +161,22 @@ impl<P: Protocol + Clone> Worker<P> {
     }
 
     fn is_done(&self) -> bool {
-        self.draining.is_some() && self.live == 0 && self.reactor.outstanding() == 0
+        let none = self.live == 0 && self.arrivals.is_empty();
+        self.draining.is_some() && none && self.reactor.outstanding() == 0
     }
 
     fn next_deadline(&self) -> Option<Now> {
         let drained = self.draining.filter(|_| !self.cut);
         let gathered = self.gathering.front().map(|(_, until)| *until);
-        let deadlines = [self.timers.next(), drained, gathered];
+        let arrivals = self.arrivals.next_deadline();
+        let deadlines = [self.timers.next(), drained, gathered, arrivals];
         deadlines.into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion, now: Now) {
+        if self.is_of_arrival(&completion) {
+            return self.arrival_went_on(completion, now);
+        }
         match completion {
             Completion::Received {
                 token, buf, result, ..
@@ -196,7 +208,7 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn execute(&mut self, command: Command, now: Now) {
         match command {
-            Command::Adopt(stream, peer, permit) => self.adopt(stream, peer, permit, now),
+            Command::Adopt(stream, peer) => self.adopt(stream, peer, now),
             Command::Connect(request) => self.connect(request, now),
             Command::Drain(timeout) => self.drain(timeout, now),
         }
@@ -208,7 +220,7 @@ impl<P: Protocol + Clone> Worker<P> {
             greeting,
             handler,
             promise,
-            permit,
+            place,
             tls,
         } = request;
         let peer = peer_at(&address);
@@ -229,9 +241,8 @@ impl<P: Protocol + Clone> Worker<P> {
                 let session = self.session(peer, token, &core);
                 let registry = Arc::clone(&self.registry);
                 let outcome = promise.outcome();
-                let handler = Some(handler);
                 let driver = SessionDriver::new(core, handler, session, registry, outcome, channel);
-                self.enter(token, driver, permit, now);
+                self.enter(token, driver, place, now);
                 promise.hand_on();
             }
             Ok((_, _, token)) => {
@@ -255,78 +266,7 @@ impl<P: Protocol + Clone> Worker<P> {
         )))
     }
 
-    /// Connections are dealt out in turn.
-    fn accepted(&mut self, stream: Stream, peer: Peer, now: Now) {
-        let most = self.group.settings.max_sessions.saturating_add(REFUSALS);
-        let permit = ConnectionPermit::take(&self.group, most).filter(|_| self.draining.is_none());
-        let Some(permit) = permit else {
-            return self.group.counters.refused.add(1);
-        };
-        let mut command = Box::new(Command::Adopt(stream, peer, permit));
-        // Workers that have ended are left out; this one has not.
-        loop {
-            let target = &self.mailboxes[self.next_mailbox % self.mailboxes.len()];
-            self.next_mailbox += 1;
-            if Arc::ptr_eq(target, &self.mailbox) {
-                return self.execute(*command, now);
-            }
-            match target.send(*command) {
-                Ok(()) => return,
-                Err(back) => command = back,
-            }
-        }
-    }
-
-    fn adopt(&mut self, stream: Stream, peer: Peer, permit: ConnectionPermit, now: Now) {
-        let group = Arc::clone(&self.group);
-        let refused = group.connections() > group.settings.max_sessions;
-        let handler = if refused {
-            None
-        } else {
-            match self.registry.handler_for(&peer) {
-                Some(handler) => Some(handler),
-                None => {
-                    tracing::error!(%peer, "no handler could be made for a peer: it is cut off");
-                    return;
-                }
-            }
-        };
-        let added = SessionCore::accepting(
-            self.protocol.clone(),
-            &group.settings.session,
-            &group.rings,
-            now,
-        )
-        .and_then(|core| {
-            let channel = group.acceptor.as_ref().map(Acceptor::accept).transpose();
-            let channel = channel.map_err(io::Error::other)?;
-            Ok((core, channel, self.reactor.add(stream)?))
-        });
-        let (core, channel, token) = match added {
-            Ok(added) => added,
-            Err(error) => {
-                tracing::warn!(%peer, "cannot take a connection: {error}; lower the number of sessions or the size of their rings");
-                catch_panic(|| drop(handler));
-                return;
-            }
-        };
-        let session = self.session(peer, token, &core);
-        let registry = Arc::clone(&self.registry);
-        let mut driver = SessionDriver::new(core, handler, session, registry, None, channel);
-        driver.connected(&self.reactor);
-        if self.draining.is_some() {
-            driver.cut(CloseReason::Shutdown);
-        }
-        self.enter(token, driver, permit, now);
-    }
-
-    fn enter(
-        &mut self,
-        token: Token,
-        driver: SessionDriver<P>,
-        permit: ConnectionPermit,
-        now: Now,
-    ) {
+    fn enter(&mut self, token: Token, driver: SessionDriver<P>, place: Place, now: Now) {
         let index = token.index();
         assert!(index < marks::SLOTS, "more sockets than a worker can have");
         if self.slots.len() <= index {
@@ -339,7 +279,7 @@ impl<P: Protocol + Clone> Worker<P> {
         self.slots[index] = Some(Slot {
             token,
             driver,
-            _permit: permit,
+            _place: place,
         });
         self.live += 1;
         self.with(token, now, |_, _| ());
@@ -458,6 +398,7 @@ impl<P: Protocol + Clone> Worker<P> {
         if self.draining.is_some_and(|at| at <= now) && !self.cut {
             self.cut = true;
             self.all(now, |driver| driver.cut(CloseReason::Shutdown));
+            self.dismiss_arrivals(now);
         }
     }
 
@@ -470,6 +411,7 @@ impl<P: Protocol + Clone> Worker<P> {
         self.draining = Some(self.draining.map_or(until, |at| at.min(until)));
         if first {
             self.all(now, |driver| driver.drain());
+            self.refuse_arrivals(now);
         }
     }
 
@@ -485,6 +427,9 @@ impl<P: Protocol + Clone> Worker<P> {
     /// Ends what is left, without the reactor: nothing can be sent or received any more.
     fn stop(&mut self, text: &'static str) {
         let unseen = self.mailbox.close();
+        for token in self.arrivals.tokens() {
+            drop(self.arrivals.remove(token));
+        }
         let left = self.slots.drain(..).flatten().chain(self.closing.drain(..));
         for mut slot in left.collect::<Vec<_>>() {
             slot.driver

@@ -340,3 +340,36 @@ fn nothing_listens_unless_asked_and_stopping_is_at_once() {
     until("threads", || threads() == threads_before);
     assert_eq!(descriptors(), descriptors_before);
 }
+
+#[test]
+fn who_does_not_get_in_is_counted_by_reason() {
+    let server = echo_server(Settings::default(), loopback());
+    let admin = start(local(), &server);
+    let silent = TcpStream::connect(tcp(&server.address())).unwrap();
+    for _ in 0..2 {
+        let mut stranger = TcpStream::connect(tcp(&server.address())).unwrap();
+        stranger.write_all(&[0; 8]).unwrap();
+    }
+    until("refused, and gone", || {
+        let stats = server.stats();
+        stats.refused == 2 && stats.arrivals == 1
+    });
+    let metrics = get(&admin, "/metrics");
+    let refused = "embar_session_refused_total{group=\"game\",reason=\"not_session\"}";
+    assert_eq!(value(&metrics, refused), 2.0);
+    let group = |name: &str| format!("embar_session_{name}{{group=\"game\"}}");
+    assert_eq!(value(&metrics, &group("arrivals")), 1.0);
+    assert_eq!(value(&metrics, &group("open")), 0.0);
+
+    drop(silent);
+    until("it left", || server.stats().arrivals == 0);
+    let metrics = get(&admin, "/metrics");
+    assert_eq!(value(&metrics, &group("left_early_total")), 1.0);
+    let json: serde_json::Value = serde_json::from_str(&get(&admin, "/sessions")).unwrap();
+    let shown = &json["groups"][0];
+    assert_eq!(
+        (&shown["refused"], &shown["left_early"]),
+        (&2.into(), &1.into())
+    );
+    assert_eq!(shown["refused_by_reason"]["NotSession"], 2);
+}

@@ -99,7 +99,7 @@ fn shutdown_is_bounded_even_if_a_peer_does_not_read() {
         panic!("not TCP");
     };
     let _stranger = std::net::TcpStream::connect(address).unwrap();
-    until("accepted", || server.stats().sessions == 1);
+    until("accepted", || server.stats().arrivals == 1);
     in_time("the shutdown", || {
         server.shutdown(Duration::from_millis(50));
     });

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "admin")]
 mod admin;
+mod admission;
 mod bodies;
 mod ending;
 mod fairness;

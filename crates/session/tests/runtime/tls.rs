@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use embar_memory::Buffer;
 use embar_session::{
-    Address, Client, CloseReason, Plain, SendError, Server, ServerBuilder, Session, Settings, Side,
-    TlsTarget, rustls,
+    Address, Client, CloseReason, Plain, Refusal, SendError, Server, ServerBuilder, Session,
+    Settings, Side, TlsTarget, rustls,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -94,6 +94,10 @@ fn recording(builder: ServerBuilder<Plain>) -> (Server, Receiver<Event>) {
     let events = std::sync::Mutex::new(events);
     let server = builder.start(move |_| Recorder(events.lock().unwrap().clone()));
     (server.unwrap(), seen)
+}
+
+fn refusals(server: &Server) -> Vec<(Refusal, u64)> {
+    server.monitor().refused_by_reason()
 }
 
 fn tcp(address: &Address) -> SocketAddr {
@@ -253,10 +257,11 @@ fn many_sessions_at_a_time_each_get_their_own() {
 #[test]
 fn a_server_that_cannot_prove_its_name_is_refused() {
     let (authority, stranger) = (Authority::new(), Authority::named("another one"));
-    let (server, at_server) = recording(encrypted(&authority, Settings::default()));
+    let server = encrypted(&authority, Settings::default()).start(|_| Echo);
+    let server = server.unwrap();
     let client = Client::new().unwrap();
     let another_name = TlsTarget::new(authority.client(), "example.org").unwrap();
-    for target in [stranger.target(), another_name] {
+    for (count, target) in (1..).zip([stranger.target(), another_name]) {
         let (handler, _seen) = recorder();
         let refused = client.connect_tls(server.address(), &target, handler);
         let why = refused.unwrap_err();
@@ -266,12 +271,9 @@ fn a_server_that_cannot_prove_its_name_is_refused() {
             "{why}"
         );
         assert!(why.text.contains("certificate"), "{why}");
-        let why = closed(&at_server);
-        assert_eq!(
-            (why.by, why.reason),
-            (Side::Peer, CloseReason::Certificate),
-            "{why}"
-        );
+        until("the server knows", || {
+            refusals(&server) == [(Refusal::Certificate, count)]
+        });
     }
     assert_eq!(server.stats().opened, 0);
     TlsTarget::new(authority.client(), "no name").unwrap_err();
@@ -292,12 +294,9 @@ fn a_client_without_the_certificate_asked_for_does_not_come_in() {
     let (handler, _seen) = recorder();
     let refused = client.connect_tls(server.address(), &authority.target(), handler);
     assert_eq!(refused.unwrap_err().reason, CloseReason::Certificate);
-    let why = closed(&at_server);
-    assert_eq!(
-        (why.by, why.reason),
-        (Side::Local, CloseReason::Certificate),
-        "{why}"
-    );
+    until("counted", || {
+        refusals(&server) == [(Refusal::Certificate, 1)]
+    });
 
     let (chain, key) = authority.certify("client");
     let config = ClientConfig::builder()
@@ -322,12 +321,7 @@ fn plain_and_encrypted_ends_part_at_once_and_say_why() {
     let (handler, _seen) = recorder();
     let refused = client.open(server.address(), &[], handler);
     in_time("the plain end", || refused.wait()).unwrap_err();
-    let why = closed(&at_server);
-    assert_eq!(
-        (why.by, why.reason),
-        (Side::Local, CloseReason::Tls),
-        "{why}"
-    );
+    until("counted", || refusals(&server) == [(Refusal::Tls, 1)]);
 
     let plain = echo_server(patient, loopback());
     let (handler, _seen) = recorder();
@@ -335,8 +329,9 @@ fn plain_and_encrypted_ends_part_at_once_and_say_why() {
     let why = in_time("the encrypted end", || refused.wait()).unwrap_err();
     assert_eq!(why.reason, CloseReason::Tls);
     until("forgotten", || {
-        plain.stats().sessions + server.stats().sessions == 0
+        plain.stats().arrivals + server.stats().arrivals == 0
     });
+    assert!(at_server.try_recv().is_err(), "there was no session");
 }
 
 #[test]
@@ -351,6 +346,7 @@ fn garbage_and_silence_end_their_connection_and_no_other() {
         .connect_tls(server.address(), &authority.target(), handler)
         .unwrap();
     let address = tcp(&server.address());
+    let mut expected = 0;
     for garbage in [
         &[0; 100][..],
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -359,14 +355,20 @@ fn garbage_and_silence_end_their_connection_and_no_other() {
     ] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(garbage).unwrap();
-        let why = closed(&at_server);
-        assert_eq!(why.reason, CloseReason::Tls, "{why}");
+        expected += 1;
+        until("refused", || {
+            refusals(&server) == [(Refusal::Tls, expected)]
+        });
     }
     // A beginning without an end, and nothing at all.
+    let mut late = 0;
     for beginning in [&[0x16, 3, 1, 0, 100, 1][..], b""] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(beginning).unwrap();
-        assert_eq!(closed(&at_server).reason, CloseReason::HelloTimeout);
+        late += 1;
+        until("in time", || {
+            refusals(&server) == [(Refusal::HelloTimeout, late), (Refusal::Tls, expected)]
+        });
     }
     session.send_with(1, 1, |buf| buf.fill(7)).unwrap();
     assert_eq!(message(&at_server).1, [7]);
@@ -496,4 +498,61 @@ fn async_sessions_are_encrypted_too() {
         assert_eq!((message.id(), &*message), (3, &b"hello"[..]));
     });
     echo.join().unwrap();
+}
+
+/// One handshake at a time: who began one and stands still does not keep the next one out.
+#[test]
+fn a_handshake_that_stands_still_makes_room_for_one_that_waits() {
+    let authority = Authority::new();
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = Duration::from_secs(8);
+    settings.admission.max_handshakes = 1;
+    let server = encrypted(&authority, settings).start(|_| Echo).unwrap();
+    let mut stuck = TcpStream::connect(tcp(&server.address())).unwrap();
+    stuck.write_all(&[0x16, 3, 1, 0, 100, 1]).unwrap();
+    until("it is the first", || server.stats().arrivals == 1);
+
+    let client = Client::new().unwrap();
+    let (handler, seen) = recorder();
+    let target = authority.target();
+    let session = client.connect_tls(server.address(), &target, handler);
+    exchange(&session.unwrap(), &seen);
+    assert_eq!(refusals(&server), [(Refusal::HelloTimeout, 1)]);
+    let mut rest = Vec::new();
+    stuck.set_read_timeout(Some(LONG)).unwrap();
+    let _ = stuck.read_to_end(&mut rest);
+    assert_eq!(server.stats().arrivals, 0);
+}
+
+#[test]
+fn handshakes_wait_for_their_turn() {
+    let authority = Authority::new();
+    let mut settings = Settings::default();
+    // Nobody is cut for want of patience.
+    settings.session.hello_timeout = 8 * LONG;
+    settings.admission.max_handshakes = 1;
+    let server = encrypted(&authority, settings.clone()).start(|_| Echo);
+    let server = server.unwrap();
+    let mut first = TcpStream::connect(tcp(&server.address())).unwrap();
+    first.write_all(&[0x16, 3, 1, 0, 100, 1]).unwrap();
+    until("it is the first", || server.stats().arrivals == 1);
+    let client = Client::with(Plain, settings).unwrap();
+    let target = authority.target();
+    let waiting: Vec<_> = (0..4)
+        .map(|_| client.open_tls(server.address(), &target, &[], recorder().0))
+        .collect();
+    until("they wait", || server.stats().arrivals == 5);
+    // The worker has handled what they say by the time that it has handled all these.
+    const LATER: u64 = 100;
+    for count in 1..=LATER {
+        drop(TcpStream::connect(tcp(&server.address())).unwrap());
+        until("gone", || server.stats().left_early == count);
+    }
+    assert_eq!((server.stats().opened, server.stats().arrivals), (0, 5));
+    drop(first);
+    for connecting in waiting {
+        in_time("its turn", || connecting.wait()).unwrap();
+    }
+    let stats = server.stats();
+    assert_eq!((stats.left_early, stats.refused), (LATER + 1, 0));
 }

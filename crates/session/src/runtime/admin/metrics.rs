@@ -80,12 +80,18 @@ fn label(group: &GroupReport) -> [(&'static str, String); 1] {
 impl Report {
     fn encode_groups(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         type Count = fn(&GroupReport) -> u64;
-        let gauges: [(&str, &str, Option<&Unit>, Count); 3] = [
+        let gauges: [(&str, &str, Option<&Unit>, Count); 4] = [
             (
                 "open",
                 "Sessions there are, those that just open or close included",
                 None,
                 |g| g.totals.sessions,
+            ),
+            (
+                "arrivals",
+                "Connections there are that have not become sessions",
+                None,
+                |g| g.totals.arrivals,
             ),
             (
                 "queued",
@@ -110,10 +116,10 @@ impl Report {
         let counters: [(&str, &str, Option<&Unit>, Count); 9] = [
             ("opened", "Sessions that opened", None, |g| g.totals.opened),
             (
-                "refused",
-                "Peers refused: too many, or the handler said no",
+                "left_early",
+                "Peers that closed their connection before they had greeted",
                 None,
-                |g| g.totals.refused,
+                |g| g.totals.left_early,
             ),
             (
                 "idle_kicks",
@@ -162,7 +168,16 @@ impl Report {
                 (labels, *count)
             })
         });
-        families.counter("closed", "Sessions that ended, by reason", None, closed)
+        families.counter("closed", "Sessions that ended, by reason", None, closed)?;
+        let refused = self.groups.iter().flat_map(|group| {
+            group.refused.iter().map(|(refusal, count)| {
+                let reason = snake(refusal.name());
+                let labels = [("group", group.name.clone()), ("reason", reason)];
+                (labels, *count)
+            })
+        });
+        let help = "Connections that became no sessions, by reason";
+        families.counter("refused", help, None, refused)
     }
 
     fn encode_sessions(&self, families: &mut Families<'_, '_>) -> fmt::Result {

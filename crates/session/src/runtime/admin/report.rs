@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use serde_json::{Map, Value, json};
 
 use crate::runtime::registry::Monitor;
-use crate::{Session, SessionStats, Totals};
+use crate::{Refusal, Session, SessionStats, Totals};
 
 /// The figures of all that an admin watches, at one time.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(super) struct GroupReport {
     /// Over all sessions, bytes that wait to be sent.
     pub(super) queued_bytes: u64,
     pub(super) closed: Vec<(&'static str, u64)>,
+    pub(super) refused: Vec<(Refusal, u64)>,
     /// The busiest sessions, in the order in which they were made.
     pub(super) sessions: Vec<SessionReport>,
     /// How many others there are.
@@ -56,6 +57,7 @@ impl Report {
                 totals,
                 queued_bytes,
                 closed: monitor.closed_by_reason(),
+                refused: monitor.refused_by_reason(),
                 left_out: sessions.len(),
                 sessions: Vec::new(),
             });
@@ -95,6 +97,11 @@ impl GroupReport {
             .iter()
             .map(|(reason, count)| ((*reason).to_owned(), json!(count)))
             .collect();
+        let refused: Map<String, Value> = self
+            .refused
+            .iter()
+            .map(|(refusal, count)| (refusal.name().to_owned(), json!(count)))
+            .collect();
         let sessions: Vec<Value> = self.sessions.iter().map(SessionReport::json).collect();
         json!({
             "name": self.name,
@@ -102,7 +109,10 @@ impl GroupReport {
             "opened": totals.opened,
             "closed": totals.closed,
             "closed_by_reason": closed,
+            "arrivals": totals.arrivals,
             "refused": totals.refused,
+            "refused_by_reason": refused,
+            "left_early": totals.left_early,
             "idle_kicks": totals.idle_kicks,
             "malformed": totals.malformed,
             "handler_panics": totals.panics,

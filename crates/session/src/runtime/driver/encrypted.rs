@@ -41,7 +41,7 @@ impl<P: Protocol> SessionDriver<P> {
                     self.wrote(buf, &result, now);
                     self.deliver_more(now);
                 }
-                Turn::Failed(error) => self.core.over(closed(error)),
+                Turn::Failed(error) => self.core.over(tls_end(error)),
                 Turn::Shutdown => drop(reactor.shutdown_write(token)),
                 Turn::Wait { send, receive } => {
                     if let Some(buf) = send {
@@ -71,8 +71,8 @@ impl<P: Protocol> SessionDriver<P> {
     }
 }
 
-/// How a session ends for this reason.
-fn closed(error: TlsError) -> Closed {
+/// How a connection ends whose encryption failed.
+pub(in crate::runtime) fn tls_end(error: TlsError) -> Closed {
     use TlsFault::{
         BadCertificate, NoAgreement, OutOfDate, PeerAlert, Refused, UnknownIssuer, WrongName,
     };

@@ -1,0 +1,215 @@
+//! The connections of one worker that have not become sessions: found by token, by deadline, and by
+//! whom they come from.
+//!
+//! Invariants
+//! - There are at most as many as the worker's share of
+//!   [`Admission::max_arrivals`](crate::Admission::max_arrivals).
+//! - At most the worker's share of [`Admission::max_handshakes`](crate::Admission::max_handshakes)
+//!   of them have TLS state; who waits for a turn has a place in the queue.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use embar_frame::{Now, Protocol};
+use embar_transport::Token;
+
+use super::admission::{Admission, Network};
+use super::group::Group;
+use super::guest::Guest;
+
+/// A handshake that took this part of the time for a greeting makes room for one that waits.
+const PATIENCE_PART: u32 = 4;
+
+/// Those that are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Crowd {
+    Of(Network),
+    /// One that counts by itself: its number.
+    Alone(u64),
+}
+
+struct Entry<P: Protocol> {
+    guest: Guest<P>,
+    crowd: Crowd,
+    /// They are numbered as they come.
+    number: u64,
+    /// Its entry among the deadlines.
+    armed: Option<Now>,
+    /// Since when its handshake runs.
+    shaking: Option<Now>,
+}
+
+/// The connections of one worker that have not become sessions.
+pub(super) struct Arrivals<P: Protocol> {
+    group: Arc<Group>,
+    entries: BTreeMap<Token, Entry<P>>,
+    crowds: BTreeMap<Crowd, BTreeSet<(u64, Token)>>,
+    deadlines: BTreeSet<(Now, Token)>,
+    next_number: u64,
+    most: usize,
+    most_handshakes: usize,
+    handshakes: BTreeSet<(Now, Token)>,
+    /// Whose handshakes wait, by their numbers.
+    queue: BTreeSet<(u64, Token)>,
+    patience: Option<Duration>,
+}
+
+impl<P: Protocol> Arrivals<P> {
+    pub(super) fn new(group: &Arc<Group>) -> Self {
+        let (admission, workers) = (&group.settings.admission, group.settings.workers);
+        let hello_timeout = group.settings.session.hello_timeout;
+        Self {
+            most: Admission::share(admission.max_arrivals, workers),
+            most_handshakes: Admission::share(admission.max_handshakes, workers),
+            group: Arc::clone(group),
+            entries: BTreeMap::new(),
+            crowds: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            next_number: 0,
+            handshakes: BTreeSet::new(),
+            queue: BTreeSet::new(),
+            patience: (!hello_timeout.is_zero()).then(|| hello_timeout / PATIENCE_PART),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn has(&self, token: Token) -> bool {
+        self.entries.contains_key(&token)
+    }
+
+    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Guest<P>> {
+        Some(&mut self.entries.get_mut(&token)?.guest)
+    }
+
+    pub(super) fn tokens(&self) -> Vec<Token> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// Whose place the next one takes, if there is none left: the oldest of those of whom there are
+    /// most.
+    pub(super) fn in_the_way(&self) -> Option<Token> {
+        if self.entries.len() < self.most {
+            return None;
+        }
+        let oldest = |crowd: &BTreeSet<(u64, Token)>| crowd.first().copied();
+        let crowd = self
+            .crowds
+            .values()
+            .max_by_key(|crowd| (crowd.len(), Reverse(oldest(crowd))))?;
+        oldest(crowd).map(|(_, token)| token)
+    }
+
+    pub(super) fn enter(&mut self, token: Token, guest: Guest<P>) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let network = self.group.settings.admission.network_of(&guest.peer);
+        let crowd = network.map_or(Crowd::Alone(number), Crowd::Of);
+        self.crowds
+            .entry(crowd)
+            .or_default()
+            .insert((number, token));
+        let entry = Entry {
+            guest,
+            crowd,
+            number,
+            armed: None,
+            shaking: None,
+        };
+        self.entries.insert(token, entry);
+        self.group.arrivals.fetch_add(1, Ordering::Relaxed);
+        self.arm(token);
+    }
+
+    /// It became a session, or is over.
+    pub(super) fn remove(&mut self, token: Token) -> Option<Guest<P>> {
+        let entry = self.entries.remove(&token)?;
+        if let Some(crowd) = self.crowds.get_mut(&entry.crowd) {
+            crowd.remove(&(entry.number, token));
+            if crowd.is_empty() {
+                self.crowds.remove(&entry.crowd);
+            }
+        }
+        if let Some(at) = entry.armed {
+            self.deadlines.remove(&(at, token));
+        }
+        self.queue.remove(&(entry.number, token));
+        if let Some(since) = entry.shaking {
+            self.handshakes.remove(&(since, token));
+        }
+        self.group.arrivals.fetch_sub(1, Ordering::Relaxed);
+        Some(entry.guest)
+    }
+
+    /// Its deadline may be another one.
+    pub(super) fn arm(&mut self, token: Token) {
+        let Some(entry) = self.entries.get_mut(&token) else {
+            return;
+        };
+        let deadline = entry.guest.next_tick();
+        if deadline == entry.armed {
+            return;
+        }
+        if let Some(at) = entry.armed {
+            self.deadlines.remove(&(at, token));
+        }
+        entry.armed = deadline;
+        self.deadlines.extend(deadline.map(|at| (at, token)));
+    }
+
+    /// When [`Arrivals::due`] or [`Arrivals::stuck`] has something.
+    pub(super) fn next_deadline(&self) -> Option<Now> {
+        let first = self.deadlines.first().map(|(at, _)| *at);
+        [first, self.stuck_at()].into_iter().flatten().min()
+    }
+
+    /// One whose deadline has come.
+    pub(super) fn due(&mut self, now: Now) -> Option<Token> {
+        self.deadlines.first().filter(|(at, _)| *at <= now)?;
+        let (_, token) = self.deadlines.pop_first()?;
+        if let Some(entry) = self.entries.get_mut(&token) {
+            entry.armed = None;
+        }
+        Some(token)
+    }
+
+    fn stuck_at(&self) -> Option<Now> {
+        let (since, _) = self.handshakes.first()?;
+        let patience = self.patience.filter(|_| !self.queue.is_empty())?;
+        Some(since.after(patience))
+    }
+
+    /// A handshake that has had its time, while others wait.
+    pub(super) fn stuck(&self, now: Now) -> Option<Token> {
+        self.stuck_at().filter(|at| *at <= now)?;
+        self.handshakes.first().map(|(_, token)| *token)
+    }
+
+    /// A handshake wants to begin: whether it may now. If not, it has its turn by
+    /// [`Arrivals::next_handshake`].
+    pub(super) fn may_shake(&mut self, token: Token, now: Now) -> bool {
+        let Some(entry) = self.entries.get_mut(&token) else {
+            return false;
+        };
+        if self.handshakes.len() >= self.most_handshakes {
+            self.queue.insert((entry.number, token));
+            return false;
+        }
+        entry.shaking = Some(now);
+        self.handshakes.insert((now, token));
+        true
+    }
+
+    /// Whose handshake may begin since another one is over.
+    pub(super) fn next_handshake(&mut self) -> Option<Token> {
+        if self.handshakes.len() >= self.most_handshakes {
+            return None;
+        }
+        self.queue.pop_first().map(|(_, token)| token)
+    }
+}

@@ -1,0 +1,233 @@
+//! How connections come to a worker, and become sessions.
+//!
+//! Nothing of a session is made before its HELLO is there and good: no ring, no handler, no place
+//! in the registry.
+
+use std::sync::Arc;
+
+use embar_frame::{Now, Protocol};
+use embar_transport::{Completion, Peer, Reactor, Stream, Token, marks};
+
+use super::Worker;
+use crate::CloseReason;
+use crate::runtime::admission::NoPlace;
+use crate::runtime::driver::SessionDriver;
+use crate::runtime::guest::{Guest, Standing};
+use crate::runtime::mailbox::Command;
+use crate::runtime::refusal::Refusal;
+
+impl<P: Protocol + Clone> Worker<P> {
+    /// Connections are dealt out in turn.
+    pub(super) fn accepted(&mut self, stream: Stream, peer: Peer, now: Now) {
+        let refusals = &self.group.counters.refusals;
+        if self.draining.is_some() {
+            return refusals.count(Refusal::Shutdown);
+        }
+        if !self.registry.accepts(&peer) {
+            return refusals.count(Refusal::Filtered);
+        }
+        let mut command = Box::new(Command::Adopt(stream, peer));
+        // Workers that have ended are left out; this one has not.
+        loop {
+            let target = &self.mailboxes[self.next_mailbox % self.mailboxes.len()];
+            self.next_mailbox += 1;
+            if Arc::ptr_eq(target, &self.mailbox) {
+                return self.execute(*command, now);
+            }
+            match target.send(*command) {
+                Ok(()) => return,
+                Err(back) => command = back,
+            }
+        }
+    }
+
+    pub(super) fn adopt(&mut self, stream: Stream, peer: Peer, now: Now) {
+        let refusals = &self.group.counters.refusals;
+        if self.draining.is_some() {
+            return refusals.count(Refusal::Shutdown);
+        }
+        let token = match self.reactor.add(stream) {
+            Ok(token) => token,
+            Err(error) => {
+                tracing::warn!(%peer, "cannot take a connection: {error}");
+                return refusals.count(Refusal::OutOfMemory);
+            }
+        };
+        if token.index() >= marks::SLOTS {
+            self.reactor.close(token);
+            return refusals.count(Refusal::TooManySessions);
+        }
+        if let Some(oldest) = self.arrivals.in_the_way() {
+            self.dismiss(oldest, Refusal::Crowded, now);
+        }
+        let config = &self.group.settings.session;
+        let encrypted = self.group.acceptor.is_some();
+        let guest = Guest::new(config, token, peer, encrypted, &mut self.reactor, now);
+        self.arrivals.enter(token, guest);
+        self.settle_arrival(token, now);
+    }
+
+    #[inline]
+    pub(super) fn is_of_arrival(&self, completion: &Completion) -> bool {
+        if self.arrivals.is_empty() {
+            return false;
+        }
+        match completion {
+            Completion::Received { token, .. } | Completion::Sent { token, .. } => {
+                self.arrivals.has(*token)
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    pub(super) fn arrival_went_on(&mut self, completion: Completion, now: Now) {
+        let token = match completion {
+            Completion::Received {
+                token, buf, result, ..
+            } => {
+                if let Some(guest) = self.arrivals.get_mut(token) {
+                    guest.received(buf, &result, now);
+                }
+                token
+            }
+            Completion::Sent {
+                token, buf, result, ..
+            } => {
+                if let Some(guest) = self.arrivals.get_mut(token) {
+                    guest.sent(buf, &result);
+                }
+                token
+            }
+            _ => return,
+        };
+        self.settle_arrival(token, now);
+    }
+
+    pub(super) fn look_at_arrivals(&mut self, now: Now) {
+        while let Some(token) = self.arrivals.due(now) {
+            if let Some(guest) = self.arrivals.get_mut(token) {
+                guest.tick(now);
+            }
+            self.settle_arrival(token, now);
+        }
+        while let Some(token) = self.arrivals.stuck(now) {
+            self.dismiss(token, Refusal::HelloTimeout, now);
+        }
+    }
+
+    /// The worker stops: who has not greeted by now learns that.
+    pub(super) fn refuse_arrivals(&mut self, now: Now) {
+        for token in self.arrivals.tokens() {
+            if let Some(guest) = self.arrivals.get_mut(token) {
+                guest.refuse(Refusal::Shutdown, CloseReason::Shutdown, "", now);
+            }
+            self.settle_arrival(token, now);
+        }
+    }
+
+    /// The worker has stopped.
+    pub(super) fn dismiss_arrivals(&mut self, now: Now) {
+        for token in self.arrivals.tokens() {
+            self.dismiss(token, Refusal::Shutdown, now);
+        }
+    }
+
+    fn dismiss(&mut self, token: Token, refusal: Refusal, now: Now) {
+        if let Some(guest) = self.arrivals.get_mut(token) {
+            guest.dismiss(refusal);
+        }
+        self.settle_arrival(token, now);
+    }
+
+    /// Does what follows for an arrival.
+    fn settle_arrival(&mut self, token: Token, now: Now) {
+        loop {
+            let Some(guest) = self.arrivals.get_mut(token) else {
+                return;
+            };
+            let counters = &self.group.counters;
+            match guest.settle(&mut self.reactor, counters, now) {
+                Standing::Waits => return self.arrivals.arm(token),
+                Standing::WantsHandshake => {
+                    if !self.arrivals.may_shake(token, now) {
+                        return self.arrivals.arm(token);
+                    }
+                    let group = &self.group;
+                    if let (Some(guest), Some(acceptor)) =
+                        (self.arrivals.get_mut(token), &group.acceptor)
+                    {
+                        guest.shake_hands(acceptor);
+                    }
+                }
+                Standing::Greeted => {
+                    if self.admit(token, now) {
+                        return self.next_handshakes(now);
+                    }
+                }
+                Standing::Over => {
+                    drop(self.arrivals.remove(token));
+                    return self.next_handshakes(now);
+                }
+            }
+        }
+    }
+
+    fn next_handshakes(&mut self, now: Now) {
+        while let Some(token) = self.arrivals.next_handshake() {
+            self.settle_arrival(token, now);
+        }
+    }
+
+    /// Makes a session of an arrival that has greeted. False: it was refused.
+    fn admit(&mut self, token: Token, now: Now) -> bool {
+        let Some(guest) = self.arrivals.get_mut(token) else {
+            return true;
+        };
+        let (group, peer) = (Arc::clone(&self.group), guest.peer);
+        let place = match group.places.take_for(&peer) {
+            Ok(place) => place,
+            Err(none) => {
+                let (refusal, text) = match none {
+                    NoPlace::Full => (Refusal::TooManySessions, String::new()),
+                    NoPlace::OfAddress(its) => (
+                        Refusal::AddressLimit,
+                        format!("your address has {its} of them"),
+                    ),
+                };
+                guest.refuse(refusal, CloseReason::TooManySessions, &text, now);
+                return false;
+            }
+        };
+        let core = match guest.session(self.protocol.clone(), &group, now) {
+            Ok(core) => core,
+            Err(error) => {
+                tracing::warn!(%peer, "cannot make a session: {error}; lower the number of sessions or the size of their rings");
+                guest.refuse(
+                    Refusal::OutOfMemory,
+                    CloseReason::TooManySessions,
+                    "there is no memory for another one",
+                    now,
+                );
+                return false;
+            }
+        };
+        let Some(handler) = self.registry.handler_for(&peer) else {
+            tracing::error!(%peer, "no handler could be made for a peer: it is refused");
+            guest.refuse(
+                Refusal::HandlerPanicked,
+                CloseReason::HandlerPanicked,
+                "",
+                now,
+            );
+            return false;
+        };
+        let session = self.session(peer, token, &core);
+        let registry = Arc::clone(&self.registry);
+        let channel = self.arrivals.remove(token).and_then(Guest::into_channel);
+        let mut driver = SessionDriver::new(core, handler, session, registry, None, channel);
+        driver.connected(&self.reactor);
+        self.enter(token, driver, place, now);
+        true
+    }
+}
