@@ -63,6 +63,7 @@ pub mod alloc;
 mod aside;
 pub mod biased;
 pub mod blocking;
+mod budget;
 pub mod buffer;
 pub mod epoll;
 mod handed;
@@ -83,6 +84,7 @@ mod wakeup;
 mod work_timer;
 
 pub use blocking::Blocking;
+pub use budget::{BudgetExceeded, BudgetShare, MemoryBudget};
 pub use buffer::{Body, Head, LentBytes, Payload, Pieces, RecvBuf, SendBuf, Store, Witness};
 pub use embar_memory::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll, Watch};

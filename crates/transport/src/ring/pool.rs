@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::raw::Mirror;
+use crate::budget::{BudgetShare, MemoryBudget};
 
 /// The largest ring, bytes: positions are 32 bits wide and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
@@ -14,7 +15,14 @@ const CAPACITY_MAX: usize = 1 << 30;
 struct Pool {
     capacity: usize,
     keep: usize,
-    idle: Mutex<Vec<Mirror>>,
+    budget: Option<MemoryBudget>,
+    idle: Mutex<Vec<Counted>>,
+}
+
+/// Memory of one ring, and its share of the budget for as long as there is that memory.
+struct Counted {
+    mirror: Mirror,
+    _share: Option<BudgetShare>,
 }
 
 /// Makes rings of one size, and keeps the memory of a few that are over. Cheap to clone.
@@ -31,6 +39,20 @@ impl RingPool {
     /// # Errors
     /// `InvalidInput` for another capacity.
     pub fn new(capacity: usize, keep: usize) -> io::Result<Self> {
+        Self::make(capacity, keep, None)
+    }
+
+    /// As [`RingPool::new`], whose rings count in `budget` with all of their bytes: those in use,
+    /// whoever still holds a part of them, and idle ones.
+    ///
+    /// # Errors
+    /// As [`RingPool::new`]. Where `budget` has no room for a ring, making one fails with
+    /// `OutOfMemory`.
+    pub fn within(budget: &MemoryBudget, capacity: usize, keep: usize) -> io::Result<Self> {
+        Self::make(capacity, keep, Some(budget.clone()))
+    }
+
+    fn make(capacity: usize, keep: usize, budget: Option<MemoryBudget>) -> io::Result<Self> {
         let page = rustix::param::page_size();
         if !capacity.is_power_of_two() || capacity < page || capacity > CAPACITY_MAX {
             return Err(io::Error::new(
@@ -43,6 +65,7 @@ impl RingPool {
         Ok(Self(Arc::new(Pool {
             capacity,
             keep,
+            budget,
             idle: Mutex::new(Vec::new()),
         })))
     }
@@ -57,20 +80,33 @@ impl RingPool {
         self.idle_mirrors().len()
     }
 
+    /// Gives the memory of idle rings back.
+    pub fn forget_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle_mirrors());
+        drop(idle);
+    }
+
     pub(super) fn lease(&self) -> io::Result<Lease> {
         let idle = self.idle_mirrors().pop();
-        let mirror = match idle {
-            Some(mirror) => mirror,
-            None => Mirror::new(self.0.capacity)?,
+        let memory = match idle {
+            Some(memory) => memory,
+            None => {
+                let budget = self.0.budget.as_ref();
+                let share = budget.map(|budget| budget.try_reserve(self.0.capacity));
+                Counted {
+                    _share: share.transpose()?,
+                    mirror: Mirror::new(self.0.capacity)?,
+                }
+            }
         };
         Ok(Lease {
-            mirror: Some(mirror),
+            memory: Some(memory),
             touched: AtomicUsize::new(0),
             pool: self.clone(),
         })
     }
 
-    fn idle_mirrors(&self) -> std::sync::MutexGuard<'_, Vec<Mirror>> {
+    fn idle_mirrors(&self) -> std::sync::MutexGuard<'_, Vec<Counted>> {
         // A push or a pop does not leave a vector half done.
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +127,7 @@ impl fmt::Debug for RingPool {
 /// its next user finds nothing of this one.
 pub(super) struct Lease {
     /// There until it is given back.
-    mirror: Option<Mirror>,
+    memory: Option<Counted>,
     /// Nothing was written at or behind it.
     touched: AtomicUsize,
     pool: RingPool,
@@ -100,7 +136,8 @@ pub(super) struct Lease {
 impl Lease {
     #[inline]
     pub(super) fn mirror(&self) -> &Mirror {
-        self.mirror.as_ref().expect("the memory is still leased")
+        let memory = self.memory.as_ref().expect("the memory is still leased");
+        &memory.mirror
     }
 
     /// Says that bytes were written up to `position`.
@@ -115,16 +152,16 @@ impl Lease {
 impl Lease {
     /// Gives the memory back to the pool, once.
     pub(super) fn give_back(&mut self) {
-        let Some(mut mirror) = self.mirror.take() else {
+        let Some(mut memory) = self.memory.take() else {
             return;
         };
         if self.pool.idle() >= self.pool.0.keep {
             return;
         }
-        mirror.clear(*self.touched.get_mut());
+        memory.mirror.clear(*self.touched.get_mut());
         let mut idle = self.pool.idle_mirrors();
         if idle.len() < self.pool.0.keep {
-            idle.push(mirror);
+            idle.push(memory);
         }
     }
 }

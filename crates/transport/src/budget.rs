@@ -1,0 +1,162 @@
+//! A limit of bytes that many share: rings, bodies on their way, and whatever else their owner
+//! counts.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+#[derive(Default)]
+struct Counts {
+    limit: usize,
+    used: AtomicUsize,
+    refused: AtomicU64,
+}
+
+/// A limit of bytes that many share. Cheap to clone; clones are the same budget.
+#[derive(Clone)]
+pub struct MemoryBudget(Arc<Counts>);
+
+impl MemoryBudget {
+    /// A budget of `limit` bytes, of which none is used.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Counts {
+            limit,
+            ..Counts::default()
+        }))
+    }
+
+    /// Counts `bytes` as used until the share is dropped. It neither waits nor allocates the bytes.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] if the budget has not so many left; nothing is counted then.
+    pub fn try_reserve(&self, bytes: usize) -> Result<BudgetShare, BudgetExceeded> {
+        let counts = &self.0;
+        let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= counts.limit);
+        // Relaxed: the count protects nothing but itself.
+        let order = Ordering::Relaxed;
+        match counts.used.fetch_update(order, order, more) {
+            Ok(_) => Ok(BudgetShare {
+                budget: self.clone(),
+                bytes,
+            }),
+            Err(used) => {
+                counts.refused.fetch_add(1, order);
+                Err(BudgetExceeded {
+                    bytes,
+                    left: counts.limit - used,
+                    limit: counts.limit,
+                })
+            }
+        }
+    }
+
+    /// The most bytes.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// How often there was not enough left.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryBudget({} of {} bytes)", self.used(), self.limit())
+    }
+}
+
+/// Bytes of a [`MemoryBudget`] that are in use; dropped, others may have them.
+pub struct BudgetShare {
+    budget: MemoryBudget,
+    bytes: usize,
+}
+
+impl BudgetShare {
+    /// How many.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for BudgetShare {
+    fn drop(&mut self) {
+        self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for BudgetShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BudgetShare({} bytes)", self.bytes)
+    }
+}
+
+/// A budget has not enough left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{bytes} bytes exceed what is left of the memory budget, {left} of {limit}: use less at a time, or enlarge it"
+)]
+#[non_exhaustive]
+pub struct BudgetExceeded {
+    /// Asked for.
+    pub bytes: usize,
+    /// What was left.
+    pub left: usize,
+    /// The whole budget.
+    pub limit: usize,
+}
+
+impl From<BudgetExceeded> for io::Error {
+    fn from(error: BudgetExceeded) -> Self {
+        Self::new(io::ErrorKind::OutOfMemory, error)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_limit_is_given_out_and_what_is_dropped_comes_back() {
+        let budget = MemoryBudget::new(100);
+        let first = budget.try_reserve(60).unwrap();
+        let error = budget.clone().try_reserve(41).unwrap_err();
+        assert_eq!((error.bytes, error.left, error.limit), (41, 40, 100));
+        assert!(budget.try_reserve(usize::MAX).is_err());
+        let second = budget.try_reserve(40).unwrap();
+        assert_eq!((budget.used(), budget.refused()), (100, 2));
+        drop(first);
+        assert_eq!((budget.used(), second.bytes()), (40, 40));
+        drop(second);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn threads_together_do_not_exceed_it() {
+        let budget = MemoryBudget::new(1000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let share = budget.try_reserve(300);
+                        assert!(budget.used() <= 1000);
+                        drop(share);
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used(), 0);
+    }
+}
