@@ -373,6 +373,8 @@ fn session_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
         session.idle_timeout = config.idle_timeout;
         session.hello_timeout = config.hello_timeout;
         session.frame_timeout = config.frame_timeout;
+        // A batch that comes holds room in the log, which others wait for.
+        session.min_body_rate = 0;
         // Every frame is written in one call.
         session.reservation_timeout = Duration::ZERO;
         session.linger = LINGER;

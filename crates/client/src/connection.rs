@@ -160,6 +160,8 @@ impl ConnectionSettings {
                 // As much as the rings hold.
                 config.max_frame_bytes = u32::MAX;
                 config.max_body_bytes = MAX_BATCH_BYTES;
+                // Batches of a broker that sends so slowly come sooner by another connection.
+                config.min_body_rate = 0;
                 limit_silence(config, idle_timeout);
                 // Owners have a limit for all of what opening takes.
                 config.hello_timeout = Duration::ZERO;

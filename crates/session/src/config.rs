@@ -76,8 +76,14 @@ pub struct SessionConfig {
     pub idle_timeout: Duration,
     /// The handshake must be over after this long.
     pub hello_timeout: Duration,
-    /// A frame must be there this long after its first byte; a body this long after its head.
+    /// A frame must be there this long after its first byte. Of a body something must come within
+    /// this time, again and again, at [`SessionConfig::min_body_rate`].
     pub frame_timeout: Duration,
+    /// Least rate of a body, in bytes per second: the session ends when `frame_timeout`, and the
+    /// time that what has come would take at this rate, have passed since its head. So who is slow
+    /// and honest has the time that a body takes, and who sends a byte now and then has little more
+    /// than `frame_timeout`. 0: all of a body must be there within `frame_timeout`. Default 1,024.
+    pub min_body_rate: u32,
     /// The session ends when a reservation kept others waiting for this long. It is noticed
     /// within twice the time.
     pub reservation_timeout: Duration,
@@ -119,6 +125,7 @@ impl Default for SessionConfig {
             idle_timeout: Duration::from_secs(60),
             hello_timeout: Duration::from_secs(10),
             frame_timeout: Duration::from_secs(30),
+            min_body_rate: 1024,
             reservation_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(1),
             discard_limit_bytes: 64 << 20,

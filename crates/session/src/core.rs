@@ -356,6 +356,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.at(now);
         assert!(bytes <= self.input.body_due, "received past the body");
         self.input.body_due -= bytes;
+        self.input.body_got += bytes;
         self.input.bytes += bytes as u64;
         self.input.heard_at = self.clock;
         if self.input.body_due == 0 {

@@ -44,6 +44,8 @@ pub(super) struct Input {
     shown_message: bool,
     pub need: usize,
     pub body_due: usize,
+    /// Bytes of that body that have come since its head.
+    pub body_got: usize,
     pub skip: usize,
     /// When the first byte of the frame at hand came.
     pub frame_began: Option<Now>,
@@ -70,6 +72,7 @@ impl Input {
             shown_message: false,
             need: FRAME_HEADER_BYTES,
             body_due: 0,
+            body_got: 0,
             skip: 0,
             frame_began: None,
             heard_at: now,
@@ -149,6 +152,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 self.input.messages += 1;
                 self.input.body_due = body - (early_end - head_end);
                 self.input.shown_body = self.input.body_due;
+                self.input.body_got = 0;
                 // The time for the body begins now.
                 self.input.frame_began = (self.input.body_due > 0).then_some(self.clock);
                 self.input.heard_at = self.clock;
@@ -413,6 +417,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 let bytes = self.input.skip.min(self.recv.readable().len());
                 self.recv.consume(bytes);
                 self.input.skip -= bytes;
+                self.input.body_got += bytes;
                 if self.input.skip > 0 {
                     self.input.need = self.input.skip.min(FRAME_HEADER_BYTES);
                     return self.nothing();

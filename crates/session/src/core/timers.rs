@@ -238,7 +238,17 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     fn frame_deadline(&self) -> Option<Now> {
         let open = self.is_open() && self.is_reading();
         let timeout = some(self.config.frame_timeout).filter(|_| open)?;
-        Some(self.input.frame_began?.after(timeout))
+        let input = &self.input;
+        let whole = input.frame_began?.after(timeout);
+        let in_body = input.body_due > 0 || input.skip > 0;
+        let rate = u64::from(self.config.min_body_rate);
+        if !in_body || rate == 0 {
+            return Some(whole);
+        }
+        // What has come has earned its time at the least rate; but it is no credit to be silent on.
+        let earned = (input.body_got as u64).saturating_mul(1_000_000_000) / rate;
+        let at_least_rate = whole.after(Duration::from_nanos(earned));
+        Some(at_least_rate.min(input.heard_at.after(timeout)))
     }
 
     fn idle_deadline(&self) -> Option<Now> {

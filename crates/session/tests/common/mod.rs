@@ -178,6 +178,11 @@ impl<P: Protocol> End<P> {
         }
     }
 
+    /// Does not wait for the rest of a body.
+    pub fn abandon_body(&mut self) {
+        self.body = None;
+    }
+
     /// Carries out what the core wants.
     pub fn poll(&mut self) {
         while let Some(step) = self.core.poll() {
