@@ -13,7 +13,7 @@ use embar_wire::control::{
     Hello, Role, Topic, TopicDescription, Welcome,
 };
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::Limits;
+use embar_wire::limits::{Limits, MAX_BATCH_BYTES};
 use embar_wire::topic::Order;
 
 use crate::connection::ChannelId;
@@ -55,6 +55,7 @@ pub(crate) fn far_end(hello: &[u8]) -> (Session, Vec<u8>) {
     let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
     let config = SessionConfig::default().with(|config| {
         config.max_frame_bytes = 4096;
+        config.max_body_bytes = MAX_BATCH_BYTES;
         config.idle_timeout = Duration::ZERO;
     });
     let session = Session::accepting(LogProtocol::default(), &config, &rings, Now(0));
@@ -78,7 +79,8 @@ fn open_end(broker_id: u32, region: u64) -> (Session, Vec<u8>) {
         name: String::new(),
     };
     let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
-    let (protocol, config) = (LogProtocol::default(), SessionConfig::default());
+    let protocol = LogProtocol::default();
+    let config = SessionConfig::default().with(|it| it.max_body_bytes = MAX_BATCH_BYTES);
     let near = Session::connecting(protocol, &config, &rings, &greeting.to_greeting(), Now(0));
     let (mut far, _) = far_end(&said(&mut near.expect("memory")));
     let welcome = Welcome {

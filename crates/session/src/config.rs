@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_PROTOCOL_NAME_BYTES};
+use embar_transport::MemoryBudget;
 use embar_transport::ring::RingPool;
 
 /// Smallest ring of a session, in bytes: every frame of the session layer fits into it.
@@ -52,6 +53,22 @@ impl RingPools {
             recv: RingPool::new(recv_bytes, keep)?,
         })
     }
+
+    /// As [`RingPools::new`]; all rings count in `budget`: [`RingPool::within`].
+    ///
+    /// # Errors
+    /// As [`RingPool::new`].
+    pub fn within(
+        budget: &MemoryBudget,
+        send_bytes: usize,
+        recv_bytes: usize,
+        keep: usize,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            send: RingPool::within(budget, send_bytes, keep)?,
+            recv: RingPool::within(budget, recv_bytes, keep)?,
+        })
+    }
 }
 
 /// What a session accepts, and how long it waits. A duration of zero means "for ever" unless said
@@ -63,7 +80,8 @@ pub struct SessionConfig {
     /// after the frame header, without a checksum. The peer learns it. At most the receive ring
     /// without a frame's header and checksum; what is above that is lowered.
     pub max_frame_bytes: u32,
-    /// Longest frame with a body, in bytes after the frame header. The peer learns it.
+    /// Longest frame with a body, in bytes after the frame header. The peer learns it. 0, the
+    /// default: none with a body may come.
     pub max_body_bytes: u32,
     /// A PING is sent when nothing else was for this long, or for a third of the peer's idle
     /// timeout if that is shorter. Zero: no PING is ever sent.
@@ -120,7 +138,7 @@ impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             max_frame_bytes: 64 << 10,
-            max_body_bytes: 16 << 20,
+            max_body_bytes: 0,
             keep_alive: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             hello_timeout: Duration::from_secs(10),

@@ -16,7 +16,10 @@ pub use buffa;
 pub use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
 pub use embar_transport::ring::{Commit, Kept};
 pub use embar_transport::socket::AddressError;
-pub use embar_transport::{Address, Peer, ShmOptions, SocketError, SocketOptions};
+pub use embar_transport::{
+    Address, BudgetExceeded, BudgetShare, MemoryBudget, Peer, ShmOptions, SocketError,
+    SocketOptions,
+};
 
 pub use self::config::{
     MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES, RingPools, SendLimits,

@@ -119,6 +119,8 @@ reasons! {
     Shutdown = 17, "this end is stopping";
     /// A frame is not as it was sent. What it said is not known, nor what came behind it.
     Damaged = 18, "a frame was damaged on its way";
+    /// There is no memory for a large message.
+    OutOfMemory = 19, "there is no memory for a large message: send it later";
 }
 
 impl From<&io::Error> for CloseReason {

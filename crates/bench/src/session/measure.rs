@@ -12,7 +12,9 @@ use embar_console::context::Context;
 use embar_console::interrupt::Interrupt;
 use embar_console::setting::BadSetting;
 use embar_readings::process::ProcessReading;
-use embar_session::{Client as SessionClient, OnFull, Server as SessionServer, Session, Settings};
+use embar_session::{
+    Client as SessionClient, MemoryBudget, OnFull, Server as SessionServer, Session, Settings,
+};
 use embar_transport::Address;
 
 use super::client::{EchoClient, SessionEvent};
@@ -44,6 +46,9 @@ const TIMEOUTS_UNTIL_GIVEN_UP: u32 = 5;
 const END_WITHIN: Duration = Duration::from_secs(2);
 /// Messages that a ring holds at least.
 const FRAMES_PER_RING: usize = 2;
+/// Longest frame with a body, unless a frame of the plan is longer: what gathers lists of pieces
+/// sends them as bodies.
+const LONGEST_BODY: u32 = 16 << 20;
 /// Messages between two looks at Ctrl-C.
 const CHECK_EVERY: u64 = 4096;
 
@@ -70,12 +75,14 @@ pub fn settings(frame_bytes: usize, ring_bytes: usize, threads: u16, spin: Durat
         settings.workers = threads.into();
         settings.max_sessions = usize::MAX;
         settings.spin = spin;
+        // What is measured is not what a server refuses.
+        settings.budget = Some(MemoryBudget::new(usize::MAX));
     });
     let session = &mut settings.session;
     // At most half a ring, so that there is room for an answer while another one is on its way.
     let half = u32::try_from(ring / 2).unwrap_or(u32::MAX);
     session.max_frame_bytes = half.min(session.max_frame_bytes).max(frame_bytes as u32);
-    session.max_body_bytes = session.max_body_bytes.max(frame_bytes as u32);
+    session.max_body_bytes = LONGEST_BODY.max(frame_bytes as u32);
     // A peer that is frozen is what this bench is to notice by itself.
     session.idle_timeout = Duration::ZERO;
     settings

@@ -13,6 +13,7 @@ use embar_session::{RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::{Peer as Origin, RecvBuf, SendBuf, Token};
 use embar_wire::control::{Control, Hello, Role, decode, encode};
 use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::WallNs;
 
 const PEER: Token = Token::new(1, 1);
@@ -162,7 +163,8 @@ pub fn hello() -> Vec<u8> {
         name: "test".into(),
     };
     let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
-    let (protocol, config) = (LogProtocol::default(), SessionConfig::default());
+    let protocol = LogProtocol::default();
+    let config = SessionConfig::default().with(|it| it.max_body_bytes = MAX_BATCH_BYTES);
     let core = SessionCore::<_, Simulated>::connecting(
         protocol,
         &config,

@@ -24,7 +24,7 @@ use embar_wire::control::{
 };
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::isolation::Isolation;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_CONTROL_BYTES};
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES};
 use embar_wire::message::Messages;
 use embar_wire::share::Share;
 use embar_wire::time::WallNs;
@@ -90,6 +90,7 @@ fn rings() -> &'static RingPools {
 fn patient() -> SessionConfig {
     SessionConfig::default().with(|config| {
         config.max_frame_bytes = MAX_CONTROL_BYTES;
+        config.max_body_bytes = MAX_BATCH_BYTES;
         config.keep_alive = Duration::ZERO;
         config.idle_timeout = Duration::ZERO;
         config.read_ahead = 0;

@@ -35,7 +35,10 @@ impl Conversation {
     /// `idle` is how long a client is told that it may be silent. Nothing is done to one that is.
     pub fn new(stream: TcpStream, idle: Duration) -> Self {
         let rings = RingPools::new(64 << 10, 64 << 10, 0).expect("sizes");
-        let config = SessionConfig::default().with(|config| config.idle_timeout = idle);
+        let config = SessionConfig::default().with(|config| {
+            config.max_body_bytes = MAX_BATCH_BYTES;
+            config.idle_timeout = idle;
+        });
         let core = SessionCore::accepting(LogProtocol::default(), &config, &rings, Now(0));
         Self {
             stream,

@@ -308,6 +308,16 @@ impl<P: Protocol> SessionDriver<P> {
                 if self.broken {
                     return true;
                 }
+                // Before anybody makes memory for it.
+                let share = match self.session.0.group.try_reserve(head.body_len()) {
+                    Ok(share) => share,
+                    Err(error) => {
+                        let text = error.to_string();
+                        self.core.fail(CloseReason::OutOfMemory, &text, now);
+                        self.core.discard_body(now);
+                        return true;
+                    }
+                };
                 let (id, target) =
                     match bodies::ask_for_body(&mut self.handler, &self.session, &head) {
                         Ok(Some(asked)) => asked,
@@ -322,7 +332,7 @@ impl<P: Protocol> SessionDriver<P> {
                             return true;
                         }
                     };
-                return self.begin_body(id, target, now);
+                return self.begin_body(id, target, share, now);
             }
             Incoming::Opened { greeting } => {
                 let greeting = greeting.to_vec();

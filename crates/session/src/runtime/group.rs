@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_frame::{FrameError, FrameHeader, Shape};
 use embar_transport::tls::Acceptor;
+use embar_transport::{BudgetExceeded, BudgetShare, MemoryBudget};
 
 use super::admission::Places;
 use super::refusal::RefusalCounters;
@@ -20,6 +21,7 @@ pub(super) type ShapeOf = dyn Fn(FrameHeader) -> Result<Shape, FrameError> + Sen
 pub(super) struct Group {
     pub(super) settings: Settings,
     pub(super) rings: RingPools,
+    pub(super) budget: MemoryBudget,
     pub(super) shape: Box<ShapeOf>,
     /// Accepts encrypted sessions only.
     pub(super) acceptor: Option<Acceptor>,
@@ -33,6 +35,7 @@ impl Group {
     pub(super) fn new(
         settings: Settings,
         rings: RingPools,
+        budget: MemoryBudget,
         shape: Box<ShapeOf>,
         acceptor: Option<Acceptor>,
     ) -> Self {
@@ -40,11 +43,21 @@ impl Group {
             places: Places::new(settings.max_sessions, settings.admission.clone()),
             settings,
             rings,
+            budget,
             shape,
             acceptor,
             arrivals: AtomicUsize::new(0),
             counters: GroupCounters::default(),
         }
+    }
+
+    /// Counts `bytes` in the budget. Idle rings make room for it, if that is what it takes.
+    pub(super) fn try_reserve(&self, bytes: usize) -> Result<BudgetShare, BudgetExceeded> {
+        self.budget.try_reserve(bytes).or_else(|_| {
+            self.rings.send.forget_idle();
+            self.rings.recv.forget_idle();
+            self.budget.try_reserve(bytes)
+        })
     }
 }
 

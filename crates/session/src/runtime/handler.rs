@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use embar_memory::Reservation;
-use embar_transport::{Mapped, Store};
+use embar_transport::{BudgetShare, Mapped, Store};
 
 use super::session::Session;
 use super::status::StatusAnswer;
@@ -34,39 +34,58 @@ impl BodyTarget {
     /// Into a fresh `Vec` of `len` bytes.
     #[must_use]
     pub fn heap(len: usize) -> Self {
-        Self::Into(BodyStore(Store::Heap(vec![0; len])), 0..len)
+        Self::Into(BodyStore::of(Store::Heap(vec![0; len])), 0..len)
     }
 
     /// Into `bytes[range]`.
     #[must_use]
     pub fn buffer(bytes: Vec<u8>, range: Range<usize>) -> Self {
-        Self::Into(BodyStore(Store::Heap(bytes)), range)
+        Self::Into(BodyStore::of(Store::Heap(bytes)), range)
     }
 
     /// Into `range` of a reserved range of payload memory.
     #[must_use]
     pub fn reserved(reservation: Reservation<Mapped>, range: Range<usize>) -> Self {
-        Self::Into(BodyStore(Store::Reserved(reservation)), range)
+        Self::Into(BodyStore::of(Store::Reserved(reservation)), range)
     }
 }
 
-/// Memory that a body is received into.
-pub struct BodyStore(pub(super) Store);
+/// Memory that a body is received into. With a body in it, it counts in the
+/// [budget](crate::Settings::budget) of its session until it is dropped or taken apart.
+pub struct BodyStore {
+    pub(super) store: Store,
+    pub(super) _share: Option<BudgetShare>,
+}
 
 impl BodyStore {
+    fn of(store: Store) -> Self {
+        Self {
+            store,
+            _share: None,
+        }
+    }
+
     /// The `Vec` back, if it is one.
     #[must_use]
     pub fn into_heap(self) -> Option<Vec<u8>> {
-        match self.0 {
+        match self.store {
             Store::Heap(bytes) => Some(bytes),
             _ => None,
+        }
+    }
+
+    /// The bytes of a `Vec`; none of other memory.
+    pub(super) fn heap(&self) -> &[u8] {
+        match &self.store {
+            Store::Heap(bytes) => bytes,
+            _ => &[],
         }
     }
 
     /// The reservation back, if it is one.
     #[must_use]
     pub fn into_reserved(self) -> Option<Reservation<Mapped>> {
-        match self.0 {
+        match self.store {
             Store::Reserved(reservation) => Some(reservation),
             _ => None,
         }
@@ -112,8 +131,9 @@ pub trait Handler: Send + 'static {
     fn message(&mut self, session: &Session, message: Message<'_>) -> Flow;
 
     /// The head of a frame with a large body arrived: says where the `len` bytes that follow go.
-    /// Not called again before [`Handler::body_done`]. The default takes every body, which the
-    /// limit `max_body_bytes` bounds, into a fresh `Vec`.
+    /// Not called again before [`Handler::body_done`], and not at all unless
+    /// [`SessionConfig::max_body_bytes`](crate::SessionConfig::max_body_bytes) lets bodies in. The
+    /// default takes each into a fresh `Vec`.
     fn body(&mut self, session: &Session, id: u16, head: &[u8], len: usize) -> BodyTarget {
         let _ = (session, id, head);
         BodyTarget::heap(len)

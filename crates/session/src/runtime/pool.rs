@@ -45,7 +45,9 @@ impl WorkerPool {
     {
         let mut settings = config.settings;
         settings.max_sessions = mappings::carried(&settings, mappings::limit())?;
-        let rings = RingPools::new(
+        let budget = settings.budget_in_use();
+        let rings = RingPools::within(
+            &budget,
             settings.send_ring_bytes,
             settings.recv_ring_bytes,
             settings.idle_rings,
@@ -69,7 +71,7 @@ impl WorkerPool {
         for listener in config.listeners {
             listening.push(reactors[0].listen(listener)?);
         }
-        let group = Arc::new(Group::new(settings, rings, shape, config.acceptor));
+        let group = Arc::new(Group::new(settings, rings, budget, shape, config.acceptor));
         let mut pool = Self {
             registry: Arc::new(Registry::new(
                 group,

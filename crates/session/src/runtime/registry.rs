@@ -90,6 +90,8 @@ impl Registry {
             idle_kicks: counters.idle_kicks.get(),
             malformed: counters.malformed.get(),
             panics: counters.panics.get(),
+            budget_used_bytes: self.group.budget.used() as u64,
+            budget_limit_bytes: self.group.budget.limit() as u64,
             messages_received: counters.messages_received.get(),
             messages_sent: counters.messages_sent.get(),
             bytes_received: counters.bytes_received.get(),

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use buffa::{Message as Protobuf, ViewEncode};
 use embar_memory::Buffer;
-use embar_transport::Peer;
 use embar_transport::ring::RoomWait;
+use embar_transport::{MemoryBudget, Peer};
 
 use super::settings::OnFull;
 use super::shared::{SessionId, Shared, request};
@@ -40,6 +40,12 @@ impl Session {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.0.peer
+    }
+
+    /// The [budget](crate::Settings::budget) that it and others share.
+    #[must_use]
+    pub fn budget(&self) -> &MemoryBudget {
+        &self.0.group.budget
     }
 
     /// How the session ended; `None` while it has not.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use embar_transport::{Peer, SocketOptions};
+use embar_transport::{MemoryBudget, Peer, SocketOptions};
 
 use super::admission::{Admission, is_local};
 use crate::SessionConfig;
@@ -19,6 +19,19 @@ pub struct Settings {
     pub recv_ring_bytes: usize,
     /// Most idle rings of each kind that wait for the next session. Default 256.
     pub idle_rings: usize,
+    /// Bytes that all sessions may take together: with their rings, also idle ones and those of
+    /// which a kept message or a handle still holds a part, and with bodies, from their heads until
+    /// the handler has them ([`BodyStore`](crate::BodyStore)). Servers and clients that are given
+    /// the same budget share it, and
+    /// [`MemoryBudget::try_reserve`](crate::MemoryBudget::try_reserve) counts what a program holds
+    /// itself. Without room in it a session is refused
+    /// ([`Refusal::OutOfMemory`](crate::Refusal::OutOfMemory)), and a body ends its session
+    /// ([`CloseReason::OutOfMemory`](crate::CloseReason::OutOfMemory)) before any of its memory is
+    /// taken.
+    ///
+    /// `None`, the default: enough for the rings of `max_sessions` and `idle_rings`, and 256 MiB for
+    /// bodies.
+    pub budget: Option<MemoryBudget>,
     /// Threads that serve sessions. Default 1.
     pub workers: usize,
     /// Most sessions at a time; the server refuses further peers with
@@ -57,6 +70,20 @@ impl Settings {
     }
 }
 
+/// Bytes of bodies in the budget of who asked for none.
+const BODY_BYTES: usize = 256 << 20;
+
+impl Settings {
+    /// The budget, or that of who asked for none.
+    pub(super) fn budget_in_use(&self) -> MemoryBudget {
+        self.budget.clone().unwrap_or_else(|| {
+            let rings = self.send_ring_bytes.saturating_add(self.recv_ring_bytes);
+            let most = self.max_sessions.saturating_add(self.idle_rings);
+            MemoryBudget::new(rings.saturating_mul(most).saturating_add(BODY_BYTES))
+        })
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -64,6 +91,7 @@ impl Default for Settings {
             send_ring_bytes: 256 << 10,
             recv_ring_bytes: 256 << 10,
             idle_rings: 256,
+            budget: None,
             workers: 1,
             max_sessions: 8192,
             admission: Admission::default(),

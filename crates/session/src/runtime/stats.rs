@@ -62,6 +62,10 @@ pub struct Totals {
     pub malformed: u64,
     /// Sessions closed because their handler panicked.
     pub panics: u64,
+    /// Bytes of the [budget](crate::Settings::budget) in use.
+    pub budget_used_bytes: u64,
+    /// The whole budget.
+    pub budget_limit_bytes: u64,
     /// Messages handed to handlers.
     pub messages_received: u64,
     /// Messages committed. Of sessions that are over, and of those that are open.

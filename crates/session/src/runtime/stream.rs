@@ -36,6 +36,8 @@ const QUEUED_BYTES: usize = 64 << 10;
 enum Bytes {
     Kept(Kept),
     Owned(Vec<u8>, Range<usize>),
+    /// It counts in the budget as long as it is here.
+    Body(BodyStore, Range<usize>),
 }
 
 /// A message out of an [`AsyncSession`]. Its bytes lie in the receive ring as long as this lives,
@@ -85,6 +87,7 @@ impl Deref for Received {
         match &self.bytes {
             Bytes::Kept(kept) => kept,
             Bytes::Owned(bytes, range) => &bytes[range.clone()],
+            Bytes::Body(store, range) => &store.heap()[range.clone()],
         }
     }
 }
@@ -219,10 +222,8 @@ impl Handler for Relay {
 
     fn body_done(&mut self, _: &Session, id: u16, store: BodyStore, range: Range<usize>) {
         let head = std::mem::take(&mut self.head);
-        if let Some(bytes) = store.into_heap() {
-            let bytes = Bytes::Owned(bytes, range);
-            self.queue.push(Received { id, head, bytes });
-        }
+        let bytes = Bytes::Body(store, range);
+        self.queue.push(Received { id, head, bytes });
     }
 
     fn closed(&mut self, _: &Session, why: &Closed) {

@@ -36,7 +36,7 @@ fn connect_from(last: u8, server: &Server) -> TcpStream {
 }
 
 /// What a client of this protocol says first.
-fn hello() -> Vec<u8> {
+pub fn hello() -> Vec<u8> {
     let rings = RingPools::new(4096, 4096, 0).unwrap();
     let config = SessionConfig::default();
     let core = SessionCore::<_, Mapped>::connecting(Plain, &config, &rings, b"", Now(0));
@@ -49,14 +49,14 @@ fn hello() -> Vec<u8> {
 }
 
 /// The id of the first frame that comes, if one does before the end.
-fn first_id(stream: &mut TcpStream) -> Option<u16> {
+pub fn first_id(stream: &mut TcpStream) -> Option<u16> {
     let mut header = [0; 8];
     stream.read_exact(&mut header).ok()?;
     Some(u16::from_le_bytes([header[4], header[5]]))
 }
 
-const WELCOME: u16 = 0xFF01;
-const CLOSE: u16 = 0xFF05;
+pub const WELCOME: u16 = 0xFF01;
+pub const CLOSE: u16 = 0xFF05;
 
 fn refusals(server: &Server) -> Vec<(Refusal, u64)> {
     server.monitor().refused_by_reason()

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use embar_memory::{Buffer, Coherence, Extent, Mapped, PayloadFile, Span};
 use embar_session::{
-    BodyStore, BodyTarget, Client, CloseReason, Closed, Flow, Handler, Message, Server, Session,
+    BodyStore, BodyTarget, Client, CloseReason, Closed, Flow, Handler, Message, Plain, Server,
+    Session,
 };
 
-use crate::support::{LONG, closed, loopback, recorder, until};
+use crate::support::{LONG, closed, loopback, recorder, until, with_bodies};
 
 const GIVE: u16 = 1;
 const FILL: u16 = 2;
@@ -74,7 +75,7 @@ fn a_handler_that_fills_its_ring_writes_into_no_body() {
         .listen(loopback())
         .start(move |_| Giver(Arc::clone(&given)))
         .unwrap();
-    let client = Client::new().unwrap();
+    let client = Client::with(Plain, with_bodies()).unwrap();
     let (told, results) = channel();
     let session = client.connect(server.address(), Checker(told)).unwrap();
     for _ in 0..5 {
@@ -155,6 +156,7 @@ fn keeper_server(log: &Log, aborts: bool) -> (Server, Receiver<(u16, Span<Mapped
     let (kept, seen) = channel();
     let (kept, extent) = (Mutex::new(kept), Arc::clone(&log.extent));
     let server = Server::builder()
+        .settings(with_bodies())
         .listen(loopback())
         .start(move |_| Keeper {
             extent: Arc::clone(&extent),

@@ -312,6 +312,7 @@ fn the_handler_directs_bodies_to_its_memory_delays_and_refuses_them() {
     let (done, seen) = channel();
     let done = Mutex::new(done);
     let server = Server::builder()
+        .settings(small())
         .listen(loopback())
         .start(move |_| Collector {
             buffer: b"before".to_vec(),

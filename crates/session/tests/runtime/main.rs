@@ -4,6 +4,7 @@
 mod admin;
 mod admission;
 mod bodies;
+mod budget;
 mod ending;
 mod fairness;
 mod flow;

@@ -80,9 +80,16 @@ pub fn is_asleep(thread: &Path) -> bool {
     stat.rsplit(") ").next().unwrap().starts_with('S')
 }
 
-/// Settings with small rings, so that limits are met soon.
+/// Settings by which bodies may come.
+pub fn with_bodies() -> Settings {
+    let mut settings = Settings::default();
+    settings.session.max_body_bytes = 16 << 20;
+    settings
+}
+
+/// Settings with small rings, so that limits are met soon, and with bodies.
 pub fn small() -> Settings {
-    Settings::default().with(|settings| {
+    with_bodies().with(|settings| {
         settings.send_ring_bytes = 16 << 10;
         settings.recv_ring_bytes = 16 << 10;
     })

@@ -346,28 +346,24 @@ fn garbage_and_silence_end_their_connection_and_no_other() {
         .connect_tls(server.address(), &authority.target(), handler)
         .unwrap();
     let address = tcp(&server.address());
-    let mut expected = 0;
-    for garbage in [
+    let garbage = [
         &[0; 100][..],
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         &[0x16, 3, 1, 0xFF, 0xFF, 1, 2, 3, 4, 5],
         &[0x17, 3, 3, 0, 1, 0],
-    ] {
+    ];
+    let all = garbage.len() as u64;
+    for (count, garbage) in (1..).zip(garbage) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(garbage).unwrap();
-        expected += 1;
-        until("refused", || {
-            refusals(&server) == [(Refusal::Tls, expected)]
-        });
+        until("refused", || refusals(&server) == [(Refusal::Tls, count)]);
     }
     // A beginning without an end, and nothing at all.
-    let mut late = 0;
-    for beginning in [&[0x16, 3, 1, 0, 100, 1][..], b""] {
+    for (late, beginning) in (1..).zip([&[0x16, 3, 1, 0, 100, 1][..], b""]) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(beginning).unwrap();
-        late += 1;
         until("in time", || {
-            refusals(&server) == [(Refusal::HelloTimeout, late), (Refusal::Tls, expected)]
+            refusals(&server) == [(Refusal::HelloTimeout, late), (Refusal::Tls, all)]
         });
     }
     session.send_with(1, 1, |buf| buf.fill(7)).unwrap();

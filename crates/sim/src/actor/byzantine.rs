@@ -12,6 +12,7 @@ use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, Hello, Metadata, OpenPublisher, Role, Secret, encode};
 use embar_wire::frame::LogProtocol;
+use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::WallNs;
 
 use super::{Actor, ActorContext, SocketOp};
@@ -259,7 +260,8 @@ pub(super) fn hello() -> Vec<u8> {
         name: "client".into(),
     };
     let rings = RingPools::new(4096, 4096, 0).expect("rings can be made here");
-    let (log, config) = (LogProtocol::default(), SessionConfig::default());
+    let log = LogProtocol::default();
+    let config = SessionConfig::default().with(|it| it.max_body_bytes = MAX_BATCH_BYTES);
     let greeting = hello.to_greeting();
     let core = SessionCore::<_, Mapped>::connecting(log, &config, &rings, &greeting, Now(0));
     let mut core = core.expect("rings can be made here");

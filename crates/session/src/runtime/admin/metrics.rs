@@ -80,7 +80,7 @@ fn label(group: &GroupReport) -> [(&'static str, String); 1] {
 impl Report {
     fn encode_groups(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         type Count = fn(&GroupReport) -> u64;
-        let gauges: [(&str, &str, Option<&Unit>, Count); 4] = [
+        let gauges: [(&str, &str, Option<&Unit>, Count); 6] = [
             (
                 "open",
                 "Sessions there are, those that just open or close included",
@@ -92,6 +92,18 @@ impl Report {
                 "Connections there are that have not become sessions",
                 None,
                 |g| g.totals.arrivals,
+            ),
+            (
+                "budget_used",
+                "Bytes of the memory budget in use",
+                Some(&Unit::Bytes),
+                |g| g.totals.budget_used_bytes,
+            ),
+            (
+                "budget_limit",
+                "The memory budget",
+                Some(&Unit::Bytes),
+                |g| g.totals.budget_limit_bytes,
             ),
             (
                 "queued",

@@ -121,6 +121,8 @@ impl GroupReport {
             "received_bytes": totals.bytes_received,
             "sent_bytes": totals.bytes_sent,
             "queued_bytes": self.queued_bytes,
+            "budget_used_bytes": totals.budget_used_bytes,
+            "budget_limit_bytes": totals.budget_limit_bytes,
             "sessions": sessions,
             "sessions_left_out": self.left_out,
         })

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use embar_frame::{Now, Protocol};
-use embar_transport::{Body, RecvBuf, Store};
+use embar_transport::{Body, BudgetShare, RecvBuf, Store};
 
 use super::SessionDriver;
 use crate::Head;
@@ -15,6 +15,7 @@ use crate::runtime::session::Session;
 
 /// A body on its way in; the driver receives its bytes, not the core.
 pub(super) struct IncomingBody {
+    share: BudgetShare,
     id: u16,
     range: Range<usize>,
     /// `None` while the reactor has it.
@@ -45,7 +46,7 @@ pub(super) fn ask_for_body(
                     len,
                     "the place of a body is as long as the body"
                 );
-                let mut buf = match store.0 {
+                let mut buf = match store.store {
                     Store::Heap(bytes) => RecvBuf::heap(bytes, range.clone()),
                     Store::Reserved(reservation) => RecvBuf::reserved(reservation, range.clone()),
                     Store::Ring(_) | Store::Lent(..) => {
@@ -74,11 +75,18 @@ impl<P: Protocol> SessionDriver<P> {
         if let Some(space) = ahead {
             self.core.ahead_received(space, beyond, now);
         }
-        let Some(IncomingBody { id, range, .. }) = self.incoming_body.take() else {
+        let Some(IncomingBody {
+            id, range, share, ..
+        }) = self.incoming_body.take()
+        else {
             return;
         };
+        let store = BodyStore {
+            store,
+            _share: Some(share),
+        };
         self.call_handler(now, |handler, session| {
-            handler.body_done(session, id, BodyStore(store), range);
+            handler.body_done(session, id, store, range);
         });
     }
 
@@ -87,9 +95,11 @@ impl<P: Protocol> SessionDriver<P> {
         &mut self,
         id: u16,
         (buf, range): (RecvBuf, Range<usize>),
+        share: BudgetShare,
         now: Now,
     ) -> bool {
         self.incoming_body = Some(IncomingBody {
+            share,
             id,
             range,
             buf: None,

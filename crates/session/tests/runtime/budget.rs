@@ -1,0 +1,220 @@
+//! Memory of all sessions together: rings, bodies, and what programs hold.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use embar_memory::Buffer;
+use embar_session::{
+    Address, Client, CloseReason, Flow, Handler, Kept, MemoryBudget, Message, Plain, Refusal,
+    SendError, Server, Session, Settings, Side,
+};
+
+use crate::admission::{CLOSE, WELCOME, first_id, hello};
+use crate::streams::block_on;
+use crate::support::{
+    Event, LONG, closed, echo_server, loopback, message, recorder, recording_server, small, until,
+};
+
+/// What a session of [`small`] settings takes.
+const RINGS: usize = 32 << 10;
+
+fn limited(bytes: usize) -> (Settings, MemoryBudget) {
+    let budget = MemoryBudget::new(bytes);
+    let settings = small().with(|settings| {
+        settings.idle_rings = 0;
+        settings.budget = Some(budget.clone());
+    });
+    (settings, budget)
+}
+
+fn client() -> Client {
+    Client::with(Plain, small()).unwrap()
+}
+
+/// The next body.
+fn body(seen: &Receiver<Event>) -> Vec<u8> {
+    loop {
+        match seen.recv_timeout(LONG).expect("a body in time") {
+            Event::Body(_, bytes) => return bytes,
+            Event::Closed(why) if why.by == Side::Network => panic!("{why}"),
+            _ => {}
+        }
+    }
+}
+
+/// A session whose peer is this test: it is open.
+fn open_by_hand(server: &Server) -> TcpStream {
+    let Address::Tcp(address) = server.address() else {
+        panic!("not TCP");
+    };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(&hello()).unwrap();
+    let mut header = [0; 8];
+    stream.read_exact(&mut header).unwrap();
+    assert_eq!(header[4..6], WELCOME.to_le_bytes());
+    let length = u32::from_le_bytes(header[..4].try_into().unwrap());
+    stream.read_exact(&mut vec![0; length as usize]).unwrap();
+    stream
+}
+
+/// The beginning of a frame with a body of `len` bytes, and an empty head.
+fn announcing(len: usize) -> Vec<u8> {
+    let length = u32::try_from(len + 4).unwrap().to_le_bytes();
+    [&length[..], &[2, 0], &Plain::BODY.to_le_bytes(), &[0; 4]].concat()
+}
+
+fn buffer(len: usize) -> Arc<Buffer> {
+    Arc::new(Buffer::from(vec![7; len]))
+}
+
+#[test]
+fn sessions_take_their_rings_of_the_budget_and_so_do_programs() {
+    let (settings, budget) = limited(3 * RINGS);
+    let server = echo_server(settings, loopback());
+    let ours = budget.try_reserve(RINGS).unwrap();
+    let client = client();
+    let (handler, first_seen) = recorder();
+    let first = client.connect(server.address(), handler).unwrap();
+    let (handler, seen) = recorder();
+    let second = client.connect(server.address(), handler).unwrap();
+    assert_eq!(server.stats().budget_used_bytes, 3 * RINGS as u64);
+    let open = || client.connect(server.address(), recorder().0);
+    let why = open().unwrap_err();
+    assert_eq!(why.reason, CloseReason::TooManySessions, "{why}");
+    let refused = server.monitor().refused_by_reason();
+    assert_eq!(refused, [(Refusal::OutOfMemory, 1)]);
+    second.send_with(1, 1, |buf| buf.fill(5)).unwrap();
+    assert_eq!(message(&seen).1, [5], "the others go on");
+
+    drop(ours);
+    open().unwrap();
+    first.close();
+    closed(&first_seen);
+    until("room again", || open().is_ok());
+}
+
+/// Keeps the first message.
+struct Keeper(Sender<Kept>);
+
+impl Handler for Keeper {
+    fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
+        let _ = self.0.send(message.keep().unwrap());
+        Flow::Continue
+    }
+}
+
+#[test]
+fn a_ring_counts_as_long_as_a_message_of_it_is_kept() {
+    let (settings, budget) = limited(RINGS);
+    let (keeps, kept) = channel();
+    let keeps = Mutex::new(keeps);
+    let server = Server::builder()
+        .settings(settings)
+        .listen(loopback())
+        .start(move |_| Keeper(keeps.lock().unwrap().clone()))
+        .unwrap();
+    let client = client();
+    let session = client.connect(server.address(), recorder().0).unwrap();
+    session.send_with(1, 3, |buf| buf.fill(9)).unwrap();
+    let kept = kept.recv_timeout(LONG).unwrap();
+    session.close();
+    until("over", || server.stats().sessions == 0);
+    until("half of it is back", || budget.used() == RINGS / 2);
+    assert!(client.connect(server.address(), recorder().0).is_err());
+    assert_eq!(*kept, [9; 3]);
+    drop(kept);
+    assert_eq!(budget.used(), 0);
+    client.connect(server.address(), recorder().0).unwrap();
+}
+
+#[test]
+fn a_body_without_room_ends_its_session_and_no_other() {
+    const BODY: usize = 700 << 10;
+    let (settings, budget) = limited(2 * RINGS + (1 << 20));
+    let (server, at_server) = recording_server(settings, loopback());
+    let mut slow = open_by_hand(&server);
+    slow.write_all(&announcing(BODY)).unwrap();
+    until("it counts", || budget.used() == RINGS + BODY);
+
+    let client = client();
+    let (handler, seen) = recorder();
+    let session = client.connect(server.address(), handler).unwrap();
+    session.send_body(2, &[], buffer(BODY)).unwrap();
+    let why = closed(&seen);
+    assert_eq!((why.by, why.reason), (Side::Peer, CloseReason::OutOfMemory));
+    assert!(why.text.contains("memory budget"), "{why}");
+    until("over", || server.stats().sessions == 1);
+    let closed = server.monitor().closed_by_reason();
+    assert_eq!(closed, [("OutOfMemory", 1)]);
+
+    slow.write_all(&vec![3; BODY]).unwrap();
+    assert_eq!(body(&at_server), vec![3; BODY]);
+    until("its room is free", || budget.used() == RINGS);
+    let session = client.connect(server.address(), recorder().0).unwrap();
+    session.send_body(2, &[], buffer(BODY)).unwrap();
+    assert_eq!(body(&at_server), vec![7; BODY]);
+}
+
+#[test]
+fn a_body_counts_until_its_session_ends_or_its_reader_drops_it() {
+    const BODY: usize = 100 << 10;
+    let (settings, budget) = limited(RINGS + BODY);
+    let builder = Server::builder().settings(settings).listen(loopback());
+    let (server, mut sessions) = builder.start_async().unwrap();
+    let cut = open_by_hand(&server);
+    (&cut).write_all(&announcing(BODY)).unwrap();
+    until("it counts", || budget.used() == RINGS + BODY);
+    drop(cut);
+    drop(block_on(sessions.next()));
+    until("all is free", || budget.used() == 0);
+
+    let client = client();
+    let session = client.connect(server.address(), recorder().0).unwrap();
+    session.send_body(2, b"head", buffer(BODY)).unwrap();
+    let mut stream = block_on(sessions.next());
+    let received = block_on(stream.next()).unwrap().unwrap();
+    assert_eq!((received.head(), received.len()), (&b"head"[..], BODY));
+    assert_eq!(budget.used(), RINGS + BODY, "it is in the stream's hands");
+    drop(received);
+    assert_eq!(budget.used(), RINGS);
+}
+
+#[test]
+fn idle_rings_make_room_for_a_body() {
+    let (mut settings, budget) = limited(4 * RINGS);
+    settings.idle_rings = 4;
+    let (server, at_server) = recording_server(settings, loopback());
+    let client = client();
+    let mut sessions: Vec<_> = (0..4)
+        .map(|_| client.connect(server.address(), recorder().0).unwrap())
+        .collect();
+    let last = sessions.pop().unwrap();
+    sessions.iter().for_each(Session::close);
+    until("three are over", || server.stats().sessions == 1);
+    assert_eq!(budget.used(), 4 * RINGS, "idle rings count");
+    last.send_body(2, &[], buffer(2 * RINGS)).unwrap();
+    assert_eq!(body(&at_server).len(), 2 * RINGS);
+    until("what is left", || budget.used() == RINGS);
+}
+
+#[test]
+fn bodies_come_in_only_where_they_are_asked_for() {
+    let (server, at_server) = recording_server(Settings::default(), loopback());
+    let client = Client::new().unwrap();
+    let session = client.connect(server.address(), recorder().0).unwrap();
+    let refused = session.send_body(2, &[], buffer(10));
+    assert!(
+        matches!(refused, Err(SendError::TooLong { max: 0, .. })),
+        "{refused:?}"
+    );
+    session.close();
+    closed(&at_server);
+
+    let mut rude = open_by_hand(&server);
+    rude.write_all(&announcing(10)).unwrap();
+    assert_eq!(first_id(&mut rude), Some(CLOSE));
+    assert_eq!(closed(&at_server).reason, CloseReason::TooLarge);
+}
