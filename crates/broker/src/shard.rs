@@ -15,6 +15,7 @@
 //! - Exactly one of append, submit and abandon gives back the space in the log that a connection got.
 //! - Nothing that a peer sends can stop the thread or touch another connection.
 
+mod arriving;
 mod control;
 mod creating;
 mod disk_piece;
@@ -42,10 +43,9 @@ use std::time::Duration;
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_memory::Memory;
 use embar_meter::profile::Recorder;
-use embar_session::{RingPools, SessionConfig, SessionCore};
+use embar_session::{Arrival, CloseReason, RingPools, SessionConfig};
 use embar_transport::{Peer as Origin, RecvBuf, SendBuf, Token};
 use embar_wire::control::ErrorCode;
-use embar_wire::frame::LogProtocol;
 use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_REQUEST_BYTES};
 
 use crate::clock::Timestamp;
@@ -56,6 +56,7 @@ pub use crate::disk_bytes::DiskBytes;
 use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::{Counter, Stage};
+use arriving::Arriving;
 pub use disk_piece::{DiskPiece, DiskRead};
 use refusals::{STOPPING, WRONG_USER};
 pub use searching_subscribers::{PASSED_OVER_MAX, TURN};
@@ -105,6 +106,8 @@ pub struct Shard<M: Memory> {
     session_config: SessionConfig,
     rings: RingPools,
     connections: BTreeMap<Token, Connection<M>>,
+    /// Those that have not greeted yet.
+    arriving: BTreeMap<Token, Arriving>,
     /// Apart from the connections, so that its methods can take one of them.
     state: ShardState<M>,
     seen_evictions: u64,
@@ -126,6 +129,7 @@ impl<M: Memory> Shard<M> {
             session_config: session_config(&node.config, limits),
             rings: RingPools::new(SEND_RING_BYTES, RECV_RING_BYTES, IDLE_RINGS)?,
             connections: BTreeMap::new(),
+            arriving: BTreeMap::new(),
             state: ShardState::new(node, lane, limits),
             seen_evictions: 0,
             seen_recalls: 0,
@@ -134,14 +138,14 @@ impl<M: Memory> Shard<M> {
         })
     }
 
-    /// Connections, those that are ending included.
+    /// Connections, those that arrive or are ending included.
     pub fn len(&self) -> usize {
-        self.connections.len()
+        self.connections.len() + self.arriving.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.connections.is_empty()
+        self.len() == 0
     }
 
     /// The counters of this thread.
@@ -194,30 +198,16 @@ impl<M: Memory> Shard<M> {
             Some(_) => return out.push(Action::Close(token)),
         };
         node.connection_opened(origin);
-        let protocol = LogProtocol {
-            limits: self.state.limits,
-        };
-        let mut core = match SessionCore::accepting(
-            protocol,
-            &self.session_config,
-            &self.rings,
-            at.now,
-        ) {
-            Ok(core) => core,
-            Err(error) => {
-                tracing::warn!(
-                    peer = %origin,
-                    "cannot take a connection: no memory for its rings: {error}; raise vm.max_map_count, or accept fewer with max_connections"
-                );
-                self.state.node.connection_closed(origin, counted);
-                return out.push(Action::Close(token));
-            }
-        };
+        let mut arrival = Arrival::new(&self.session_config, at.now);
         if let Some((code, text)) = refused {
-            core.refuse(code.number(), &text, at.now);
+            arrival.refuse(CloseReason::Refused, code.number(), &text, at.now);
         }
-        let connection = Connection::new(token, origin, counted, core);
-        self.connections.insert(token, connection);
+        let arriving = Arriving {
+            arrival,
+            origin,
+            counted,
+        };
+        self.arriving.insert(token, arriving);
         self.state.ready.push(token);
     }
 
@@ -251,6 +241,10 @@ impl<M: Memory> Shard<M> {
         out: &mut Vec<Action<M>>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
+            if let Some(arriving) = self.arriving.get_mut(&token) {
+                arriving.arrival.received(buf, result, at.now);
+                self.state.ready.push(token);
+            }
             return;
         };
         if matches!(connection.input, Input::Payload(_)) {
@@ -273,6 +267,10 @@ impl<M: Memory> Shard<M> {
     /// A send is over.
     pub fn sent(&mut self, token: Token, buf: SendBuf<M>, result: &io::Result<()>, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
+            if let Some(arriving) = self.arriving.get_mut(&token) {
+                arriving.arrival.sent(buf, result);
+                self.state.ready.push(token);
+            }
             return;
         };
         connection.core.sent(buf, result, at.now);
@@ -349,6 +347,8 @@ impl<M: Memory> Shard<M> {
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
             }
+        } else {
+            self.arrive(token, at, out);
         }
     }
 
@@ -360,6 +360,8 @@ impl<M: Memory> Shard<M> {
             if self.state.release_if_over(connection) {
                 self.connections.remove(&token);
             }
+        } else {
+            self.arrive(token, at, out);
         }
     }
 }

@@ -169,6 +169,7 @@ impl<M: Memory> Shard<M> {
     /// it has changed. Restores submissions that the sequencer has not taken for long.
     pub fn tick(&mut self, at: Timestamp) {
         self.ticked = true;
+        self.tick_arriving(at);
         self.announce_membership(at);
         let state = &mut self.state;
         state.submitted |= state.node.takes_data() && state.node.log().restore_lost(state.lane);
@@ -196,6 +197,7 @@ impl<M: Memory> Shard<M> {
             state.send_goodbye(connection, at, out);
             !state.release_if_over(connection)
         });
+        self.refuse_arriving(at, out);
     }
 
     /// Closes all connections at once.
@@ -206,5 +208,6 @@ impl<M: Memory> Shard<M> {
             state.run_steps(connection, at, out);
             !state.release_if_over(connection)
         });
+        self.close_arriving(at, out);
     }
 }
