@@ -76,6 +76,7 @@ pub fn settings(frame_bytes: usize, ring_bytes: usize, threads: u16, spin: Durat
         settings.max_sessions = usize::MAX;
         settings.spin = spin;
         // What is measured is not what a server refuses.
+        settings.admission.max_arrivals = usize::MAX;
         settings.budget = Some(MemoryBudget::new(usize::MAX));
     });
     let session = &mut settings.session;

@@ -13,11 +13,12 @@ use embar_transport::Peer;
 #[non_exhaustive]
 pub struct Admission {
     /// Most connections at a time that have not greeted yet, apart from the sessions; the workers
-    /// have equal shares of it, each at least 1. Default 1,024.
+    /// have equal shares of it, each at least 1. Default 8,192, as many as sessions: all may come
+    /// back at once.
     ///
     /// At the limit a newer connection takes the place of an older one: of the address that has the
     /// most of them, the oldest goes, without a word. So one address can keep out no other,
-    /// however fast it connects.
+    /// however fast it connects. The same makes room when the process has no descriptor left.
     pub max_arrivals: usize,
     /// Most TLS handshakes at a time, likewise shared out among the workers. A connection has its
     /// TLS state, some 50 KiB, from its first byte until it has greeted. Default 128.
@@ -61,7 +62,7 @@ impl Admission {
 impl Default for Admission {
     fn default() -> Self {
         Self {
-            max_arrivals: 1024,
+            max_arrivals: 8192,
             max_handshakes: 128,
             max_sessions_per_address: 1024,
             local_is_exempt: true,

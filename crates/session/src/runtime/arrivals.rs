@@ -47,6 +47,8 @@ pub(super) struct Arrivals<P: Protocol> {
     group: Arc<Group>,
     entries: BTreeMap<Token, Entry<P>>,
     crowds: BTreeMap<Crowd, BTreeSet<(u64, Token)>>,
+    /// The crowds by their sizes, and by their oldest members: the last one makes room.
+    ranks: BTreeSet<(usize, Reverse<u64>, Crowd)>,
     deadlines: BTreeSet<(Now, Token)>,
     next_number: u64,
     most: usize,
@@ -67,6 +69,7 @@ impl<P: Protocol> Arrivals<P> {
             group: Arc::clone(group),
             entries: BTreeMap::new(),
             crowds: BTreeMap::new(),
+            ranks: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             next_number: 0,
             handshakes: BTreeSet::new(),
@@ -91,18 +94,38 @@ impl<P: Protocol> Arrivals<P> {
         self.entries.keys().copied().collect()
     }
 
-    /// Whose place the next one takes, if there is none left: the oldest of those of whom there are
-    /// most.
+    /// Whose place the next one takes, if there is none left.
     pub(super) fn in_the_way(&self) -> Option<Token> {
-        if self.entries.len() < self.most {
-            return None;
+        let is_full = self.entries.len() >= self.most;
+        self.first_to_go().filter(|_| is_full)
+    }
+
+    /// Who makes room before all others: the oldest of those of whom there are most.
+    pub(super) fn first_to_go(&self) -> Option<Token> {
+        let (_, _, crowd) = self.ranks.last()?;
+        let (_, token) = self.crowds.get(crowd)?.first()?;
+        Some(*token)
+    }
+
+    /// Changes a crowd, and its rank with it.
+    fn change(&mut self, crowd: Crowd, change: impl FnOnce(&mut BTreeSet<(u64, Token)>)) {
+        let rank = |members: &BTreeSet<(u64, Token)>| {
+            let (oldest, _) = members.first()?;
+            Some((members.len(), Reverse(*oldest), crowd))
+        };
+        let members = self.crowds.entry(crowd).or_default();
+        if let Some(before) = rank(members) {
+            self.ranks.remove(&before);
         }
-        let oldest = |crowd: &BTreeSet<(u64, Token)>| crowd.first().copied();
-        let crowd = self
-            .crowds
-            .values()
-            .max_by_key(|crowd| (crowd.len(), Reverse(oldest(crowd))))?;
-        oldest(crowd).map(|(_, token)| token)
+        change(members);
+        match rank(members) {
+            Some(now) => {
+                self.ranks.insert(now);
+            }
+            None => {
+                self.crowds.remove(&crowd);
+            }
+        }
     }
 
     pub(super) fn enter(&mut self, token: Token, guest: Guest<P>) {
@@ -110,10 +133,9 @@ impl<P: Protocol> Arrivals<P> {
         self.next_number += 1;
         let network = self.group.settings.admission.network_of(&guest.peer);
         let crowd = network.map_or(Crowd::Alone(number), Crowd::Of);
-        self.crowds
-            .entry(crowd)
-            .or_default()
-            .insert((number, token));
+        self.change(crowd, |members| {
+            members.insert((number, token));
+        });
         let entry = Entry {
             guest,
             crowd,
@@ -129,12 +151,9 @@ impl<P: Protocol> Arrivals<P> {
     /// It became a session, or is over.
     pub(super) fn remove(&mut self, token: Token) -> Option<Guest<P>> {
         let entry = self.entries.remove(&token)?;
-        if let Some(crowd) = self.crowds.get_mut(&entry.crowd) {
-            crowd.remove(&(entry.number, token));
-            if crowd.is_empty() {
-                self.crowds.remove(&entry.crowd);
-            }
-        }
+        self.change(entry.crowd, |members| {
+            members.remove(&(entry.number, token));
+        });
         if let Some(at) = entry.armed {
             self.deadlines.remove(&(at, token));
         }

@@ -69,6 +69,10 @@ fn process_figures(totals: &Totals) -> proto::ProcessFigures {
         messages_sent: totals.messages_sent,
         bytes_received: totals.bytes_received,
         bytes_sent: totals.bytes_sent,
+        arrivals: totals.arrivals,
+        left_early: totals.left_early,
+        budget_used_bytes: totals.budget_used_bytes,
+        budget_limit_bytes: totals.budget_limit_bytes,
     }
 }
 
@@ -117,7 +121,10 @@ impl StatusAnswer {
             messages_sent: all.messages_sent,
             bytes_received: all.bytes_received,
             bytes_sent: all.bytes_sent,
-            ..Totals::default()
+            arrivals: all.arrivals,
+            left_early: all.left_early,
+            budget_used_bytes: all.budget_used_bytes,
+            budget_limit_bytes: all.budget_limit_bytes,
         };
         Some(Self::Given(Box::new(PeerStatus { session, totals })))
     }

@@ -197,6 +197,7 @@ impl<P: Protocol + Clone> Worker<P> {
                 tracing::warn!(
                     "cannot accept connections at the moment: {error}; raise the limit of open files (ulimit -n)"
                 );
+                self.make_room(now);
             }
             Completion::Woken => {
                 for command in self.mailbox.take() {

@@ -13,7 +13,8 @@ use embar_session::{
 };
 
 use crate::support::{
-    Echo, LONG, closed, echo_server, in_time, loopback, message, recorder, recording_server, until,
+    Echo, LONG, alone, closed, echo_server, in_time, loopback, message, recorder, recording_server,
+    until,
 };
 
 fn tcp(address: &Address) -> SocketAddr {
@@ -248,4 +249,39 @@ fn a_server_that_stops_waits_for_nobody_who_has_not_greeted() {
     });
     assert_eq!(monitor.refused_by_reason(), [(Refusal::Shutdown, 2)]);
     assert_eq!(monitor.totals().arrivals, 0);
+}
+
+/// Descriptors are the process's, so this has one of its own.
+#[test]
+fn silent_connections_give_up_the_descriptors_that_sessions_need() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    if !alone("admission::silent_connections_give_up_the_descriptors_that_sessions_need") {
+        return;
+    }
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(256);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = 4 * LONG;
+    let server = echo_server(settings, loopback());
+    let silent: Vec<_> = (0..10).map(|_| connect_from(1, &server)).collect();
+    until("they came", || server.stats().arrivals == 10);
+    // It takes a descriptor to make it.
+    let hello = hello();
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    // One for this end, and none for the server's, nor for its rings.
+    taken.pop();
+    let mut stream = connect_from(1, &server);
+    stream.write_all(&hello).unwrap();
+    assert_eq!(first_id(&mut stream), Some(WELCOME));
+    let refused = refusals(&server);
+    assert!(
+        matches!(refused[..], [(Refusal::Crowded, 2..)]),
+        "{refused:?}"
+    );
+    assert!(silent[..2].iter().all(is_cut), "the oldest");
+    assert!(!is_cut(&silent[9]));
 }

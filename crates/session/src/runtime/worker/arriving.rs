@@ -3,6 +3,7 @@
 //! Nothing of a session is made before its HELLO is there and good: no ring, no handler, no place
 //! in the registry.
 
+use std::io;
 use std::sync::Arc;
 
 use embar_frame::{Now, Protocol};
@@ -133,6 +134,14 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
+    /// A connection could not be accepted: one that has not greeted gives its descriptor up, and the
+    /// reactor tries again.
+    pub(super) fn make_room(&mut self, now: Now) {
+        if let Some(token) = self.arrivals.first_to_go() {
+            self.dismiss(token, Refusal::Crowded, now);
+        }
+    }
+
     fn dismiss(&mut self, token: Token, refusal: Refusal, now: Now) {
         if let Some(guest) = self.arrivals.get_mut(token) {
             guest.dismiss(refusal);
@@ -199,7 +208,23 @@ impl<P: Protocol + Clone> Worker<P> {
                 return false;
             }
         };
-        let core = match guest.session(self.protocol.clone(), &group, now) {
+        let mut core = guest.session(self.protocol.clone(), &group, now);
+        let lacks =
+            |core: &io::Result<_>| matches!(core, Err(error) if error.raw_os_error().is_some());
+        if lacks(&core)
+            && let Some(other) = self.arrivals.first_to_go().filter(|it| *it != token)
+        {
+            // To map a ring takes a descriptor, which one that has not greeted can give up.
+            self.dismiss(other, Refusal::Crowded, now);
+            core = match self.arrivals.get_mut(token) {
+                Some(guest) => guest.session(self.protocol.clone(), &group, now),
+                None => return true,
+            };
+        }
+        let Some(guest) = self.arrivals.get_mut(token) else {
+            return true;
+        };
+        let core = match core {
             Ok(core) => core,
             Err(error) => {
                 tracing::warn!(%peer, "cannot make a session: {error}; lower the number of sessions or the size of their rings");
