@@ -77,6 +77,7 @@ pub fn settings(frame_bytes: usize, ring_bytes: usize, threads: u16, spin: Durat
         settings.spin = spin;
         // What is measured is not what a server refuses.
         settings.admission.max_arrivals = usize::MAX;
+        settings.admission.max_sessions_per_address = usize::MAX;
         settings.budget = Some(MemoryBudget::new(usize::MAX));
     });
     let session = &mut settings.session;

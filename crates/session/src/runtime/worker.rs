@@ -75,10 +75,11 @@ pub(super) struct Worker<P: Protocol> {
     listeners: Vec<Token>,
     /// Whose turn it is to get an accepted connection.
     next_mailbox: usize,
-    slots: Vec<Option<Slot<P>>>,
+    /// By the indices of their tokens. Boxed, because arrivals have indices, too.
+    slots: Vec<Option<Box<Slot<P>>>>,
     /// Accepted connections that have not become sessions.
     arrivals: Arrivals<P>,
-    closing: Vec<Slot<P>>,
+    closing: Vec<Box<Slot<P>>>,
     timers: TimerQueue,
     marks: Vec<usize>,
     /// Sessions whose messages gather, and until when; the earliest first.
@@ -277,11 +278,11 @@ impl<P: Protocol + Clone> Worker<P> {
         self.mailbox.marks.make_room(index);
         self.marks.reserve(self.slots.len());
         self.registry.enter(driver.session());
-        self.slots[index] = Some(Slot {
+        self.slots[index] = Some(Box::new(Slot {
             token,
             driver,
             _place: place,
-        });
+        }));
         self.live += 1;
         self.with(token, now, |_, _| ());
     }
@@ -339,7 +340,7 @@ impl<P: Protocol + Clone> Worker<P> {
 
     /// A session is lost to a panic; the worker drops buffers of it that come back later.
     #[cold]
-    fn lose(&mut self, mut slot: Slot<P>) {
+    fn lose(&mut self, mut slot: Box<Slot<P>>) {
         let session = slot.driver.session();
         tracing::error!(session = %session.id(), peer = %session.peer(), "a session is cut: its protocol, or a waker, panicked");
         self.reactor.close(slot.token);
@@ -350,7 +351,7 @@ impl<P: Protocol + Clone> Worker<P> {
         self.leave(slot);
     }
 
-    fn leave(&mut self, slot: Slot<P>) {
+    fn leave(&mut self, slot: Box<Slot<P>>) {
         self.live -= 1;
         let session = slot.driver.session().clone();
         self.registry.leave(&session);
