@@ -36,7 +36,10 @@ pub use self::runtime::admin::{self, Admin, AdminBuilder, AdminError};
 #[cfg(feature = "tls")]
 pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
-    Admission, AsyncSession, BodyStore, BodyTarget, Client, Connecting, Flow, Handler, IncomingSessions, Monitor, OnFull, Packet, PeerStatus, Received, Refusal, Room, Server, ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer, StatusPolicy, Totals,
+    Admission, AsyncSession, BodyStore, BodyTarget, Client, Connecting, Flow, Handler,
+    IncomingSessions, Monitor, OnFull, Packet, PeerStatus, Received, Refusal, Room, Server,
+    ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
+    StatusPolicy, Totals,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]
