@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use buffa::Message as _;
-use embar_session::{Address, Client, Closed, Flow, Handler, Message, Session};
+use embar_session::{Address, Client, Closed, Flow, Handler, Message, OnFull, Session};
 
 use crate::packets::{
     Join, JoinedView, LINE_MAX, LeftView, PresentView, SaidView, SayView, check_name, clean, id,
@@ -15,6 +15,8 @@ use crate::print;
 
 /// How long the server has to take what was said last.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long the server may take to read on when the ring is full.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 enum Event {
     /// End of input, or Ctrl-C.
@@ -77,6 +79,8 @@ fn clean_line(line: &str) -> String {
 
 /// Sends every line of the terminal, until there are no more.
 fn read_lines(session: &Session) {
+    // Nobody can type faster than the server reads, and what is piped in is all sent.
+    session.set_on_full(OnFull::Wait { timeout: PATIENCE });
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
     loop {
@@ -91,7 +95,6 @@ fn read_lines(session: &Session) {
         if text.is_empty() {
             continue;
         }
-        // At a full ring this waits, so nobody can type faster than the server reads.
         if session.send_view(id::SAY, &SayView { text }).is_err() {
             return;
         }
