@@ -1,5 +1,5 @@
 //! The connections of one network thread, as a state machine without I/O. Each is a session: its
-//! [`SessionCore`] does the handshake, frames, heartbeats and the end; the log's own rules are here.
+//! [`SessionCore`](embar_session::SessionCore) does the handshake, frames, heartbeats and the end; the log's own rules are here.
 //!
 //! Call order: [`Shard::opened`], [`Shard::received`] and [`Shard::sent`] for
 //! what a reactor reports, [`Shard::tick`] every [`TICK`],

@@ -23,8 +23,10 @@ pub struct Admission {
     /// Most TLS handshakes at a time, likewise shared out among the workers. A connection has its
     /// TLS state, some 50 KiB, from its first byte until it has greeted. Default 128.
     ///
-    /// At the limit the next ones wait, the oldest first. While some wait, a handshake that took a
-    /// quarter of [`hello_timeout`](crate::SessionConfig::hello_timeout) is cut.
+    /// At the limit the next ones wait, and have their turns by addresses: next is one of the address
+    /// of which the fewest handshakes run. While some wait, a handshake that took a quarter of
+    /// [`hello_timeout`](crate::SessionConfig::hello_timeout) is cut, of the address of which the most
+    /// run.
     pub max_handshakes: usize,
     /// Most sessions at a time that one address may have. An address of version 6 stands for its
     /// network of 64 bits. Further ones are refused with

@@ -16,20 +16,15 @@ use std::time::Duration;
 use embar_frame::{Now, Protocol};
 use embar_transport::Token;
 
-use super::admission::{Admission, Network};
+use super::admission::Admission;
+use super::crowd::Crowd;
 use super::group::Group;
 use super::guest::Guest;
+use super::handshakes::Handshakes;
 
-/// A handshake that took this part of the time for a greeting makes room for one that waits.
+/// A handshake that took this part of the time for a greeting makes room for one that waits; or so long, where that time has no end.
 const PATIENCE_PART: u32 = 4;
-
-/// Those that are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Crowd {
-    Of(Network),
-    /// One that counts by itself: its number.
-    Alone(u64),
-}
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 struct Entry<P: Protocol> {
     guest: Guest<P>,
@@ -52,29 +47,26 @@ pub(super) struct Arrivals<P: Protocol> {
     deadlines: BTreeSet<(Now, Token)>,
     next_number: u64,
     most: usize,
-    most_handshakes: usize,
-    handshakes: BTreeSet<(Now, Token)>,
-    /// Whose handshakes wait, by their numbers.
-    queue: BTreeSet<(u64, Token)>,
-    patience: Option<Duration>,
+    handshakes: Handshakes,
 }
 
 impl<P: Protocol> Arrivals<P> {
     pub(super) fn new(group: &Arc<Group>) -> Self {
         let (admission, workers) = (&group.settings.admission, group.settings.workers);
-        let hello_timeout = group.settings.session.hello_timeout;
+        let patience = match group.settings.session.hello_timeout {
+            Duration::ZERO => PATIENCE,
+            most => most / PATIENCE_PART,
+        };
+        let most_handshakes = Admission::share(admission.max_handshakes, workers);
         Self {
             most: Admission::share(admission.max_arrivals, workers),
-            most_handshakes: Admission::share(admission.max_handshakes, workers),
             group: Arc::clone(group),
             entries: BTreeMap::new(),
             crowds: BTreeMap::new(),
             ranks: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             next_number: 0,
-            handshakes: BTreeSet::new(),
-            queue: BTreeSet::new(),
-            patience: (!hello_timeout.is_zero()).then(|| hello_timeout / PATIENCE_PART),
+            handshakes: Handshakes::new(most_handshakes, patience),
         }
     }
 
@@ -157,10 +149,8 @@ impl<P: Protocol> Arrivals<P> {
         if let Some(at) = entry.armed {
             self.deadlines.remove(&(at, token));
         }
-        self.queue.remove(&(entry.number, token));
-        if let Some(since) = entry.shaking {
-            self.handshakes.remove(&(since, token));
-        }
+        self.handshakes
+            .end(entry.crowd, entry.number, token, entry.shaking);
         self.group.arrivals.fetch_sub(1, Ordering::Relaxed);
         Some(entry.guest)
     }
@@ -184,7 +174,8 @@ impl<P: Protocol> Arrivals<P> {
     /// When [`Arrivals::due`] or [`Arrivals::stuck`] has something.
     pub(super) fn next_deadline(&self) -> Option<Now> {
         let first = self.deadlines.first().map(|(at, _)| *at);
-        [first, self.stuck_at()].into_iter().flatten().min()
+        let stuck = self.handshakes.stuck_at();
+        [first, stuck].into_iter().flatten().min()
     }
 
     /// One whose deadline has come.
@@ -197,16 +188,9 @@ impl<P: Protocol> Arrivals<P> {
         Some(token)
     }
 
-    fn stuck_at(&self) -> Option<Now> {
-        let (since, _) = self.handshakes.first()?;
-        let patience = self.patience.filter(|_| !self.queue.is_empty())?;
-        Some(since.after(patience))
-    }
-
     /// A handshake that has had its time, while others wait.
     pub(super) fn stuck(&self, now: Now) -> Option<Token> {
-        self.stuck_at().filter(|at| *at <= now)?;
-        self.handshakes.first().map(|(_, token)| *token)
+        self.handshakes.stuck(now)
     }
 
     /// A handshake wants to begin: whether it may now. If not, it has its turn by
@@ -215,20 +199,13 @@ impl<P: Protocol> Arrivals<P> {
         let Some(entry) = self.entries.get_mut(&token) else {
             return false;
         };
-        if self.handshakes.len() >= self.most_handshakes {
-            self.queue.insert((entry.number, token));
-            return false;
-        }
-        entry.shaking = Some(now);
-        self.handshakes.insert((now, token));
-        true
+        let begins = self.handshakes.begin(entry.crowd, entry.number, token, now);
+        entry.shaking = begins.then_some(now);
+        begins
     }
 
     /// Whose handshake may begin since another one is over.
     pub(super) fn next_handshake(&mut self) -> Option<Token> {
-        if self.handshakes.len() >= self.most_handshakes {
-            return None;
-        }
-        self.queue.pop_first().map(|(_, token)| token)
+        self.handshakes.take_next()
     }
 }

@@ -15,6 +15,7 @@ use embar_session::{
     Settings, Side, TlsTarget, rustls,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
@@ -551,4 +552,38 @@ fn handshakes_wait_for_their_turn() {
     }
     let stats = server.stats();
     assert_eq!((stats.left_early, stats.refused), (LATER + 1, 0));
+}
+
+/// Each ends in the turn that the one before it left.
+#[test]
+fn many_handshakes_that_fail_in_a_row_end_nobody_else() {
+    const MANY: usize = 2500;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let authority = Authority::new();
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = 8 * LONG;
+    settings.admission.max_handshakes = 1;
+    let server = encrypted(&authority, settings).start(|_| Echo).unwrap();
+    let address = tcp(&server.address());
+    let mut first = TcpStream::connect(address).unwrap();
+    first.write_all(&[0x16, 3, 1, 0, 100, 1]).unwrap();
+    until("it is the first", || server.stats().arrivals == 1);
+    let crowd: Vec<TcpStream> = (0..MANY)
+        .map(|_| {
+            let mut other = TcpStream::connect(address).unwrap();
+            // An alert, which needs no answer.
+            other.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap();
+            other
+        })
+        .collect();
+    until("they wait", || server.stats().arrivals == MANY as u64 + 1);
+    drop(first);
+    until("they are over", || server.stats().arrivals == 0);
+    let client = Client::new().unwrap();
+    let (handler, seen) = recorder();
+    let session = client.connect_tls(server.address(), &authority.target(), handler);
+    exchange(&session.unwrap(), &seen);
+    drop(crowd);
 }

@@ -4,6 +4,7 @@
 //! in the registry.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use embar_frame::{Now, Protocol};
@@ -66,6 +67,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let guest = Guest::new(config, token, peer, encrypted, &mut self.reactor, now);
         self.arrivals.enter(token, guest);
         self.settle_arrival(token, now);
+        self.next_handshakes(now);
     }
 
     #[inline]
@@ -103,6 +105,7 @@ impl<P: Protocol + Clone> Worker<P> {
             _ => return,
         };
         self.settle_arrival(token, now);
+        self.next_handshakes(now);
     }
 
     pub(super) fn look_at_arrivals(&mut self, now: Now) {
@@ -114,7 +117,9 @@ impl<P: Protocol + Clone> Worker<P> {
         }
         while let Some(token) = self.arrivals.stuck(now) {
             self.dismiss(token, Refusal::HelloTimeout, now);
+            self.next_handshakes(now);
         }
+        self.next_handshakes(now);
     }
 
     /// The worker stops: who has not greeted by now learns that.
@@ -140,6 +145,7 @@ impl<P: Protocol + Clone> Worker<P> {
         if let Some(token) = self.arrivals.first_to_go() {
             self.dismiss(token, Refusal::Crowded, now);
         }
+        self.next_handshakes(now);
     }
 
     fn dismiss(&mut self, token: Token, refusal: Refusal, now: Now) {
@@ -149,14 +155,24 @@ impl<P: Protocol + Clone> Worker<P> {
         self.settle_arrival(token, now);
     }
 
-    /// Does what follows for an arrival.
+    /// Does what follows for an arrival. When it is over others may have a turn: see [`Worker::next_handshakes`].
     fn settle_arrival(&mut self, token: Token, now: Now) {
         loop {
             let Some(guest) = self.arrivals.get_mut(token) else {
                 return;
             };
             let counters = &self.group.counters;
-            match guest.settle(&mut self.reactor, counters, now) {
+            let reactor = &mut self.reactor;
+            // The server's own code says which certificate a peer gets, and may panic.
+            let settled = catch_unwind(AssertUnwindSafe(|| guest.settle(reactor, counters, now)));
+            let Ok(standing) = settled else {
+                tracing::error!(peer = %guest.peer, "a panic in the handshake with a peer: it is refused");
+                counters.refusals.count(Refusal::HandlerPanicked);
+                self.reactor.close(token);
+                drop(self.arrivals.remove(token));
+                return;
+            };
+            match standing {
                 Standing::Waits => return self.arrivals.arm(token),
                 Standing::WantsHandshake => {
                     if !self.arrivals.may_shake(token, now) {
@@ -171,17 +187,16 @@ impl<P: Protocol + Clone> Worker<P> {
                 }
                 Standing::Greeted => {
                     if self.admit(token, now) {
-                        return self.next_handshakes(now);
+                        return;
                     }
                 }
-                Standing::Over => {
-                    drop(self.arrivals.remove(token));
-                    return self.next_handshakes(now);
-                }
+                Standing::Over => return drop(self.arrivals.remove(token)),
             }
         }
     }
 
+    /// Gives turns that became free to those that wait. Not from within [`Worker::settle_arrival`]: thousands may end at once, each
+    /// in the turn that the one before it left.
     fn next_handshakes(&mut self, now: Now) {
         while let Some(token) = self.arrivals.next_handshake() {
             self.settle_arrival(token, now);
