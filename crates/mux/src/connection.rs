@@ -138,7 +138,11 @@ impl Connection {
     ) -> Result<Call, SubmitError> {
         let shared = &*self.0;
         if !shared.larges.add(len) {
-            return Err(SubmitError::Full);
+            // Nobody makes room any more when the connection is over.
+            return Err(match shared.ring.is_closed() {
+                true => shared.closed(),
+                false => SubmitError::Full,
+            });
         }
         let place = match shared.ring.reserve(0) {
             Ok(place) => ManuallyDrop::new(place.into_owned()),

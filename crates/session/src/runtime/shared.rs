@@ -333,7 +333,9 @@ impl Shared {
     }
 
     fn wait_deadline(&self, now: Instant, budget: Duration) -> Instant {
-        let queued = self.sender.ring().queued();
+        // Of a body that waits, only its head is in the ring.
+        let bodies = self.queued_body_bytes.load(Ordering::Relaxed);
+        let queued = self.sender.ring().queued().saturating_add(bodies);
         self.stall
             .deadline(now, budget, self.sender.bytes(), queued)
     }
@@ -381,8 +383,16 @@ impl Shared {
         to_prefix.copy_from_slice(&prefix);
         to_head.copy_from_slice(head);
         let place = place.into_owned();
+        let mut bodies = self.bodies();
+        // Set before the end takes what waits: it would not find this one.
+        if self.ended.get().is_some() {
+            drop(bodies);
+            self.give_body_room(bytes.len());
+            return Err(SendError::Closed);
+        }
         self.queued_bodies.fetch_add(1, Ordering::AcqRel);
-        self.bodies().push(QueuedBody { place, bytes });
+        bodies.push(QueuedBody { place, bytes });
+        drop(bodies);
         self.mark();
         Ok(())
     }

@@ -214,6 +214,8 @@ impl Queue {
     pub(super) fn abandon(&self, ticket: Ticket) -> bool {
         let newest = pack(ticket.number.wrapping_add(1), ticket.end);
         let before = pack(ticket.number, ticket.start);
+        // Before the undo: whoever finds nothing reserved after it may give the memory back, and has to know that this was written.
+        self.abandoned.fetch_max(ticket.end, Ordering::Relaxed);
         // Release: partner of the acquire in `reserve`; our writes end before the next begin.
         let undone =
             self.head
@@ -222,7 +224,6 @@ impl Queue {
         if undone.is_err() {
             return self.settle_ticket(ticket, SKIPPED);
         }
-        self.abandoned.fetch_max(ticket.end, Ordering::Relaxed);
         self.wake_if_waiting();
         false
     }
