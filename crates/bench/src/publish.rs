@@ -153,14 +153,12 @@ impl PublishJob {
     }
 
     fn open(&self) -> Result<(Publisher, WaitReporter)> {
-        let probe = WaitProbe::new();
-        let reporter = self.connector.report_waits(&probe, None);
         let mut builder = builder(&self.plan, &self.connector)?.metering(self.metering);
         if let Some(times) = &self.ack_times {
             let times = Arc::clone(times);
             builder = builder.on_ack(move |delivery| times.acked(delivery));
         }
-        Ok((builder.wait_probe(&probe).open()?, reporter))
+        open_reporting(builder, &self.connector)
     }
 
     /// Publishes the share of one application thread.
@@ -216,9 +214,15 @@ pub fn open(
     connector: &Connector,
     metering: bool,
 ) -> Result<(Publisher, WaitReporter)> {
+    open_reporting(builder(plan, connector)?.metering(metering), connector)
+}
+
+fn open_reporting(
+    builder: PublisherBuilder,
+    connector: &Connector,
+) -> Result<(Publisher, WaitReporter)> {
     let probe = WaitProbe::new();
     let reporter = connector.report_waits(&probe, None);
-    let builder = builder(plan, connector)?.metering(metering);
     Ok((builder.wait_probe(&probe).open()?, reporter))
 }
 

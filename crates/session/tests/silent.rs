@@ -1,17 +1,17 @@
 //! What a connection costs that says nothing. Memory is the process's, so this has a binary of its
 //! own, and one test.
 
+#[path = "common/hello.rs"]
+mod hello;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use embar_session::buffer::Mapped;
-use embar_session::{
-    Address, Flow, Handler, Message, Now, Plain, RingPools, Server, Session, SessionConfig,
-    SessionCore, Settings, Step,
-};
+use embar_session::{Address, Flow, Handler, Message, Server, Session, Settings};
 use embar_transport::alloc::{Counting, of_process, set_counting};
+use hello::hello;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -40,19 +40,6 @@ fn mappings() -> usize {
         .unwrap()
         .lines()
         .count()
-}
-
-/// What a client says first.
-fn hello() -> Vec<u8> {
-    let rings = RingPools::new(4096, 4096, 0).unwrap();
-    let config = SessionConfig::default();
-    let core = SessionCore::<_, Mapped>::connecting(Plain, &config, &rings, b"", Now(0));
-    let mut core = core.unwrap();
-    loop {
-        if let Step::Send(buf) = core.poll().expect("it says something") {
-            return buf.with_unsent(|head, _| head.to_vec());
-        }
-    }
 }
 
 fn measure(kind: &str, server: &Server, most: usize) {

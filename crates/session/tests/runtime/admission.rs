@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use embar_session::buffer::Mapped;
-use embar_session::{
-    Address, Client, CloseReason, Now, Plain, Refusal, RingPools, Server, SessionConfig,
-    SessionCore, Settings, Step,
-};
+use embar_session::{Address, Client, CloseReason, Refusal, Server, Settings};
 
+use crate::hello::hello;
 use crate::support::{
     Echo, LONG, alone, closed, echo_server, in_time, loopback, message, recorder, recording_server,
     until,
@@ -34,19 +31,6 @@ fn connect_from(last: u8, server: &Server) -> TcpStream {
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream
-}
-
-/// What a client of this protocol says first.
-pub fn hello() -> Vec<u8> {
-    let rings = RingPools::new(4096, 4096, 0).unwrap();
-    let config = SessionConfig::default();
-    let core = SessionCore::<_, Mapped>::connecting(Plain, &config, &rings, b"", Now(0));
-    let mut core = core.unwrap();
-    loop {
-        if let Step::Send(buf) = core.poll().expect("it says something") {
-            return buf.with_unsent(|head, _| head.to_vec());
-        }
-    }
 }
 
 /// The id of the first frame that comes, if one does before the end.

@@ -11,7 +11,8 @@ use embar_session::{
     SendError, Server, Session, Settings, Side,
 };
 
-use crate::admission::{CLOSE, WELCOME, first_id, hello};
+use crate::admission::{CLOSE, WELCOME, first_id};
+use crate::hello::hello;
 use crate::streams::block_on;
 use crate::support::{
     Event, LONG, closed, echo_server, loopback, message, recorder, recording_server, small, until,

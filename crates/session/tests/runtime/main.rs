@@ -9,6 +9,8 @@ mod ending;
 mod fairness;
 mod flow;
 mod gathering;
+#[path = "../common/hello.rs"]
+mod hello;
 mod leaving;
 mod life;
 mod many;

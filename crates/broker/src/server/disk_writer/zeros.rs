@@ -97,6 +97,11 @@ impl Zeros {
 }
 
 impl Open {
+    /// Whether the disk is still written as it was, in this file.
+    fn writes_to(&self, term: Term, file: &Arc<File>) -> bool {
+        self.term == term && self.file.as_ref().is_some_and(|it| Arc::ptr_eq(it, file))
+    }
+
     /// Where zeros are to be written now.
     pub(super) fn next_zeros(&mut self) -> Option<(Arc<File>, u64)> {
         let file = self.file.as_ref().filter(|_| self.gains_by_zeros)?;
@@ -111,10 +116,8 @@ impl Shared {
         let written = file.write_synced(at, &AlignedBuffer::new(ZEROS_BYTES), ZEROS_BYTES);
         recorder.count(Counter::Bytes as usize, ZEROS_BYTES as u64);
         let mut state = lock(&self.state);
-        let is_same = |open: &&mut Open| {
-            open.term == term && open.file.as_ref().is_some_and(|it| Arc::ptr_eq(it, file))
-        };
-        if let Some(open) = state.open.as_mut().filter(is_same) {
+        let open = state.open.as_mut();
+        if let Some(open) = open.filter(|open| open.writes_to(term, file)) {
             match written {
                 Ok(()) => open.zeros.wrote(at),
                 // A file system that reserves nothing: the commits will find no room either, and say so.
@@ -132,10 +135,11 @@ impl Shared {
     pub(super) fn wait_for_zeros(&self, term: Term, file: &Arc<File>, range: &Range<u64>) -> bool {
         let mut state = lock(&self.state);
         loop {
-            let same = state.open.as_ref().filter(|open| {
-                let is_same = open.file.as_ref().is_some_and(|it| Arc::ptr_eq(it, file));
-                open.term == term && is_same && open.health != Health::Failed
-            });
+            let same = state
+                .open
+                .as_ref()
+                .filter(|open| open.writes_to(term, file));
+            let same = same.filter(|open| open.health != Health::Failed);
             match same.map(|open| open.zeros.is_written(range)) {
                 Some(true) => state = self.wait(state),
                 Some(false) => return true,
