@@ -38,6 +38,7 @@ mod stream;
 mod timer_queue;
 #[cfg(feature = "tls")]
 pub mod tls;
+mod wake_time;
 mod worker;
 mod worker_marks;
 

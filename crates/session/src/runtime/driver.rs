@@ -33,6 +33,7 @@ mod encrypted;
 mod gather;
 mod share;
 mod termination;
+mod timing;
 
 /// One session on its worker: its core, its handler, and what both wait for.
 pub(super) struct SessionDriver<P: Protocol> {
@@ -52,6 +53,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     /// Its handler has a message: a panic now is the handler's.
     has_message: bool,
     paused: bool,
+    /// The time that its handler asked for is there.
+    wake_due: bool,
     /// The peer owes an answer about its figures.
     status_asked: bool,
     marker: Waker,
@@ -103,6 +106,7 @@ impl<P: Protocol> SessionDriver<P> {
             broken: false,
             has_message: false,
             paused: false,
+            wake_due: false,
             status_asked: false,
             marker,
             room,
@@ -116,14 +120,6 @@ impl<P: Protocol> SessionDriver<P> {
 
     pub(super) fn session(&self) -> &Session {
         &self.session
-    }
-
-    pub(super) fn next_tick(&self) -> Option<Now> {
-        self.core.next_tick()
-    }
-
-    pub(super) fn tick(&mut self, now: Now) {
-        self.core.tick(now);
     }
 
     /// The connection stands: other threads may write to it.
@@ -242,10 +238,12 @@ impl<P: Protocol> SessionDriver<P> {
         if self.paused {
             // The core is held: all that may come is the end.
             self.room.leave();
+            self.wake(now);
             return self.deliver_all(now);
         }
         self.core.cork();
         self.note_mere_cork(self.core.is_merely_corked());
+        self.wake(now);
         let mut retried = false;
         loop {
             self.deliver_all(now);

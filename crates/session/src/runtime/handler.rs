@@ -144,6 +144,12 @@ pub trait Handler: Send + 'static {
         let _ = (session, id, store, range);
     }
 
+    /// The time that [`Session::wake_after`] asked for is there. Also called while a message waits that was left with
+    /// [`Flow::Pause`].
+    fn woken(&mut self, session: &Session) {
+        let _ = session;
+    }
+
     /// The answer to [`Session::request_status`].
     fn status(&mut self, session: &Session, answer: StatusAnswer) {
         let _ = (session, answer);

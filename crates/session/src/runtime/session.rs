@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use buffa::{Message as Protobuf, ViewEncode};
 use embar_memory::Buffer;
 use embar_transport::ring::RoomWait;
 use embar_transport::{MemoryBudget, Peer};
 
+use super::clock;
 use super::settings::OnFull;
 use super::shared::{SessionId, Shared, request};
 use super::stats::SessionStats;
@@ -195,6 +197,16 @@ impl Session {
     /// Has a message that was left with [`Flow::Pause`](super::Flow::Pause) delivered again.
     pub fn resume(&self) {
         self.0.request(request::RESUME);
+    }
+
+    /// Has [`Handler::woken`](super::Handler::woken) called when `wait` is over, on the session's worker and as soon as that has
+    /// time. A session has one timer: of two calls, the earlier time counts, and the other is
+    /// forgotten. Whoever waits for more asks again in `woken`. Before a session is open, its
+    /// handler is not woken.
+    pub fn wake_after(&self, wait: Duration) {
+        if self.0.wake.set(clock::now().after(wait)) {
+            self.0.mark();
+        }
     }
 
     /// Tells the peer that this end asks for nothing new and will close soon; both ends go on.

@@ -25,6 +25,7 @@ use super::group::Group;
 use super::settings::OnFull;
 use super::stall::Stall;
 use super::stats::{Counter, SessionStats};
+use super::wake_time::WakeTime;
 use super::worker_marks::{WorkerMarks, is_worker};
 use crate::{Closed, Plain, SendError, Sender};
 
@@ -94,6 +95,8 @@ pub(super) struct Shared {
     stall: Stall,
     /// Async code has its handle, so no send may block.
     pub(super) is_async: AtomicBool,
+    /// When its handler is to be woken.
+    pub(super) wake: WakeTime,
     /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
     bodies: Mutex<Vec<QueuedBody>>,
@@ -143,6 +146,7 @@ impl Shared {
             full_wait_ns: AtomicU64::new(0),
             stall: Stall::default(),
             is_async: AtomicBool::new(false),
+            wake: WakeTime::default(),
             last_flush: AtomicU64::new(0),
             bodies: Mutex::default(),
             queued_bodies: AtomicUsize::new(0),

@@ -21,4 +21,5 @@ mod streams;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod waking;
 mod workers;
