@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use embar_transport::waiters::{Place, Waiters, WakeBatch};
+use embar_transport::waiters::{Outworn, Place, Waiters, WakeBatch};
 
 /// One command in flight.
 const COMMAND: u64 = 1;
@@ -126,11 +126,13 @@ impl InFlight {
         place: &mut Option<Place>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<TurnTaken>> {
+        let mut outworn = Outworn::default();
+        let waker = cx.waker().clone();
         let mut waiting = self.waiting();
         if place.is_some_and(|place| waiting.come_back(place)) {
             return Poll::Ready((!self.is_over()).then_some(TurnTaken(())));
         }
-        let place = waiting.wait(place, 1, cx.waker());
+        let place = waiting.wait(place, 1, waker, &mut outworn);
         self.has_waiting.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let turn = match self.is_over() {
@@ -138,15 +140,16 @@ impl InFlight {
             false if waiting.is_first(place) && self.take_turn() => Some(TurnTaken(())),
             false => return Poll::Pending,
         };
-        waiting.leave(place);
+        waiting.leave(place, &mut outworn);
         self.note_waiting(&waiting);
         Poll::Ready(turn)
     }
 
     /// The caller that had this place waits no more.
     pub fn stop_waiting(&self, place: Place) {
+        let mut outworn = Outworn::default();
         let mut waiting = self.waiting();
-        let was_woken = waiting.leave(place);
+        let was_woken = waiting.leave(place, &mut outworn);
         self.note_waiting(&waiting);
         drop(waiting);
         if was_woken && !self.is_over() {

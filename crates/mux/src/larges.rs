@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use embar_transport::ring::{Reservation, SendRing};
-use embar_transport::waiters::{Place, Waiters, WakeBatch};
+use embar_transport::waiters::{Outworn, Place, Waiters, WakeBatch};
 
 /// A command that does not fit into the ring. Its reservation is empty and holds its place among the
 /// others.
@@ -104,19 +104,23 @@ impl Larges {
         place: &mut Option<Place>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
+        let mut outworn = Outworn::default();
+        let waker = cx.waker().clone();
         let mut waiting = lock(&self.waiting);
-        let place = waiting.wait(place, len, cx.waker());
+        let place = waiting.wait(place, len, waker, &mut outworn);
         let room = waiting.is_first(place) && self.fits(self.bytes.load(Ordering::SeqCst), len);
         if !room && !self.is_over.load(Ordering::SeqCst) {
             return Poll::Pending;
         }
-        waiting.leave(place);
+        waiting.leave(place, &mut outworn);
         Poll::Ready(())
     }
 
     /// The caller that had this place waits no more, or its command is queued.
     pub fn stop_waiting(&self, place: Place) {
-        lock(&self.waiting).leave(place);
+        let mut outworn = Outworn::default();
+        lock(&self.waiting).leave(place, &mut outworn);
+        drop(outworn);
         self.wake_waiting();
     }
 

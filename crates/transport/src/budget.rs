@@ -3,14 +3,57 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What keeps memory that counts, for the time when it is of use again.
+pub(crate) trait Idle: Send + Sync {
+    /// Bytes that it could give back.
+    fn idle_bytes(&self) -> usize;
+    /// Gives them back.
+    fn forget_idle(&self);
+}
 
 #[derive(Default)]
 struct Counts {
     limit: usize,
     used: AtomicUsize,
     refused: AtomicU64,
+    /// Those that may have something to give back.
+    idle: Mutex<Vec<Weak<dyn Idle>>>,
+}
+
+impl Counts {
+    /// Relaxed: the count protects nothing but itself.
+    fn add(&self, bytes: usize) -> Result<(), usize> {
+        let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        let order = Ordering::Relaxed;
+        self.used.fetch_update(order, order, more).map(drop)
+    }
+
+    /// Has idle memory given back, as much as `bytes` more need. False, and nothing was, where all of it is too little.
+    #[cold]
+    fn make_room(&self, bytes: usize) -> bool {
+        let idle: Vec<_> = self.idle().iter().filter_map(Weak::upgrade).collect();
+        let missing = || {
+            let used = self.used.load(Ordering::Relaxed);
+            used.saturating_add(bytes).saturating_sub(self.limit)
+        };
+        if idle.iter().map(|idle| idle.idle_bytes()).sum::<usize>() < missing() {
+            return false;
+        }
+        for idle in idle {
+            if missing() == 0 {
+                break;
+            }
+            idle.forget_idle();
+        }
+        true
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Weak<dyn Idle>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A limit of bytes that many share. Cheap to clone; clones are the same budget.
@@ -27,22 +70,27 @@ impl MemoryBudget {
         }))
     }
 
-    /// Counts `bytes` as used until the share is dropped. It neither waits nor allocates the bytes.
+    /// Counts `bytes` as used until the share is dropped. It neither waits nor allocates the bytes. Where idle
+    /// rings stand in the way, whosever they are, their memory is given back first.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if the budget has not so many left; nothing is counted then.
     pub fn try_reserve(&self, bytes: usize) -> Result<BudgetShare, BudgetExceeded> {
         let counts = &self.0;
-        let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= counts.limit);
-        // Relaxed: the count protects nothing but itself.
-        let order = Ordering::Relaxed;
-        match counts.used.fetch_update(order, order, more) {
-            Ok(_) => Ok(BudgetShare {
+        let added = counts.add(bytes).or_else(|used| {
+            if counts.make_room(bytes) {
+                counts.add(bytes)
+            } else {
+                Err(used)
+            }
+        });
+        match added {
+            Ok(()) => Ok(BudgetShare {
                 budget: self.clone(),
                 bytes,
             }),
             Err(used) => {
-                counts.refused.fetch_add(1, order);
+                counts.refused.fetch_add(1, Ordering::Relaxed);
                 Err(BudgetExceeded {
                     bytes,
                     left: counts.limit - used,
@@ -50,6 +98,13 @@ impl MemoryBudget {
                 })
             }
         }
+    }
+
+    /// Has `idle` give memory back when that is needed, for as long as it lives.
+    pub(crate) fn may_reclaim(&self, idle: Weak<dyn Idle>) {
+        let mut all = self.0.idle();
+        all.retain(|idle| idle.strong_count() > 0);
+        all.push(idle);
     }
 
     /// The most bytes.

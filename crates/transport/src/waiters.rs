@@ -2,9 +2,11 @@
 //!
 //! A waiter has a place, which it keeps until it leaves: whoever is woken and finds that another was faster waits
 //! on at the same place. Joining, leaving and waking cost the logarithm of how many wait. [`Waiters`] takes no lock
-//! and wakes nobody by itself: its owner fills a [`WakeBatch`] under a lock, and wakes without it.
+//! and runs nobody's code: its owner clones a waker before it takes a lock, fills a [`WakeBatch`] under it, and wakes
+//! after that. A waker that is not needed any more ends in [`Outworn`], to be dropped after the lock.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 /// So many are woken for each time that the lock is taken.
@@ -61,7 +63,13 @@ pub struct Waiters {
 
 impl Waiters {
     /// Has the waiter at `place` wait until it is woken. It gets a place behind all others if it has none.
-    pub fn wait(&mut self, place: &mut Option<Place>, need: usize, waker: &Waker) -> Place {
+    pub fn wait(
+        &mut self,
+        place: &mut Option<Place>,
+        need: usize,
+        waker: Waker,
+        outworn: &mut Outworn,
+    ) -> Place {
         let place = *place.get_or_insert_with(|| {
             self.last += 1;
             Place(self.last)
@@ -69,13 +77,10 @@ impl Waiters {
         self.come_back(place);
         if let Some(known) = self.waiting_at(place) {
             known.need = need;
-            known.waker.clone_from(waker);
+            outworn.put(std::mem::replace(&mut known.waker, waker));
             return place;
         }
-        let waiting = Waiting {
-            need,
-            waker: waker.clone(),
-        };
+        let waiting = Waiting { need, waker };
         match self.few.iter_mut().find(|few| few.is_none()) {
             Some(free) => *free = Some(Few::Waiting(place, waiting)),
             None => drop(self.waiting.insert(place, waiting)),
@@ -138,15 +143,21 @@ impl Waiters {
     }
 
     /// The waiter at `place` waits no more: whether it was woken, and had not come back since.
-    pub fn leave(&mut self, place: Place) -> bool {
+    pub fn leave(&mut self, place: Place, outworn: &mut Outworn) -> bool {
         if self.come_back(place) {
             return true;
         }
         let at_place =
             |few: &&mut Option<Few>| few.as_ref().is_some_and(|few| few.place() == place);
-        match self.few.iter_mut().find(at_place) {
-            Some(few) => *few = None,
-            None => drop(self.waiting.remove(&place)),
+        let left = match self.few.iter_mut().find(at_place) {
+            Some(few) => match few.take() {
+                Some(Few::Waiting(_, waiting)) => Some(waiting),
+                Some(Few::Woken(..)) | None => None,
+            },
+            None => self.waiting.remove(&place),
+        };
+        if let Some(Waiting { waker, .. }) = left {
+            outworn.put(waker);
         }
         false
     }
@@ -187,6 +198,19 @@ impl Waiters {
     }
 }
 
+/// Wakers that nobody needs any more, on their way out of a lock. To drop one runs anybody's code, too. Declare it
+/// before the guard of the lock: then it is dropped after that.
+#[derive(Debug, Default)]
+pub struct Outworn([Option<Waker>; 2]);
+
+impl Outworn {
+    /// A call of each method of [`Waiters`] leaves one at most, and nobody calls more than two under one lock.
+    fn put(&mut self, waker: Waker) {
+        let free = self.0.iter_mut().find(|place| place.is_none());
+        *free.expect("one for each call") = Some(waker);
+    }
+}
+
 /// Wakers on their way out of a lock. A waker is anybody's code, so nothing wakes it under a lock.
 #[derive(Debug, Default)]
 pub struct WakeBatch {
@@ -204,12 +228,13 @@ impl WakeBatch {
         self.len += 1;
     }
 
-    /// Wakes all of them. True if it was full: there may be more to wake.
+    /// Wakes all of them. True if it was full: there may be more to wake. One that panics takes nothing from the others, nor
+    /// from the caller: what it was to wake is its own concern, and the panic was told by the hook.
     pub fn wake(&mut self) -> bool {
         let woken = std::mem::take(&mut self.len);
         for waker in &mut self.wakers[..woken] {
             if let Some(waker) = waker.take() {
-                waker.wake();
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
         }
         woken == BATCH
@@ -243,7 +268,8 @@ mod tests {
     fn three(waiters: &mut Waiters) -> [(Arc<Woken>, Place); 3] {
         [(); 3].map(|()| {
             let woken = Arc::new(Woken::default());
-            let place = waiters.wait(&mut None, 1, &Arc::clone(&woken).into());
+            let waker = Arc::clone(&woken).into();
+            let place = waiters.wait(&mut None, 1, waker, &mut Outworn::default());
             (woken, place)
         })
     }
@@ -278,7 +304,7 @@ mod tests {
         let all = three(&mut waiters);
         wake(&mut waiters, 1);
         let first = Arc::clone(&all[0].0).into();
-        waiters.wait(&mut Some(all[0].1), 1, &first);
+        waiters.wait(&mut Some(all[0].1), 1, first, &mut Outworn::default());
         assert!(waiters.is_first(all[0].1) && !waiters.is_first(all[1].1));
         wake(&mut waiters, 1);
         assert_eq!(all.each_ref().map(|(woken, _)| woken.count()), [2, 0, 0]);
@@ -289,9 +315,12 @@ mod tests {
         let mut waiters = Waiters::default();
         let all = three(&mut waiters);
         wake(&mut waiters, 1);
-        assert!(waiters.leave(all[0].1), "it was woken");
+        assert!(
+            waiters.leave(all[0].1, &mut Outworn::default()),
+            "it was woken"
+        );
         for (_, place) in &all {
-            assert!(!waiters.leave(*place));
+            assert!(!waiters.leave(*place, &mut Outworn::default()));
         }
         assert!(waiters.is_empty());
         assert_eq!(waiters.promised, Promised::default());
@@ -311,5 +340,39 @@ mod tests {
             .collect::<Vec<_>>();
         assert_eq!(woken.iter().sum::<usize>(), 2 * BATCH + 1);
         assert!(woken.is_sorted_by(|one, other| one >= other));
+    }
+
+    /// Panics when it is woken.
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as the test wants it");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_takes_nothing_from_those_behind_it() {
+        let mut waiters = Waiters::default();
+        let panics = Arc::new(Panics).into();
+        waiters.wait(&mut None, 1, panics, &mut Outworn::default());
+        let all = three(&mut waiters);
+        wake(&mut waiters, 4);
+        assert_eq!(all.each_ref().map(|(woken, _)| woken.count()), [1, 1, 1]);
+    }
+
+    #[test]
+    fn wakers_that_are_not_needed_any_more_are_the_callers_to_drop() {
+        let mut waiters = Waiters::default();
+        let [first, second] = [(); 2].map(|()| Arc::new(Woken::default()));
+        let mut place = None;
+        let mut outworn = Outworn::default();
+        waiters.wait(&mut place, 1, Arc::clone(&first).into(), &mut outworn);
+        waiters.wait(&mut place, 1, Arc::clone(&second).into(), &mut outworn);
+        waiters.leave(place.expect("it waits"), &mut outworn);
+        let counts = || [&first, &second].map(Arc::strong_count);
+        assert_eq!(counts(), [2, 2]);
+        drop(outworn);
+        assert_eq!(counts(), [1, 1]);
     }
 }

@@ -10,9 +10,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use embar_mux::waiters::{Place, Waiters, WakeBatch};
+use embar_mux::waiters::{Outworn, Place};
 use embar_mux::{CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
 
+use super::next_change::NextChange;
 use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
 use super::schedule::Task;
 use super::shared::Shared;
@@ -45,7 +46,7 @@ struct State {
     /// The earliest time of the next attempt.
     not_before: Option<Instant>,
     /// Tasks that wait for a connection: the next change wakes them, when it is open or over, or there is another one.
-    waiting: Waiters,
+    waiting: NextChange,
     last_failure: Option<CloseReason>,
 }
 
@@ -109,11 +110,18 @@ impl NodeConnection {
             let Poll::Ready(conn) = self.poll_conn(wait, cx) else {
                 return Poll::Pending;
             };
+            if conn.state() == ConnectionState::Open {
+                return Poll::Ready(conn);
+            }
+            // Before the lock: it may give up a place at another node.
+            let place = wait.at(self);
+            let mut outworn = Outworn::default();
+            let waker = cx.waker().clone();
             let mut state = self.state();
             match conn.state() {
                 ConnectionState::Open => return Poll::Ready(conn),
                 ConnectionState::Connecting => {
-                    state.waiting.wait(wait.at(self), 1, cx.waker());
+                    state.waiting.wait(place, waker, &mut outworn);
                     return Poll::Pending;
                 }
                 ConnectionState::Closed => {}
@@ -127,6 +135,10 @@ impl NodeConnection {
         wait: &mut ConnWait,
         cx: &mut Context<'_>,
     ) -> Poll<Arc<Connection>> {
+        // Before the lock: it may give up a place at another node.
+        let place = wait.at(self);
+        let mut outworn = Outworn::default();
+        let waker = cx.waker().clone();
         let mut state = self.state();
         if let Some(conn) = &*self.conn.load()
             && conn.state() != ConnectionState::Closed
@@ -136,10 +148,11 @@ impl NodeConnection {
         if state.retired {
             // The caller chose this node just before it left: now another node serves the slot, or
             // none does.
-            cx.waker().wake_by_ref();
+            drop(state);
+            waker.wake();
             return Poll::Pending;
         }
-        state.waiting.wait(wait.at(self), 1, cx.waker());
+        state.waiting.wait(place, waker, &mut outworn);
         self.request(state);
         Poll::Pending
     }
@@ -302,25 +315,13 @@ impl NodeConnection {
 
     /// The task that had this place waits no more.
     fn stop_waiting(&self, place: Place) {
-        self.state().waiting.leave(place);
+        let mut outworn = Outworn::default();
+        self.state().waiting.leave(place, &mut outworn);
     }
 
-    /// Wakes the tasks that wait now, without the lock. Those who wait again meanwhile wait for the next change.
-    fn wake<'s>(&'s self, mut state: MutexGuard<'s, State>) {
-        let mut left = state.waiting.len();
-        let mut batch = WakeBatch::default();
-        loop {
-            state.waiting.wake(&mut batch, |_, _| {
-                let more = left > 0;
-                left = left.saturating_sub(1);
-                more
-            });
-            drop(state);
-            if !batch.wake() {
-                return;
-            }
-            state = self.state();
-        }
+    /// Wakes the tasks that wait now.
+    fn wake<'s>(&'s self, state: MutexGuard<'s, State>) {
+        NextChange::wake(state, || self.state(), |state| &mut state.waiting);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

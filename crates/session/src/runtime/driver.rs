@@ -307,7 +307,7 @@ impl<P: Protocol> SessionDriver<P> {
                     return true;
                 }
                 // Before anybody makes memory for it.
-                let share = match self.session.0.group.try_reserve(head.body_len()) {
+                let share = match self.session.budget().try_reserve(head.body_len()) {
                     Ok(share) => share,
                     Err(error) => {
                         let text = error.to_string();

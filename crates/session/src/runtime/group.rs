@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_frame::{FrameError, FrameHeader, Shape};
+use embar_transport::MemoryBudget;
 use embar_transport::tls::Acceptor;
-use embar_transport::{BudgetExceeded, BudgetShare, MemoryBudget};
 
 use super::admission::Places;
 use super::refusal::RefusalCounters;
@@ -49,15 +49,6 @@ impl Group {
             arrivals: AtomicUsize::new(0),
             counters: GroupCounters::default(),
         }
-    }
-
-    /// Counts `bytes` in the budget. Idle rings make room for it, if that is what it takes.
-    pub(super) fn try_reserve(&self, bytes: usize) -> Result<BudgetShare, BudgetExceeded> {
-        self.budget.try_reserve(bytes).or_else(|_| {
-            self.rings.send.forget_idle();
-            self.rings.recv.forget_idle();
-            self.budget.try_reserve(bytes)
-        })
     }
 }
 

@@ -242,7 +242,8 @@ impl Session {
 
 /// The wait for room in a session's ring; see [`Session::room`]. Ready as soon as there probably is
 /// room (another sender may be faster), and with [`SendError::Closed`] when the session is over. It
-/// may be polled again after that, and waits again. Dropped, it leaves its place to the next.
+/// may be polled again after that, and waits again. Dropped, it leaves its place to the next. Once it is woken, the room is
+/// promised to it until it is polled or dropped: one that is kept and not polled keeps the room from others.
 #[derive(Debug)]
 pub struct Room {
     wait: RoomWait,

@@ -193,10 +193,6 @@ impl Shared {
 
     /// For the caller whose commit found the right to send free.
     fn write_or_mark(&self) {
-        if self.ended.get().is_some() {
-            // A reservation that was held for longer than the session lived, and kept the ring.
-            return self.sender.ring().detach();
-        }
         let Some(direct) = self.direct.get() else {
             return self.mark();
         };

@@ -221,3 +221,21 @@ fn bodies_come_in_only_where_they_are_asked_for() {
     assert_eq!(first_id(&mut rude), Some(CLOSE));
     assert_eq!(closed(&at_server).reason, CloseReason::TooLarge);
 }
+
+#[test]
+fn idle_rings_of_one_server_make_room_for_a_session_of_another() {
+    let (mut settings, budget) = limited(2 * RINGS);
+    settings.idle_rings = 4;
+    let first = echo_server(settings.clone(), loopback());
+    let second = echo_server(settings, loopback());
+    let client = client();
+    let connect = |server: &Server| client.connect(server.address(), recorder().0);
+    let sessions = [(); 2].map(|()| connect(&first).unwrap());
+    assert!(connect(&second).is_err(), "the budget is used up");
+    sessions.iter().for_each(Session::close);
+    until("both are over", || first.stats().sessions == 0);
+    assert_eq!(budget.used(), 2 * RINGS, "idle rings count");
+    let others = [(); 2].map(|()| connect(&second).unwrap());
+    assert_eq!(budget.used(), 2 * RINGS);
+    drop(others);
+}

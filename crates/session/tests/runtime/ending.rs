@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_memory::Buffer;
-use embar_session::{Client, CloseReason, Plain};
+use embar_session::{Client, CloseReason, Plain, Settings};
 use embar_transport::Address;
 
 use crate::support::{
-    Event, LONG, closed, echo_server, in_time, loopback, recorder, recording_server, small, until,
+    Event, LONG, closed, echo_server, in_time, loopback, message, recorder, recording_server,
+    small, until,
 };
 
 #[test]
@@ -138,4 +139,23 @@ fn a_reservation_held_for_too_long_ends_the_session() {
     // Its memory is still the holder's.
     held.fill(7);
     held.commit();
+}
+
+#[test]
+fn a_packet_that_is_committed_after_a_polite_close_still_leaves_with_all_behind_it() {
+    let (server, seen) = recording_server(Settings::default(), loopback());
+    let client = Client::new().unwrap();
+    let (handler, events) = recorder();
+    let session = client.connect(server.address(), handler).unwrap();
+    let mut packet = session.reserve(1, 3).unwrap();
+    session
+        .send_with(2, 6, |to| to.copy_from_slice(b"behind"))
+        .unwrap();
+    session.close();
+    assert_eq!(closed(&events).reason, CloseReason::Finished);
+    packet.copy_from_slice(b"odd");
+    packet.commit();
+    assert_eq!(message(&seen), (1, b"odd".to_vec()));
+    assert_eq!(message(&seen), (2, b"behind".to_vec()));
+    assert_eq!(closed(&seen).reason, CloseReason::Finished);
 }

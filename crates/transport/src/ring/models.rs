@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Wake};
 use loom::sync::Notify;
 
 use super::super::raw::tracked::Tracked;
-use super::super::sync::fence;
 use super::*;
 
 /// A queue, its memory, and what was sent. The latter is not part of the model: only the
@@ -282,37 +281,98 @@ fn who_gives_up_passes_the_room_on() {
     });
 }
 
-/// Whoever seals the queue has its bytes to itself, and whoever gives something up does so if the other one could not.
+/// A queue that is to be sealed, and how often that came to pass.
+#[derive(Clone)]
+struct Sealing {
+    ring: Arc<Ring>,
+    sealed: Arc<AtomicUsize>,
+}
+
+impl Sealing {
+    fn new(ring: Arc<Ring>) -> Self {
+        let sealed = Arc::default();
+        Self { ring, sealed }
+    }
+
+    /// Whoever sealed the queue has its bytes to itself.
+    fn note(&self, is_sealed: bool) {
+        if is_sealed {
+            self.ring.memory.write(0, 9);
+            self.ring.memory.write(1, 9);
+            self.sealed
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    fn seal(&self) {
+        self.note(self.ring.queue.seal());
+    }
+
+    fn gave_up(&self) {
+        self.note(self.ring.queue.gave_up());
+    }
+
+    /// What a producer does whose commit found the right to send free.
+    fn send(&self) {
+        if !self.ring.queue.is_seal_wanted()
+            && let Some(run) = self.ring.queue.take()
+        {
+            self.ring.send_run(run);
+        }
+        self.gave_up();
+    }
+
+    fn assert_sealed_once(&self) {
+        let sealed = self.sealed.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(sealed, 1);
+        let queue = &self.ring.queue;
+        assert!(queue.reserve(0).is_err() && queue.take().is_none());
+    }
+}
+
+/// Whoever seals the queue has its bytes to itself, and whoever commits last does so if the other one could not.
 #[test]
 fn a_sealed_queue_is_nobodys() {
     model(|| {
-        let ring = Ring::new(2, 2);
-        let sealed = Arc::new(AtomicUsize::new(0));
-        let seal = |ring: &Ring, sealed: &AtomicUsize| {
-            if ring.queue.seal() {
-                ring.memory.write(0, 9);
-                ring.memory.write(1, 9);
-                sealed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            }
-        };
-        let (other, by_other) = (ring.clone(), sealed.clone());
+        let sealing = Sealing::new(Ring::new(2, 2));
+        let by_other = sealing.clone();
         let user = loom::thread::spawn(move || {
-            if let Ok(ticket) = other.queue.reserve(1) {
-                other.write(ticket, 1);
-                if other.queue.commit(ticket) {
-                    if let Some(run) = other.queue.take() {
-                        other.send_run(run);
-                    }
-                    fence(Ordering::SeqCst);
-                    seal(&other, &by_other);
+            let ring = &by_other.ring;
+            if let Ok(ticket) = ring.queue.reserve(1) {
+                ring.write(ticket, 1);
+                if ring.queue.commit(ticket) {
+                    by_other.send();
                 }
             }
         });
-        fence(Ordering::SeqCst);
-        seal(&ring, &sealed);
+        sealing.seal();
         user.join().unwrap();
-        assert_eq!(sealed.load(std::sync::atomic::Ordering::Relaxed), 1);
-        assert!(ring.queue.reserve(0).is_err() && ring.queue.take().is_none());
+        sealing.assert_sealed_once();
+    });
+}
+
+/// So does whoever drops the last range, also where a third one had the right to send at that moment.
+#[test]
+fn a_queue_is_sealed_by_the_last_who_gives_something_up() {
+    model(|| {
+        let sealing = Sealing::new(Ring::new(2, 2));
+        let ticket = sealing.ring.queue.reserve(1).unwrap();
+        let [by_owner, by_sender] = [sealing.clone(), sealing.clone()];
+        let owner = loom::thread::spawn(move || {
+            by_owner.ring.queue.abandon(ticket);
+            by_owner.gave_up();
+        });
+        let sender = loom::thread::spawn(move || {
+            assert!(
+                by_sender.ring.queue.take().is_none(),
+                "nothing is committed"
+            );
+            by_sender.gave_up();
+        });
+        sealing.seal();
+        owner.join().unwrap();
+        sender.join().unwrap();
+        sealing.assert_sealed_once();
     });
 }
 

@@ -4,10 +4,10 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::raw::Mirror;
-use crate::budget::{BudgetShare, MemoryBudget};
+use crate::budget::{BudgetShare, Idle, MemoryBudget};
 
 /// The largest ring, bytes: positions are 32 bits wide and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
@@ -43,13 +43,18 @@ impl RingPool {
     }
 
     /// As [`RingPool::new`], whose rings count in `budget` with all of their bytes: those in use,
-    /// whoever still holds a part of them, and idle ones.
+    /// whoever still holds a part of them, and idle ones. The memory of idle ones is given back when something else of
+    /// the budget needs it.
     ///
     /// # Errors
     /// As [`RingPool::new`]. Where `budget` has no room for a ring, making one fails with
     /// `OutOfMemory`.
     pub fn within(budget: &MemoryBudget, capacity: usize, keep: usize) -> io::Result<Self> {
-        Self::make(capacity, keep, Some(budget.clone()))
+        let pool = Self::make(capacity, keep, Some(budget.clone()))?;
+        // In two steps: only the first knows the type.
+        let idle: Weak<Pool> = Arc::downgrade(&pool.0);
+        budget.may_reclaim(idle);
+        Ok(pool)
     }
 
     fn make(capacity: usize, keep: usize, budget: Option<MemoryBudget>) -> io::Result<Self> {
@@ -77,17 +82,11 @@ impl RingPool {
 
     /// Rings' worth of memory kept at the moment.
     pub fn idle(&self) -> usize {
-        self.idle_mirrors().len()
-    }
-
-    /// Gives the memory of idle rings back.
-    pub fn forget_idle(&self) {
-        let idle = std::mem::take(&mut *self.idle_mirrors());
-        drop(idle);
+        self.0.idle_mirrors().len()
     }
 
     pub(super) fn lease(&self) -> io::Result<Lease> {
-        let idle = self.idle_mirrors().pop();
+        let idle = self.0.idle_mirrors().pop();
         let memory = match idle {
             Some(memory) => memory,
             None => {
@@ -105,10 +104,24 @@ impl RingPool {
             pool: self.clone(),
         })
     }
+}
 
+impl Pool {
     fn idle_mirrors(&self) -> std::sync::MutexGuard<'_, Vec<Counted>> {
         // A push or a pop does not leave a vector half done.
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Idle for Pool {
+    fn idle_bytes(&self) -> usize {
+        self.idle_mirrors().len() * self.capacity
+    }
+
+    fn forget_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle_mirrors());
+        // Without the lock: to unmap takes a while.
+        drop(idle);
     }
 }
 
@@ -159,7 +172,7 @@ impl Lease {
             return;
         }
         memory.mirror.clear(*self.touched.get_mut());
-        let mut idle = self.pool.idle_mirrors();
+        let mut idle = self.pool.0.idle_mirrors();
         if idle.len() < self.pool.0.keep {
             idle.push(memory);
         }

@@ -77,6 +77,8 @@ pub(super) struct Queue {
     sender: SenderFields,
     /// The highest end of ranges that were given back as if they had never been.
     abandoned: AtomicU32,
+    /// How often somebody wanted it sealed; 0: it may go on.
+    seal_wanted: AtomicU32,
     waiting: Mutex<Waiters>,
     due: Mutex<Option<Waker>>,
 }
@@ -95,6 +97,7 @@ impl Queue {
             tail: CacheLine(AtomicU64::new(0)),
             sender: SenderFields::new(),
             abandoned: AtomicU32::new(0),
+            seal_wanted: AtomicU32::new(0),
             waiting: Mutex::new(Waiters::default()),
             due: Mutex::new(None),
         }

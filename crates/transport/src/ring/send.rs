@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -57,36 +56,44 @@ pub enum WaitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "after `First` the caller has to send"]
 pub enum Commit {
-    /// A thread has the right to send, and sees this commit before it gives the right up.
+    /// A thread has the right to send, and sees this commit before it gives the right up. Or the ring was
+    /// [detached](SendRing::detach), and nobody sends any more.
     Left,
     /// The right to send is free: call [`SendRing::span`], or have another thread do so. Further
     /// commits say the same until then.
     First,
 }
 
-impl Commit {
-    #[inline]
-    fn of(is_free: bool) -> Self {
-        if is_free { Self::First } else { Self::Left }
-    }
-}
-
 pub(super) struct Shared {
     queue: Queue,
     pub(super) memory: RingMemory,
-    /// The memory is to go as soon as nobody uses it.
-    detached: AtomicBool,
 }
 
 impl Shared {
     /// For whoever gave up a range or the right to send: the memory may wait for that.
     #[inline(never)]
     fn gave_up(&self) {
-        // Partner of the fence in `detach`: either it sees what was given up, or this sees that it was called.
-        fence(Ordering::SeqCst);
-        if self.detached.load(Ordering::Relaxed) {
-            self.release();
+        if self.queue.gave_up() {
+            self.release_sealed(self.queue.touched());
         }
+    }
+
+    /// What to tell whoever committed.
+    #[inline]
+    fn committed(&self, is_free: bool) -> Commit {
+        match is_free {
+            false => Commit::Left,
+            true if self.queue.is_seal_wanted() => self.left_for_nobody(),
+            true => Commit::First,
+        }
+    }
+
+    /// The ring was detached before the commit: nobody sends any more.
+    #[cold]
+    #[inline(never)]
+    fn left_for_nobody(&self) -> Commit {
+        self.gave_up();
+        Commit::Left
     }
 
     #[cold]
@@ -94,14 +101,6 @@ impl Shared {
     fn drop_ticket(&self, ticket: Ticket) {
         self.queue.drop_ticket(ticket);
         self.gave_up();
-    }
-
-    /// Gives the memory back if nobody uses it.
-    #[cold]
-    fn release(&self) {
-        if self.queue.seal() {
-            self.release_sealed(self.queue.touched());
-        }
     }
 }
 
@@ -127,7 +126,6 @@ impl SendRing {
         Ok(Self(Arc::new(Shared {
             queue,
             memory: RingMemory::new(memory),
-            detached: AtomicBool::new(false),
         })))
     }
 
@@ -167,7 +165,7 @@ impl SendRing {
         let mut filling = Filling { shared, ticket };
         fill(&mut filling)?;
         mem::forget(filling);
-        Ok(Commit::of(shared.queue.commit(ticket)))
+        Ok(shared.committed(shared.queue.commit(ticket)))
     }
 
     /// Ranges that were committed by [`Reservation::commit`] and [`SendRing::write`], up to the first that is
@@ -190,7 +188,12 @@ impl SendRing {
     /// The longest contiguous run of committed bytes, with the right to send it. `None` when there
     /// is none, or when another thread has the right.
     pub fn span(&self) -> Option<SendSpan> {
-        self.0.queue.take().map(|run| self.to_span(run))
+        let Some(run) = self.0.queue.take() else {
+            // We may have had the right to send for a moment.
+            self.0.gave_up();
+            return None;
+        };
+        Some(self.to_span(run))
     }
 
     fn to_span(&self, run: Run) -> SendSpan {
@@ -251,14 +254,12 @@ impl SendRing {
     }
 
     /// Closes the ring and gives its memory back to the pool, although handles of it live: at once, or as soon as the
-    /// last reservation that is out is dropped, and the span. Whoever commits one, and learns that it is the
-    /// [first](Commit::First), calls this again. What is committed and not sent by then is lost. For whoever holds a
-    /// cork, or has left one behind.
+    /// last reservation that is out is committed or dropped, and the span. What is not sent by then is lost: a
+    /// commit says [`Commit::Left`]. For whoever holds a cork, or has left one behind.
     pub fn detach(&self) {
-        self.0.detached.store(true, Ordering::Relaxed);
-        // Partner of the fence in `gave_up`.
-        fence(Ordering::SeqCst);
-        self.0.release();
+        if self.0.queue.seal() {
+            self.0.release_sealed(self.0.queue.touched());
+        }
     }
 
     /// Whether [`SendRing::close`] was called.
@@ -414,13 +415,15 @@ impl Reservation<'_> {
     #[inline]
     pub fn commit(mut self) -> Commit {
         self.open = false;
-        Commit::of(self.shared().queue.commit(self.ticket))
+        let shared = self.shared();
+        shared.committed(shared.queue.commit(self.ticket))
     }
 
     /// As [`Reservation::commit`], but [`SendRing::committed`] does not count it.
     pub fn commit_uncounted(mut self) -> Commit {
         self.open = false;
-        Commit::of(self.shared().queue.commit_uncounted(self.ticket))
+        let shared = self.shared();
+        shared.committed(shared.queue.commit_uncounted(self.ticket))
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use super::{Queue, ROOM, lock, unpack};
 use crate::ring::sync::Ordering;
-use crate::waiters::{Place, WakeBatch};
+use crate::waiters::{Outworn, Place, WakeBatch};
 
 /// What can be reserved.
 struct Room {
@@ -34,8 +34,10 @@ impl Queue {
             Some(ready) => return Poll::Ready(ready),
             None => {}
         }
+        let mut outworn = Outworn::default();
+        let waker = cx.waker().clone();
         let mut waiting = lock(&self.waiting);
-        let place = waiting.wait(place, len, cx.waker());
+        let place = waiting.wait(place, len, waker, &mut outworn);
         // AcqRel: partner of the senders' accesses to `state`. If one of those came before this, the tail that it
         // published is seen below; if it comes later, it sees the flag.
         self.state.0.fetch_or(ROOM, Ordering::AcqRel);
@@ -44,7 +46,7 @@ impl Queue {
         let Some(ready) = closed.or(room) else {
             return Poll::Pending;
         };
-        waiting.leave(place);
+        waiting.leave(place, &mut outworn);
         if waiting.is_empty() {
             self.state.0.fetch_and(!ROOM, Ordering::AcqRel);
         }
@@ -59,7 +61,9 @@ impl Queue {
 
     /// Whoever had this place waits no more, or has what it waited for.
     pub(in crate::ring) fn leave(&self, place: Place) {
-        lock(&self.waiting).leave(place);
+        let mut outworn = Outworn::default();
+        lock(&self.waiting).leave(place, &mut outworn);
+        drop(outworn);
         // What it did not take is for others. It may also have been the first, too large for the room there is.
         self.wake_waiting();
     }

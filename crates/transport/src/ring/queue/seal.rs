@@ -1,13 +1,48 @@
 //! The end of a queue: a state in which no range is anybody's, and none will ever be.
 
 use super::{CORKED, Queue, SENDING, pack, unpack};
-use crate::ring::sync::Ordering;
+use crate::ring::sync::{Ordering, fence};
 
 impl Queue {
-    /// Closes the queue, and seals it if no range is reserved and nobody sends. Once true, it is so for ever: no range is
-    /// given to anybody, and no run. True for one caller.
+    /// Closes the queue, and seals it as soon as no range is reserved and nobody sends: now, or by the
+    /// [`Queue::gave_up`] of whoever was the last. Once true, it is so for ever: no range is given to anybody, and no
+    /// run. True for one caller.
     pub(in crate::ring) fn seal(&self) -> bool {
         self.close();
+        let mut wanted = self.seal_wanted.fetch_add(1, Ordering::Relaxed) + 1;
+        // Partner of the fences below and in `gave_up`: whoever has the right to send, and lets the attempt fail, sees
+        // the addition once it gave that up.
+        fence(Ordering::SeqCst);
+        loop {
+            if self.try_seal() {
+                return true;
+            }
+            // Whoever came in vain while we had the right is seen here.
+            fence(Ordering::SeqCst);
+            let now = self.seal_wanted.load(Ordering::Relaxed);
+            if now == wanted {
+                return false;
+            }
+            wanted = now;
+        }
+    }
+
+    /// For whoever dropped a range, or gave the right to send up: true if that sealed the queue.
+    pub(in crate::ring) fn gave_up(&self) -> bool {
+        // Partner of the first fence in `seal`: either that call finds what was given up, or this one sees that it came.
+        fence(Ordering::SeqCst);
+        self.is_seal_wanted() && self.seal()
+    }
+
+    /// For whoever committed and found the right to send free: whether nobody is to send any more.
+    #[inline]
+    pub(in crate::ring) fn is_seal_wanted(&self) -> bool {
+        // Relaxed: a commit that comes before the attempt to seal is found by that. A later one reads `state` as that
+        // attempt left it, and so sees what came before.
+        self.seal_wanted.load(Ordering::Relaxed) != 0
+    }
+
+    fn try_seal(&self) -> bool {
         // Acquire, by both: the bytes that the last sender read were read before.
         if !self.acquire(SENDING, u64::MAX) && !self.take_cork() {
             return false;
