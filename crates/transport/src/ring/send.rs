@@ -71,6 +71,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// For whoever gave up a range or the right to send: the memory may wait for that.
+    #[cold]
     #[inline(never)]
     fn gave_up(&self) {
         if self.queue.gave_up() {
@@ -81,19 +82,12 @@ impl Shared {
     /// What to tell whoever committed.
     #[inline]
     fn committed(&self, is_free: bool) -> Commit {
-        match is_free {
-            false => Commit::Left,
-            true if self.queue.is_seal_wanted() => self.left_for_nobody(),
-            true => Commit::First,
+        if is_free && self.queue.is_seal_wanted() {
+            // The ring was detached before the commit: nobody sends any more.
+            self.gave_up();
+            return Commit::Left;
         }
-    }
-
-    /// The ring was detached before the commit: nobody sends any more.
-    #[cold]
-    #[inline(never)]
-    fn left_for_nobody(&self) -> Commit {
-        self.gave_up();
-        Commit::Left
+        if is_free { Commit::First } else { Commit::Left }
     }
 
     #[cold]
