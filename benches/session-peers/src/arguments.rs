@@ -55,11 +55,19 @@ pub enum Peer {
     CapnpRpc,
     /// ZeroMQ by libzmq.
     Zeromq,
+    /// ENet by rusty_enet: reliable packets over UDP.
+    Enet,
 }
 
 impl Peer {
     /// In the order of the table.
-    pub const ALL: [Self; 4] = [Self::Embar, Self::Tonic, Self::CapnpRpc, Self::Zeromq];
+    pub const ALL: [Self; 5] = [
+        Self::Embar,
+        Self::Tonic,
+        Self::CapnpRpc,
+        Self::Zeromq,
+        Self::Enet,
+    ];
 }
 
 /// What is done.

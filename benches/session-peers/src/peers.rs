@@ -1,12 +1,15 @@
-//! Who is compared. Each has a server and a client in this process, with one connection over loopback TCP.
+//! Who is compared. Each has a server and a client in this process, with one connection over the loopback interface: TCP, and UDP where that is what
+//! it is made for.
 
 mod capnp_rpc;
 mod embar;
+mod enet;
 mod tonic;
 mod zeromq;
 
 pub use self::capnp_rpc::CapnpRpc;
 pub use self::embar::Embar;
+pub use self::enet::Enet;
 pub use self::tonic::Tonic;
 pub use self::zeromq::Zeromq;
 
@@ -92,7 +95,7 @@ impl Counter {
 
 #[cfg(test)]
 mod tests {
-    use super::{CapnpRpc, Connected, Counter, Embar, PAYLOAD, Tonic, Zeromq};
+    use super::{CapnpRpc, Connected, Counter, Embar, Enet, PAYLOAD, Tonic, Zeromq};
 
     fn both_tests<C: Connected>() {
         let mut connected = C::start().unwrap();
@@ -123,6 +126,11 @@ mod tests {
     #[test]
     fn zeromq_does_both() {
         both_tests::<Zeromq>();
+    }
+
+    #[test]
+    fn enet_does_both() {
+        both_tests::<Enet>();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One of them, once, in this process.
 
 use crate::arguments::{Arguments, Peer, Test};
-use crate::peers::{CapnpRpc, Connected, Embar, RoundTrips, Tonic, Zeromq};
+use crate::peers::{CapnpRpc, Connected, Embar, Enet, RoundTrips, Tonic, Zeromq};
 use anyhow::Context;
 use embar_transport::alloc;
 use nix::sys::prctl::set_pdeathsig;
@@ -41,6 +41,7 @@ pub fn run(arguments: &Arguments, peer: Peer, test: Test) -> anyhow::Result<()> 
         Peer::Tonic => measure::<Tonic>(test, messages),
         Peer::CapnpRpc => measure::<CapnpRpc>(test, messages),
         Peer::Zeromq => measure::<Zeromq>(test, messages),
+        Peer::Enet => measure::<Enet>(test, messages),
     }?;
     if peer == Peer::Zeromq {
         report.allocations_per_message = None;
