@@ -18,7 +18,7 @@ pub use embar_transport::ring::{Commit, Kept};
 pub use embar_transport::socket::AddressError;
 pub use embar_transport::{
     Address, BudgetExceeded, BudgetShare, MemoryBudget, Peer, ShmOptions, SocketError,
-    SocketOptions,
+    SocketOptions, Stream,
 };
 
 pub use self::config::{
@@ -36,9 +36,9 @@ pub use self::runtime::admin::{self, Admin, AdminBuilder, AdminError};
 #[cfg(feature = "tls")]
 pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
-    Admission, AsyncSession, BodyStore, BodyTarget, Client, Connecting, Flow, Handler,
-    IncomingSessions, Monitor, OnFull, Packet, PeerStatus, Received, Refusal, Room, Server,
-    ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
+    Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, Client, Connecting, Flow,
+    Handler, IncomingSessions, Monitor, OnFull, Packet, PeerStatus, Received, Refusal, Room,
+    Server, ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
     StatusPolicy, Totals,
 };
 pub use self::sender::{Draft, SendError, Sender};

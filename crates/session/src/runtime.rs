@@ -11,11 +11,13 @@
 #[cfg(feature = "admin")]
 pub mod admin;
 mod admission;
+mod adopter;
 mod arrivals;
 mod client;
 mod clock;
 mod connecting;
 mod crowd;
+mod dealer;
 mod driver;
 mod group;
 mod guest;
@@ -43,6 +45,7 @@ mod worker;
 mod worker_marks;
 
 pub use admission::Admission;
+pub use adopter::{AdoptError, Adopter};
 pub use client::Client;
 pub use connecting::Connecting;
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};

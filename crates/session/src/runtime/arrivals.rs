@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use embar_frame::{Now, Protocol};
-use embar_transport::Token;
+use embar_transport::{Peer, Stream, Token};
 
 use super::admission::Admission;
 use super::crowd::Crowd;
@@ -26,8 +26,32 @@ use super::handshakes::Handshakes;
 const PATIENCE_PART: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(2500);
 
+/// Counts a connection among the arrivals, from when it was accepted until it is a session or over.
+pub(super) struct Counted(Arc<Group>);
+
+impl Counted {
+    pub(super) fn new(group: &Arc<Group>) -> Self {
+        group.arrivals.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(group))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.arrivals.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that was accepted, on its way to its worker.
+pub(super) struct Newcomer {
+    pub(super) stream: Stream,
+    pub(super) peer: Peer,
+    pub(super) counted: Counted,
+}
+
 struct Entry<P: Protocol> {
     guest: Guest<P>,
+    _counted: Counted,
     crowd: Crowd,
     /// They are numbered as they come.
     number: u64,
@@ -120,7 +144,7 @@ impl<P: Protocol> Arrivals<P> {
         }
     }
 
-    pub(super) fn enter(&mut self, token: Token, guest: Guest<P>) {
+    pub(super) fn enter(&mut self, token: Token, guest: Guest<P>, counted: Counted) {
         let number = self.next_number;
         self.next_number += 1;
         let network = self.group.settings.admission.network_of(&guest.peer);
@@ -130,13 +154,13 @@ impl<P: Protocol> Arrivals<P> {
         });
         let entry = Entry {
             guest,
+            _counted: counted,
             crowd,
             number,
             armed: None,
             shaking: None,
         };
         self.entries.insert(token, entry);
-        self.group.arrivals.fetch_add(1, Ordering::Relaxed);
         self.arm(token);
     }
 
@@ -151,7 +175,6 @@ impl<P: Protocol> Arrivals<P> {
         }
         self.handshakes
             .end(entry.crowd, entry.number, token, entry.shaking);
-        self.group.arrivals.fetch_sub(1, Ordering::Relaxed);
         Some(entry.guest)
     }
 

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use embar_transport::Address;
 use embar_transport::tls::TlsTarget;
-use embar_transport::{Address, Peer, Stream};
 
 use super::admission::Place;
+use super::arrivals::Newcomer;
 use super::connecting::Promise;
 use super::handler::Handler;
 use super::worker_marks::WorkerMarks;
@@ -14,7 +15,7 @@ use super::worker_marks::WorkerMarks;
 /// What other threads want of a worker.
 pub(super) enum Command {
     /// Take care of an accepted connection.
-    Adopt(Stream, Peer),
+    Adopt(Newcomer),
     /// Connect, and serve the connection.
     Connect(ConnectRequest),
     /// Take nothing new, end every session politely, cut what is left after this time, and end.

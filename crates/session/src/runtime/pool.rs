@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
 use embar_transport::{Epoll, Listener, Reactor};
 
+use super::dealer::Dealer;
 use super::group::Group;
 use super::mailbox::{Command, Mailbox};
 use super::mappings;
@@ -22,9 +22,8 @@ use crate::RingPools;
 /// The workers of a server or client, running.
 pub(super) struct WorkerPool {
     pub(super) registry: Arc<Registry>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    pub(super) dealer: Arc<Dealer>,
     threads: Vec<JoinHandle<()>>,
-    next: AtomicUsize,
 }
 
 /// What to start a pool with.
@@ -78,16 +77,15 @@ impl WorkerPool {
                 config.make_handler,
                 config.accept_filter,
             )),
-            mailboxes,
+            dealer: Dealer::new(mailboxes),
             threads: Vec::new(),
-            next: AtomicUsize::new(0),
         };
         for (number, reactor) in reactors.into_iter().enumerate() {
             let worker = Worker::new(
                 config.protocol.clone(),
                 reactor,
                 Arc::clone(&pool.registry),
-                pool.mailboxes.clone(),
+                pool.dealer.mailboxes.clone(),
                 number,
                 std::mem::take(&mut listening),
             );
@@ -102,20 +100,13 @@ impl WorkerPool {
     /// Hands a connection to the worker whose turn it is, or to the next that runs. If none does,
     /// it is dropped, which answers and frees what it holds.
     pub(super) fn send(&self, command: Command) {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
-        let (before, from) = self.mailboxes.split_at(turn);
-        let mut command = Box::new(command);
-        for mailbox in from.iter().chain(before) {
-            match mailbox.send(*command) {
-                Ok(()) => return,
-                Err(back) => command = back,
-            }
-        }
+        drop(self.dealer.deal(command));
     }
 
     /// Ends every session politely within `timeout`, and the threads.
     pub(super) fn shutdown(&mut self, timeout: Duration) {
-        for mailbox in &self.mailboxes {
+        self.dealer.stop();
+        for mailbox in &self.dealer.mailboxes {
             // A worker that has ended needs no command.
             let _ = mailbox.send(Command::Drain(timeout));
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
-use embar_transport::{Address, Listener, Peer, SocketError, socket};
+use embar_transport::{Address, Listener, Peer, SocketError, Stream, socket};
 
+use super::adopter::{AdoptError, Adopter};
 use super::handler::Handler;
 use super::pool::{PoolConfig, WorkerPool};
 use super::registry::{AcceptFilter, Monitor};
@@ -171,6 +172,20 @@ impl Server {
     #[must_use]
     pub fn sessions(&self) -> Vec<Session> {
         self.pool.registry.list()
+    }
+
+    /// Serves a connection that somebody else accepted: see [`Adopter::adopt`].
+    ///
+    /// # Errors
+    /// [`AdoptError`]; the connection is closed then.
+    pub fn adopt(&self, stream: impl Into<Stream>, peer: Peer) -> Result<(), AdoptError> {
+        self.adopter().adopt(stream, peer)
+    }
+
+    /// Gives it connections from elsewhere, also from threads that do not have the server.
+    #[must_use]
+    pub fn adopter(&self) -> Adopter {
+        Adopter::new(&self.pool.registry, &self.pool.dealer)
     }
 
     /// Stops accepting and ends every session politely: sends what was committed, and tells the

@@ -210,7 +210,7 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn execute(&mut self, command: Command, now: Now) {
         match command {
-            Command::Adopt(stream, peer) => self.adopt(stream, peer, now),
+            Command::Adopt(newcomer) => self.adopt(newcomer, now),
             Command::Connect(request) => self.connect(request, now),
             Command::Drain(timeout) => self.drain(timeout, now),
         }

@@ -34,7 +34,7 @@ fn connect_from(last: u8, server: &Server) -> TcpStream {
 }
 
 /// The id of the first frame that comes, if one does before the end.
-pub fn first_id(stream: &mut TcpStream) -> Option<u16> {
+pub fn first_id(stream: &mut impl Read) -> Option<u16> {
     let mut header = [0; 8];
     stream.read_exact(&mut header).ok()?;
     Some(u16::from_le_bytes([header[4], header[5]]))

@@ -3,6 +3,7 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod admission;
+mod adopting;
 mod bodies;
 mod budget;
 mod ending;

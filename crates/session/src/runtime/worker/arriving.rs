@@ -13,6 +13,7 @@ use embar_transport::{Completion, Peer, Reactor, Stream, Token, marks};
 use super::Worker;
 use crate::CloseReason;
 use crate::runtime::admission::NoPlace;
+use crate::runtime::arrivals::{Counted, Newcomer};
 use crate::runtime::driver::SessionDriver;
 use crate::runtime::guest::{Guest, Standing};
 use crate::runtime::mailbox::Command;
@@ -28,7 +29,12 @@ impl<P: Protocol + Clone> Worker<P> {
         if !self.registry.accepts(&peer) {
             return refusals.count(Refusal::Filtered);
         }
-        let mut command = Box::new(Command::Adopt(stream, peer));
+        let counted = Counted::new(&self.group);
+        let mut command = Box::new(Command::Adopt(Newcomer {
+            stream,
+            peer,
+            counted,
+        }));
         // Workers that have ended are left out; this one has not.
         loop {
             let target = &self.mailboxes[self.next_mailbox % self.mailboxes.len()];
@@ -43,7 +49,12 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    pub(super) fn adopt(&mut self, stream: Stream, peer: Peer, now: Now) {
+    pub(super) fn adopt(&mut self, newcomer: Newcomer, now: Now) {
+        let Newcomer {
+            stream,
+            peer,
+            counted,
+        } = newcomer;
         let refusals = &self.group.counters.refusals;
         if self.draining.is_some() {
             return refusals.count(Refusal::Shutdown);
@@ -65,7 +76,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let config = &self.group.settings.session;
         let encrypted = self.group.acceptor.is_some();
         let guest = Guest::new(config, token, peer, encrypted, &mut self.reactor, now);
-        self.arrivals.enter(token, guest);
+        self.arrivals.enter(token, guest, counted);
         self.settle_arrival(token, now);
         self.next_handshakes(now);
     }

@@ -1,0 +1,83 @@
+//! Connections that somebody else accepted.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use embar_transport::{Peer, Stream, socket};
+
+use super::arrivals::{Counted, Newcomer};
+use super::dealer::Dealer;
+use super::mailbox::Command;
+use super::refusal::Refusal;
+use super::registry::Registry;
+
+/// Why a server does not take a connection that somebody else accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// The server has ended, or is about to.
+    #[error("the server has ended: hand the connection to one that runs")]
+    Ended,
+    /// The server does not want it.
+    #[error("the server does not take the connection: {0}")]
+    Refused(Refusal),
+    /// The options of the server's sockets cannot be set on it.
+    #[error("the connection is of no use: {0}; check that it is connected")]
+    Socket(#[from] io::Error),
+}
+
+/// Gives a server connections that its own listeners did not accept; made by
+/// [`Server::adopter`](crate::Server::adopter). Cheap to clone; usable from every thread.
+#[derive(Clone)]
+pub struct Adopter {
+    registry: Arc<Registry>,
+    dealer: Arc<Dealer>,
+}
+
+impl Adopter {
+    pub(super) fn new(registry: &Arc<Registry>, dealer: &Arc<Dealer>) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            dealer: Arc::clone(dealer),
+        }
+    }
+
+    /// Has the server take a connected stream, as if it had accepted it from `peer`: the accept
+    /// filter is asked, here on the caller's thread, the limits of
+    /// [`Admission`](crate::Admission) count it under `peer`, its HELLO is waited for, and where the
+    /// server speaks TLS, so must this connection. The options of
+    /// [`Settings::sockets`](crate::Settings::sockets) are set on it. Returns at once; what becomes
+    /// of it later is told as of any other connection.
+    ///
+    /// # Errors
+    /// [`AdoptError`]; the connection is closed then.
+    pub fn adopt(&self, stream: impl Into<Stream>, peer: Peer) -> Result<(), AdoptError> {
+        let stream = stream.into();
+        let group = &self.registry.group;
+        if self.dealer.is_stopping() {
+            return Err(AdoptError::Ended);
+        }
+        if !self.registry.accepts(&peer) {
+            group.counters.refusals.count(Refusal::Filtered);
+            return Err(AdoptError::Refused(Refusal::Filtered));
+        }
+        if let Stream::Tcp(stream) = &stream {
+            socket::apply(stream, &group.settings.sockets)?;
+        }
+        socket::apply_accepted(&stream, &group.settings.sockets)?;
+        let newcomer = Newcomer {
+            stream,
+            peer,
+            counted: Counted::new(group),
+        };
+        let dealt = self.dealer.deal(Command::Adopt(newcomer));
+        dealt.map_err(|_| AdoptError::Ended)
+    }
+}
+
+impl fmt::Debug for Adopter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Adopter")
+    }
+}

@@ -1,0 +1,49 @@
+//! Deals connections and connects out to the workers of one server or client, each in its turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::mailbox::{Command, Mailbox};
+
+/// See the module.
+pub(super) struct Dealer {
+    pub(super) mailboxes: Vec<Arc<Mailbox>>,
+    next: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl Dealer {
+    pub(super) fn new(mailboxes: Vec<Arc<Mailbox>>) -> Arc<Self> {
+        Arc::new(Self {
+            mailboxes,
+            next: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Hands a command to the worker whose turn it is, or to the next that runs.
+    ///
+    /// # Errors
+    /// None does: the command back. Dropping it answers, and frees what it holds.
+    pub(super) fn deal(&self, command: Command) -> Result<(), Box<Command>> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
+        let (before, from) = self.mailboxes.split_at(turn);
+        let mut command = Box::new(command);
+        for mailbox in from.iter().chain(before) {
+            match mailbox.send(*command) {
+                Ok(()) => return Ok(()),
+                Err(back) => command = back,
+            }
+        }
+        Err(command)
+    }
+
+    /// The workers are told to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
