@@ -132,6 +132,15 @@ impl SessionConfig {
         change(&mut self);
         self
     }
+
+    /// What [`SessionConfig::reply_room`] means for a send ring of `ring` bytes and a peer with these limits.
+    pub(crate) fn reply_room_in(&self, ring: usize, limits: &SendLimits) -> usize {
+        let wanted = match self.reply_room {
+            0 => frame_room(limits.max_frame_bytes),
+            bytes => bytes,
+        };
+        wanted.min(ring / 2)
+    }
 }
 
 impl Default for SessionConfig {

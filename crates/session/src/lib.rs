@@ -39,7 +39,7 @@ pub use self::runtime::{
     Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, Client, Connecting, Flow,
     Handler, IncomingSessions, Monitor, OnFull, Packet, PeerStatus, Received, Refusal, Room,
     Server, ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
-    StatusPolicy, Totals,
+    StatusPolicy, Totals, is_worker,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]

@@ -58,3 +58,4 @@ pub use shared::SessionId;
 pub use stats::{SessionStats, Totals};
 pub use status::{PeerStatus, StatusAnswer};
 pub use stream::{AsyncSession, IncomingSessions, Received};
+pub use worker_marks::is_worker;

@@ -13,7 +13,7 @@ use embar_transport::Memory;
 use super::checks::Fault;
 use super::frames::{MAGIC, OwnId, put, read};
 use super::{SESSION_VERSION, SessionCore, State};
-use crate::config::{MAX_GREETING_BYTES, SendLimits, frame_room, longest_frame};
+use crate::config::{MAX_GREETING_BYTES, SendLimits, longest_frame};
 use crate::proto::GreetingView;
 use crate::reason::CloseReason;
 use crate::sender::SendError;
@@ -86,11 +86,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     pub(super) fn open(&mut self) {
         let limits = self.output.limits;
         let ring = self.ring().capacity();
-        let wanted = match self.config.reply_room {
-            0 => frame_room(limits.max_frame_bytes),
-            bytes => bytes,
-        };
-        self.reply_room = wanted.min(ring / 2);
+        self.reply_room = self.config.reply_room_in(ring, &limits);
         self.state = State::Open;
         self.restart_input_clocks();
         self.sender.open(limits);

@@ -205,6 +205,11 @@ impl<P: Protocol> SessionDriver<P> {
         if asked & request::GOODBYE != 0 {
             self.core.goodbye("");
         }
+        if asked & request::REFUSE != 0
+            && let Some((code, text)) = self.session.0.refusal.get()
+        {
+            self.core.refuse(*code, text, now);
+        }
         if asked & request::CLOSE != 0 {
             let reason = *self.finish_due.get_or_insert(CloseReason::Finished);
             self.core.leave(reason, now);

@@ -194,6 +194,27 @@ impl Session {
         }
     }
 
+    /// Whether `len` bytes of content fit into the ring now, or, where they never do, whether it is empty. Another
+    /// thread may be faster.
+    #[must_use]
+    pub fn has_room(&self, len: usize) -> bool {
+        let bytes = self.0.bytes_for(len);
+        self.0.sender.ring().has_room(bytes)
+    }
+
+    /// Room of the ring, in bytes, without which no message of the peer is delivered:
+    /// [`SessionConfig::reply_room`](crate::SessionConfig::reply_room) in numbers. Who sends much that the peer did not
+    /// ask for leaves so much free. Otherwise two ends that do so both wait for each other. 0 unless the session is open.
+    #[must_use]
+    pub fn reply_room(&self) -> usize {
+        let sender = &self.0.sender;
+        let limits = sender.limits();
+        let config = &self.0.group.settings.session;
+        limits.map_or(0, |limits| {
+            config.reply_room_in(sender.ring().capacity(), &limits)
+        })
+    }
+
     /// Has a message that was left with [`Flow::Pause`](super::Flow::Pause) delivered again.
     pub fn resume(&self) {
         self.0.request(request::RESUME);
@@ -218,6 +239,14 @@ impl Session {
     /// handler's `closed` is called when it is over.
     pub fn close(&self) {
         self.0.request(request::CLOSE);
+    }
+
+    /// As [`Session::close`], with a reason: the peer learns
+    /// [`CloseReason::Refused`](crate::CloseReason::Refused) with this `code` and a text for people, of which
+    /// [`MAX_REASON_BYTES`](crate::MAX_REASON_BYTES) go out. Of several calls the first counts.
+    pub fn refuse(&self, code: u32, text: &str) {
+        let _ = self.0.refusal.set((code, text.to_owned()));
+        self.0.request(request::REFUSE);
     }
 
     /// Closes at once; what was not sent yet is lost.

@@ -67,6 +67,7 @@ pub(super) mod request {
     pub(in super::super) const ABORT: u32 = 8;
     pub(in super::super) const FULL: u32 = 16;
     pub(in super::super) const STATUS: u32 = 32;
+    pub(in super::super) const REFUSE: u32 = 64;
 }
 
 /// A body on its way from a caller to the worker. The reservation is never committed: it holds the
@@ -87,6 +88,8 @@ pub(super) struct Shared {
     /// Set once connected.
     pub(super) direct: OnceLock<DirectSend>,
     asked: AtomicU32,
+    /// The code and the text of [`request::REFUSE`].
+    pub(super) refusal: OnceLock<(u32, String)>,
     /// The worker holds the right to send so that messages gather, those of the session's own
     /// handler or others, and for nothing else. Used by the worker's thread alone.
     pub(super) merely_corked: AtomicBool,
@@ -141,6 +144,7 @@ impl Shared {
             marks,
             direct: OnceLock::new(),
             asked: AtomicU32::new(0),
+            refusal: OnceLock::new(),
             merely_corked: AtomicBool::new(false),
             on_full: AtomicU8::new(0),
             full_wait_ns: AtomicU64::new(0),

@@ -16,8 +16,9 @@ thread_local! {
     static WORKER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether the calling thread is a worker, of any server or client.
-pub(super) fn is_worker() -> bool {
+/// Whether the calling thread is a worker of any server or client, and so must not block: other sessions wait for it.
+#[must_use]
+pub fn is_worker() -> bool {
     WORKER.get() != 0
 }
 

@@ -1,0 +1,657 @@
+//! A session's sending side, which its handles, its handler and its connection share.
+//!
+//! One lock is held while a message is encoded into the outbox and copied into the send ring: so both have the same
+//! order, and the n-th message has the number n. No code of the user's is called under it, but encoders.
+//!
+//! What waits in the outbox goes into the ring only while that keeps room for replies. If both ends filled their rings
+//! when a session resumes, neither would be given a message, and neither would read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use embar_session::{Address, OnFull, Peer, Room, SendError, Session, Side};
+
+use crate::outbox::{MESSAGE_HEADER_BYTES, Outbox, OutboxError};
+use crate::schedule::{Schedule, must_not_block};
+use crate::settings::Replay;
+use crate::state::{End, Ended, State};
+use crate::suspended_bytes::SuspendedBytes;
+use crate::wire::{Control, MAX_CONTROL_BYTES, RESERVED_ID, code};
+
+/// The sending side of a session.
+pub(crate) struct Link {
+    pub(crate) id: u64,
+    pub(crate) replay: Replay,
+    pub(crate) schedule: Arc<Schedule>,
+    /// Messages handled, as acknowledgements tell it. Written by who has the session's seat.
+    pub(crate) handled: AtomicU64,
+    inner: Mutex<Inner>,
+    room: Condvar,
+    changed: Condvar,
+}
+
+/// Which messages of the program are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// The program closes the session: what was sent is to be acknowledged.
+    Closing,
+    /// The peer leaves, or the session is over.
+    Shut,
+}
+
+pub(crate) struct Inner {
+    outbox: Outbox,
+    connection: Option<Connection>,
+    /// Of the connection at hand; what others do is of no concern any more.
+    generation: u64,
+    gate: Gate,
+    /// Nothing more goes into this connection, because this end leaves it.
+    held: bool,
+    due: Due,
+    close_by: Option<Instant>,
+    kill: Option<End>,
+    stalled_since: Option<Instant>,
+    /// Where bytes count while there is no connection.
+    suspended: Option<Arc<SuspendedBytes>>,
+    next_address: Option<Address>,
+    state: State,
+    /// Sizes of nested messages, kept from one to the next.
+    pub(crate) spill: Vec<u32>,
+}
+
+/// What is to be said to the peer beside messages.
+#[derive(Clone, Copy, Default)]
+struct Due {
+    ack: bool,
+    /// After all messages: asks for an acknowledgement.
+    answer: bool,
+    leaving: bool,
+    left: bool,
+}
+
+struct Connection {
+    session: Session,
+    /// Room of its ring that messages leave free.
+    reserve: usize,
+    waker: Waker,
+    /// The wait for room; while there is one, messages wait.
+    room: Option<Room>,
+    /// It was asked for the last acknowledgement.
+    asked: bool,
+}
+
+/// Wakes a connection's handler.
+struct WakeHandler(Session);
+
+impl Wake for WakeHandler {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake_after(Duration::ZERO);
+    }
+}
+
+impl Connection {
+    /// Whether `len` bytes fit; if not, the handler is woken when they may.
+    fn has_room(&mut self, len: usize) -> bool {
+        loop {
+            if self.session.has_room(len) {
+                return true;
+            }
+            let mut room = self.session.room(len);
+            let mut context = Context::from_waker(&self.waker);
+            match std::pin::Pin::new(&mut room).poll(&mut context) {
+                Poll::Ready(Ok(())) => {}
+                // Its handler hears of the end.
+                Poll::Ready(Err(_)) => return false,
+                Poll::Pending => {
+                    self.room = Some(room);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, control: Control) -> bool {
+        let sent = control.send_on(&self.session);
+        if sent == Err(SendError::Full) && self.room.is_none() {
+            // If there is room by now, the next message or timer says it.
+            self.has_room(MAX_CONTROL_BYTES);
+        }
+        sent.is_ok()
+    }
+}
+
+/// What a message between the messages brought about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    None,
+    /// The server let this client go: it has all that was sent.
+    Left,
+}
+
+/// How a session is to go on that may have no connection.
+pub(crate) struct Outlook {
+    pub(crate) kill: Option<End>,
+    pub(crate) close_by: Option<Instant>,
+    pub(crate) is_closing: bool,
+    pub(crate) is_connected: bool,
+    /// The peer has said that it leaves.
+    pub(crate) is_left: bool,
+    pub(crate) unacknowledged: u64,
+}
+
+impl Link {
+    pub(crate) fn new(id: u64, replay: Replay, schedule: Arc<Schedule>) -> Self {
+        let budget = replay.budget.clone();
+        let outbox = Outbox::new(0, replay.max_messages, replay.max_bytes, budget);
+        Self {
+            id,
+            replay,
+            schedule,
+            handled: AtomicU64::new(0),
+            inner: Mutex::new(Inner {
+                outbox,
+                connection: None,
+                generation: 0,
+                gate: Gate::Open,
+                held: false,
+                due: Due::default(),
+                close_by: None,
+                kill: None,
+                stalled_since: None,
+                suspended: None,
+                next_address: None,
+                state: State::Connecting { attempt: 0 },
+                spill: Vec::new(),
+            }),
+            room: Condvar::new(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits by the policy until a message of `len` bytes is taken.
+    pub(crate) fn make_room<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        id: u16,
+        len: usize,
+    ) -> Result<MutexGuard<'a, Inner>, SendError> {
+        if id >= RESERVED_ID {
+            return Err(SendError::ReservedId { id });
+        }
+        loop {
+            if inner.gate != Gate::Open || inner.kill.is_some() {
+                return Err(SendError::Closed);
+            }
+            match inner.reserve(len) {
+                Ok(()) => return Ok(inner),
+                Err(OutboxError::TooLong { max }) => {
+                    let max = u32::try_from(max).unwrap_or(u32::MAX);
+                    return Err(SendError::TooLong { bytes: len, max });
+                }
+                Err(_) => inner = self.at_full(inner)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn at_full<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, SendError> {
+        let timeout = match self.replay.on_full {
+            OnFull::Wait { timeout } if !must_not_block() => timeout,
+            OnFull::Close => {
+                let text = "too much waited to be acknowledged";
+                self.kill_in(&mut inner, End::Full, code::FULL, text);
+                return Err(SendError::Full);
+            }
+            _ => return Err(SendError::Full),
+        };
+        let now = Instant::now();
+        let since = *inner.stalled_since.get_or_insert(now);
+        let left = timeout.saturating_sub(now - since);
+        if left.is_zero() {
+            return Err(SendError::Full);
+        }
+        let waited = self.room.wait_timeout(inner, left);
+        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Takes a message for which there is room, and sends it if it can leave.
+    pub(crate) fn put(
+        &self,
+        inner: &mut Inner,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), SendError> {
+        let taken = inner.outbox.append(id, len, fill);
+        taken.map_err(|_| SendError::Encoding)?;
+        if let Some(suspended) = &inner.suspended {
+            suspended.add(MESSAGE_HEADER_BYTES + len);
+        }
+        match self.flush(inner) {
+            // The peer takes none of this length: it is as if it had never been sent.
+            Err(error) if inner.outbox.unwritten() == 1 => {
+                inner.outbox.take_back();
+                Err(error)
+            }
+            Err(error) => {
+                self.end_unsendable(inner, error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Gives the connection what it takes.
+    ///
+    /// # Errors
+    /// The next message can never leave by this connection.
+    fn flush(&self, inner: &mut Inner) -> Result<(), SendError> {
+        let Inner {
+            outbox,
+            connection,
+            held,
+            due,
+            gate,
+            ..
+        } = inner;
+        let Some(connection) = connection else {
+            return Ok(());
+        };
+        let received = self.handled.load(Ordering::Relaxed);
+        let ack = Control {
+            received,
+            ..Control::default()
+        };
+        if due.ack && connection.say(ack) {
+            due.ack = false;
+        }
+        while connection.room.is_none() && !*held {
+            let Some((id, content)) = outbox.next_unwritten() else {
+                break;
+            };
+            if !connection.has_room(content.len() + connection.reserve) {
+                return Ok(());
+            }
+            let len = content.len();
+            match connection
+                .session
+                .send_with(id, len, |to| to.copy_from_slice(content))
+            {
+                Ok(()) => outbox.wrote(),
+                // Another thread was faster, with what is not a message; there is room kept for such.
+                Err(SendError::Full) => {
+                    connection.session.wake_after(Duration::from_millis(1));
+                    return Ok(());
+                }
+                Err(SendError::Closed | SendError::NotOpen) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        let all_written = outbox.unwritten() == 0;
+        if *gate == Gate::Closing {
+            if outbox.is_empty() {
+                connection.session.close();
+            } else if all_written && !connection.asked {
+                connection.asked = true;
+                due.answer = true;
+            }
+        }
+        let (answer, left) = (due.answer, due.left && all_written);
+        if answer || due.leaving || left {
+            let said = connection.say(Control {
+                received,
+                answer,
+                leaving: due.leaving,
+                left,
+            });
+            if said {
+                due.answer = false;
+                due.leaving = false;
+                due.left &= !left;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Link::flush`], where nobody waits for an error: the session ends.
+    fn flush_or_end(&self, inner: &mut Inner) {
+        if let Err(error) = self.flush(inner) {
+            self.end_unsendable(inner, error);
+        }
+    }
+
+    /// A message was taken while there was no connection, and the peer of this one does not take it.
+    #[cold]
+    fn end_unsendable(&self, inner: &mut Inner, error: SendError) {
+        let text = error.to_string();
+        let end = End::Refused {
+            by: Side::Local,
+            code: code::UNSENDABLE,
+            text: text.clone(),
+        };
+        self.kill_in(inner, end, code::UNSENDABLE, &text);
+    }
+
+    /// A connection is open. The peer hears at once what was handled.
+    pub(crate) fn attach(&self, session: &Session, generation: u64, state: State) {
+        let mut inner = self.lock();
+        if inner.generation != generation {
+            return;
+        }
+        if inner.kill.is_some() {
+            return session.close();
+        }
+        session.set_on_full(OnFull::Fail);
+        inner.connection = Some(Connection {
+            session: session.clone(),
+            reserve: session.reply_room() + MAX_CONTROL_BYTES,
+            waker: Arc::new(WakeHandler(session.clone())).into(),
+            room: None,
+            asked: false,
+        });
+        inner.held = false;
+        inner.due = Due {
+            ack: true,
+            ..Due::default()
+        };
+        self.set_state(&mut inner, state);
+        self.flush_or_end(&mut inner);
+    }
+
+    /// From now on only the connection with this number counts. Returns the one before.
+    pub(crate) fn begin(&self, generation: u64) -> Option<Session> {
+        let mut inner = self.lock();
+        inner.generation = generation;
+        inner.connection.take().map(|before| before.session)
+    }
+
+    /// The connection is lost.
+    pub(crate) fn lost(&self, generation: u64) {
+        let mut inner = self.lock();
+        if inner.generation == generation {
+            inner.connection = None;
+        }
+    }
+
+    /// Whether a peer can have handled so much.
+    ///
+    /// # Errors
+    /// The text about it.
+    pub(crate) fn check(&self, received: u64) -> Result<(), String> {
+        let checked = self.lock().outbox.check(received);
+        checked.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The session goes on with a peer that has handled so much, by the next connection.
+    ///
+    /// # Errors
+    /// The text about it, if it cannot have.
+    pub(crate) fn resume(&self, received: u64) -> Result<(), String> {
+        let mut inner = self.lock();
+        let resumed = inner.outbox.resume(received);
+        resumed.map_err(|error| error.to_string())?;
+        self.relieved(&mut inner);
+        Ok(())
+    }
+
+    /// The session begins anew. Returns how many messages are in doubt, and how many were never sent.
+    pub(crate) fn restart(&self, send_again: bool) -> (u64, u64) {
+        let mut inner = self.lock();
+        let unsent = inner.outbox.unwritten();
+        let in_doubt = inner.outbox.restart(send_again);
+        self.relieved(&mut inner);
+        (in_doubt, unsent)
+    }
+
+    /// Acknowledges what was handled. False: there is no room for it now.
+    pub(crate) fn acknowledge(&self, generation: u64) -> bool {
+        let mut inner = self.lock();
+        if inner.generation != generation {
+            return true;
+        }
+        inner.due.ack = true;
+        self.flush_or_end(&mut inner);
+        !inner.due.ack
+    }
+
+    /// The connection's handler was woken: there may be room again.
+    pub(crate) fn woken(&self, generation: u64) {
+        let mut inner = self.lock();
+        if inner.generation != generation {
+            return;
+        }
+        if let Some(connection) = &mut inner.connection {
+            connection.room = None;
+        }
+        self.flush_or_end(&mut inner);
+    }
+
+    /// What the peer said between its messages.
+    ///
+    /// # Errors
+    /// How it broke the rules.
+    pub(crate) fn control(&self, generation: u64, control: Control) -> Result<Effect, String> {
+        let mut inner = self.lock();
+        if inner.generation != generation {
+            return Ok(Effect::None);
+        }
+        let acked = inner.outbox.ack(control.received);
+        if acked.map_err(|error| error.to_string())? > 0 {
+            self.relieved(&mut inner);
+        }
+        if control.answer {
+            inner.due.ack = true;
+        }
+        if control.leaving {
+            if inner.gate == Gate::Open {
+                inner.gate = Gate::Shut;
+            }
+            inner.due.ack = true;
+            inner.due.left = true;
+        }
+        if control.left {
+            if !inner.held || inner.outbox.in_doubt() > 0 {
+                return Err("it let go of this end before all was acknowledged".to_owned());
+            }
+            inner.due.ack = true;
+            self.flush_or_end(&mut inner);
+            if let Some(connection) = &inner.connection {
+                connection.session.close();
+            }
+            return Ok(Effect::Left);
+        }
+        self.flush_or_end(&mut inner);
+        Ok(Effect::None)
+    }
+
+    /// The peer is about to end: what is sent from now on waits for another connection.
+    pub(crate) fn leave(&self, generation: u64) {
+        let mut inner = self.lock();
+        if inner.generation == generation && !inner.held {
+            inner.held = true;
+            inner.due.leaving = true;
+            self.flush_or_end(&mut inner);
+        }
+    }
+
+    /// Tells the peer that this end is about to end, if it is there.
+    pub(crate) fn say_goodbye(&self) {
+        if let Some(connection) = &self.lock().connection {
+            connection.session.goodbye();
+        }
+    }
+
+    /// After acknowledgements: wakes who waits.
+    fn relieved(&self, inner: &mut Inner) {
+        if inner.outbox.is_relieved() {
+            inner.stalled_since = None;
+        }
+        self.room.notify_all();
+    }
+
+    /// Begins a polite end.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        if inner.gate == Gate::Closing || inner.state.ended().is_some() {
+            return;
+        }
+        inner.gate = Gate::Closing;
+        let now = Instant::now();
+        let by = now + self.replay.close_within;
+        inner.close_by = Some(by);
+        let over = inner.connection.is_none() && inner.outbox.is_empty();
+        self.flush_or_end(&mut inner);
+        self.room.notify_all();
+        drop(inner);
+        self.schedule.by(self.id, if over { now } else { by });
+    }
+
+    /// Ends the session for this reason; a peer that is there learns it.
+    pub(crate) fn kill(&self, end: End, code: u32, text: &str) {
+        let mut inner = self.lock();
+        self.kill_in(&mut inner, end, code, text);
+    }
+
+    fn kill_in(&self, inner: &mut Inner, end: End, code: u32, text: &str) {
+        if inner.kill.is_some() || inner.state.ended().is_some() {
+            return;
+        }
+        inner.kill = Some(end);
+        self.room.notify_all();
+        match &inner.connection {
+            Some(connection) => connection.session.refuse(code, text),
+            None => self.schedule.by(self.id, Instant::now()),
+        }
+    }
+
+    pub(crate) fn outlook(&self) -> Outlook {
+        let inner = self.lock();
+        Outlook {
+            kill: inner.kill.clone(),
+            close_by: inner.close_by,
+            is_closing: inner.gate == Gate::Closing,
+            is_connected: inner.connection.is_some(),
+            is_left: inner.gate == Gate::Shut,
+            unacknowledged: inner.outbox.len(),
+        }
+    }
+
+    /// Cuts a connection whose polite end takes too long.
+    pub(crate) fn cut(&self) {
+        if let Some(connection) = &self.lock().connection {
+            connection.session.close();
+        }
+    }
+
+    pub(crate) fn end(&self, why: End) -> Ended {
+        let mut inner = self.lock();
+        let ended = Ended {
+            why,
+            unacknowledged: inner.outbox.len(),
+        };
+        inner.count_nowhere();
+        inner.gate = Gate::Shut;
+        inner.connection = None;
+        inner.outbox.clear();
+        self.set_state(&mut inner, State::Closed(ended.clone()));
+        self.room.notify_all();
+        ended
+    }
+
+    fn set_state(&self, inner: &mut Inner, state: State) {
+        inner.state = state;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn stands(&self, state: State) {
+        self.set_state(&mut self.lock(), state);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.lock().state.clone()
+    }
+
+    pub(crate) fn wait_until(
+        &self,
+        timeout: Duration,
+        mut done: impl FnMut(&State) -> bool,
+    ) -> State {
+        let inner = self.lock();
+        if must_not_block() {
+            return inner.state.clone();
+        }
+        let waits = |inner: &mut Inner| !done(&inner.state) && inner.state.ended().is_none();
+        let waited = self.changed.wait_timeout_while(inner, timeout, waits);
+        let (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.state.clone()
+    }
+
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.lock().outbox.len()
+    }
+
+    pub(crate) fn peer(&self) -> Option<Peer> {
+        let inner = self.lock();
+        inner.connection.as_ref().map(|it| *it.session.peer())
+    }
+
+    /// Has a message that was left delivered again.
+    pub(crate) fn go_on(&self) {
+        if let Some(connection) = &self.lock().connection {
+            connection.session.resume();
+        }
+    }
+
+    pub(crate) fn set_next_address(&self, address: Address) {
+        self.lock().next_address = Some(address);
+    }
+
+    pub(crate) fn take_next_address(&self) -> Option<Address> {
+        self.lock().next_address.take()
+    }
+
+    /// Its bytes count in `suspended` from now on.
+    pub(crate) fn count_in(&self, suspended: &Arc<SuspendedBytes>) {
+        let mut inner = self.lock();
+        inner.count_nowhere();
+        suspended.add(inner.outbox.bytes());
+        inner.suspended = Some(Arc::clone(suspended));
+    }
+
+    /// Its bytes count nowhere any more.
+    pub(crate) fn count_nowhere(&self) {
+        self.lock().count_nowhere();
+    }
+}
+
+impl Inner {
+    fn reserve(&mut self, len: usize) -> Result<(), OutboxError> {
+        self.outbox.reserve(len)?;
+        match &self.suspended {
+            Some(suspended) if !suspended.has_room(MESSAGE_HEADER_BYTES + len) => {
+                Err(OutboxError::Full)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn count_nowhere(&mut self) {
+        if let Some(suspended) = self.suspended.take() {
+            suspended.sub(self.outbox.bytes());
+        }
+    }
+}

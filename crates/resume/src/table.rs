@@ -1,0 +1,101 @@
+//! The sessions of one keeper: by the names in their tokens, and those without a connection by their age.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::kept::Kept;
+use crate::state::WhyFresh;
+use crate::token::{Name, Tokens};
+use std::time::Instant;
+
+/// Of so many sessions that are over a keeper knows why.
+const GONE: usize = 1024;
+
+/// What a server keeps of a session beside its handler.
+pub(crate) struct ServerSide {
+    pub(crate) name: Name,
+    pub(crate) tokens: Tokens,
+    /// While it has no connection.
+    pub(crate) suspended: Option<Suspended>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Suspended {
+    /// Its place in the order in which sessions were suspended.
+    pub(crate) place: u64,
+    pub(crate) until: Instant,
+}
+
+pub(crate) type ServerKept = Kept<ServerSide>;
+
+#[derive(Default)]
+pub(crate) struct Table {
+    by_name: HashMap<Name, Arc<ServerKept>>,
+    by_id: HashMap<u64, Arc<ServerKept>>,
+    /// Ids by their places.
+    suspended: BTreeMap<u64, u64>,
+    next_place: u64,
+    gone: HashMap<Name, WhyFresh>,
+    gone_order: VecDeque<Name>,
+}
+
+impl Table {
+    pub(crate) fn enter(&mut self, name: Name, kept: &Arc<ServerKept>) {
+        self.by_name.insert(name, Arc::clone(kept));
+        self.by_id.insert(kept.session.id(), Arc::clone(kept));
+    }
+
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn find(&self, name: &Name) -> Result<Arc<ServerKept>, WhyFresh> {
+        let gone = || self.gone.get(name).copied().unwrap_or(WhyFresh::Unknown);
+        self.by_name.get(name).cloned().ok_or_else(gone)
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<ServerKept>> {
+        self.by_id.get(&id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<ServerKept>> {
+        self.by_id.values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn suspend(&mut self, id: u64) -> u64 {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.suspended.insert(place, id);
+        place
+    }
+
+    pub(crate) fn unsuspend(&mut self, place: u64) {
+        self.suspended.remove(&place);
+    }
+
+    pub(crate) fn suspended(&self) -> usize {
+        self.suspended.len()
+    }
+
+    /// The one that has been without a connection for the longest time.
+    pub(crate) fn oldest(&self) -> Option<(u64, Arc<ServerKept>)> {
+        let (place, id) = self.suspended.first_key_value()?;
+        Some((*place, self.get(*id)?))
+    }
+
+    pub(crate) fn remove(&mut self, id: u64, name: Name, why: WhyFresh) {
+        self.by_id.remove(&id);
+        if self.by_name.remove(&name).is_none() {
+            return;
+        }
+        self.gone.insert(name, why);
+        self.gone_order.push_back(name);
+        if self.gone_order.len() > GONE
+            && let Some(oldest) = self.gone_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+}
