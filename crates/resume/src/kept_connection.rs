@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use embar_session::{BodyTarget, Closed, Flow, Message, Peer, Session};
+use embar_session::{BodyTarget, CloseReason, Closed, Flow, Message, Peer, Session, Side};
 
 use crate::handler::Handler;
 use crate::keeping::Keeping;
-use crate::kept::{Kept, end_of, is_control};
+use crate::kept::{Kept, Seat, end_of, is_control};
 use crate::state::{End, State, WhyFresh};
 use crate::table::{ServerKept, ServerSide};
-use crate::token::{Token, Tokens};
+use crate::token::{TOKEN_BYTES, Token, Tokens};
 use crate::wire::{Answer, Hello, MAX_PROGRAM_GREETING_BYTES, Welcome, code};
 
 /// Makes the handler of a session that begins.
@@ -95,8 +95,8 @@ impl KeptConnection {
             let text = "another connection has resumed the session";
             before.refuse(code::TAKEN_OVER, text);
             let why = Closed {
-                by: embar_session::Side::Local,
-                reason: embar_session::CloseReason::Refused,
+                by: Side::Local,
+                reason: CloseReason::Refused,
                 code: code::TAKEN_OVER,
                 text: text.to_owned(),
             };
@@ -113,7 +113,7 @@ impl KeptConnection {
     fn tell_suspended(
         &self,
         kept: &ServerKept,
-        seat: &mut crate::kept::Seat<ServerSide>,
+        seat: &mut Seat<ServerSide>,
         why: &Closed,
     ) -> bool {
         if !std::mem::take(&mut seat.live) {
@@ -245,10 +245,14 @@ impl embar_session::Handler for KeptConnection {
         let outlook = kept.link().outlook();
         let done = outlook.is_closing && outlook.unacknowledged == 0;
         let finished = || End::Finished {
-            by: embar_session::Side::Local,
+            by: Side::Local,
         };
         let mut end = outlook.kill.or_else(|| end_of(why));
         end = end.or_else(|| done.then(finished));
+        // A client that stops forgets its token.
+        if why.reason == CloseReason::Shutdown && why.by == Side::Peer {
+            end.get_or_insert(End::Finished { by: Side::Peer });
+        }
         if outlook.is_left && matches!(end, Some(End::Finished { .. })) {
             end = Some(End::Moved);
         }
@@ -266,7 +270,7 @@ impl embar_session::Handler for KeptConnection {
 pub(crate) const NO_BODIES: &str = "sessions that resume carry no bodies: send messages";
 
 fn random_token() -> Result<Token, String> {
-    let mut bytes = [0; crate::token::TOKEN_BYTES];
+    let mut bytes = [0; TOKEN_BYTES];
     let filled = getrandom::fill(&mut bytes);
     filled.map_err(|error| format!("the system gives no random numbers: {error}"))?;
     Token::read(&bytes).ok_or_else(String::new)

@@ -1,11 +1,14 @@
 //! Sessions from their greeting to their end.
 
-use embar_resume::{End, KeeperSettings, State, Target};
-use embar_session::Side;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use embar_resume::{End, Ended, Handler, Keeper, KeeperSettings, Resumable, State, Target};
+use embar_session::{Closed, Flow, Message, Server, Side};
 
 use crate::support::{
-    Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, next, opened, quick,
-    recorder, resumed, send, suspended,
+    Event, LONG, Proxy, Site, loopback, number_of, connect, connector, ended, expect, is_open, next, opened, quick,
+    recorder, resumed, send, suspended, until,
 };
 
 #[test]
@@ -45,7 +48,7 @@ fn a_session_goes_on_when_its_connection_is_cut() {
     assert_eq!(at_client.why, finished(Side::Local));
     assert_eq!(at_client.unacknowledged, 0);
     assert_eq!(ended(&site.seen).why, finished(Side::Peer));
-    assert_eq!(site.keeper.sessions().len(), 0);
+    until("it is forgotten", || site.keeper.sessions().is_empty());
     assert_eq!(session.state().ended(), Some(&at_client));
     assert!(send(&session, 0).is_err());
 }
@@ -75,4 +78,199 @@ fn what_is_sent_without_a_connection_waits_for_one() {
     proxy.lead_to(&site.address());
     expect(&site.seen, 10..20);
     expect(&seen, 10..20);
+}
+
+#[test]
+fn both_ends_send_much_again_at_once() {
+    // Each end has far more than the rings and sockets between them hold.
+    const MESSAGES: u64 = 2000;
+    let large = |settings: &mut embar_resume::Replay| {
+        settings.max_bytes = 32 << 20;
+    };
+    let keeping = KeeperSettings::default().with(|it| large(&mut it.replay));
+    let site = Site::start(keeping, false);
+    let proxy = Proxy::start(&site.address(), []);
+    let connector = connector(quick().with(|it| large(&mut it.replay)));
+    let (session, seen) = connect(&connector, &proxy.address);
+    is_open(&session);
+    let at_server = opened(&site.seen);
+    proxy.lead_to(&"127.0.0.1:1".parse().unwrap());
+    proxy.cut_all();
+    suspended(&seen);
+    suspended(&site.seen);
+    for number in 0..MESSAGES {
+        for end in [&session, &at_server] {
+            let fill = |to: &mut [u8]| to[..8].copy_from_slice(&number.to_le_bytes());
+            end.send_with(1, 4000, fill).unwrap();
+        }
+    }
+    proxy.lead_to(&site.address());
+    expect(&site.seen, 0..MESSAGES);
+    expect(&seen, 0..MESSAGES);
+}
+
+/// Does with a message what a test wants.
+struct Moody {
+    events: Sender<String>,
+    mood: Arc<Mutex<Mood>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mood {
+    Takes,
+    Pauses,
+    Panics,
+    PanicsWhenSuspended,
+}
+
+impl Handler for Moody {
+    fn message(&mut self, _: &Resumable, message: Message<'_>) -> Flow {
+        let number = number_of(message.payload());
+        let mood = *self.mood.lock().unwrap();
+        let _ = self.events.send(format!("message {number}"));
+        match mood {
+            Mood::Pauses => Flow::Pause,
+            Mood::Panics => panic!("a handler"),
+            _ => Flow::Continue,
+        }
+    }
+
+    fn suspended(&mut self, _: &Resumable, _: &Closed) {
+        let mood = *self.mood.lock().unwrap();
+        let _ = self.events.send("suspended".to_owned());
+        assert!(mood != Mood::PanicsWhenSuspended, "a handler");
+    }
+
+    fn closed(&mut self, _: &Resumable, ended: &Ended) {
+        let _ = self.events.send(format!("closed: {}", ended.why));
+    }
+}
+
+struct MoodyServer {
+    keeper: Keeper,
+    server: Server,
+    mood: Arc<Mutex<Mood>>,
+    said: std::sync::mpsc::Receiver<String>,
+}
+
+impl MoodyServer {
+    fn start(first: Mood) -> Self {
+        let (events, said) = channel();
+        let events = Mutex::new(events);
+        let mood = Arc::new(Mutex::new(first));
+        let theirs = Arc::clone(&mood);
+        let keeper = Keeper::new(KeeperSettings::default()).unwrap();
+        let make = keeper.handlers(move |_| Moody {
+            events: events.lock().unwrap().clone(),
+            mood: Arc::clone(&theirs),
+        });
+        let server = Server::builder().listen(loopback()).start(make).unwrap();
+        Self {
+            keeper,
+            server,
+            mood,
+            said,
+        }
+    }
+
+    fn says(&self, expected: &str) {
+        assert_eq!(self.said.recv_timeout(LONG).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_message_that_was_left_comes_again_also_on_another_connection() {
+    let moody = MoodyServer::start(Mood::Pauses);
+    let proxy = Proxy::start(&moody.server.address(), []);
+    let connector = connector(quick());
+    let (session, _seen) = connect(&connector, &proxy.address);
+    send(&session, 0).unwrap();
+    send(&session, 1).unwrap();
+    moody.says("message 0");
+    moody.keeper.sessions()[0].go_on();
+    moody.says("message 0");
+    proxy.cut_all();
+    moody.says("suspended");
+    *moody.mood.lock().unwrap() = Mood::Takes;
+    moody.says("message 0");
+    moody.says("message 1");
+}
+
+#[test]
+fn a_handler_that_panics_loses_its_session_and_no_other() {
+    let moody = MoodyServer::start(Mood::Takes);
+    let connector = connector(quick());
+    let address = moody.server.address();
+    let (other, _other_seen) = connect(&connector, &address);
+    send(&other, 0).unwrap();
+    moody.says("message 0");
+    *moody.mood.lock().unwrap() = Mood::Panics;
+    let (session, seen) = connect(&connector, &address);
+    send(&session, 1).unwrap();
+    moody.says("message 1");
+    moody.says("closed: the handler panicked");
+    assert!(matches!(ended(&seen).why, End::Connection(_)));
+    let proxy = Proxy::start(&address, []);
+    *moody.mood.lock().unwrap() = Mood::PanicsWhenSuspended;
+    let (session, _seen) = connect(&connector, &proxy.address);
+    send(&session, 2).unwrap();
+    moody.says("message 2");
+    proxy.cut_all();
+    moody.says("suspended");
+    moody.says("closed: the handler panicked");
+    *moody.mood.lock().unwrap() = Mood::Takes;
+    send(&other, 3).unwrap();
+    loop {
+        // The client of the session that is over begins anew, and may send its message again.
+        if moody.said.recv_timeout(LONG).unwrap() == "message 3" {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_server_refuses_and_a_client_does_not_insist() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let connector = connector(quick());
+    let (handler, seen) = recorder(false);
+    let target = Target::new(site.address()).greeting("refuse me");
+    connector.open(target, handler);
+    let why = ended(&seen).why;
+    assert!(matches!(&why, End::Refused { text, .. } if text == "as you like"), "{why}");
+    assert!(site.keeper.sessions().is_empty());
+}
+
+#[test]
+fn what_is_dropped_ends_its_sessions() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let first = connector(quick());
+    let (session, seen) = connect(&first, &site.address());
+    is_open(&session);
+    drop(first);
+    assert_eq!(ended(&seen).why, End::Stopped);
+    assert_eq!(ended(&site.seen).why, End::Finished { by: Side::Peer });
+    let second = connector(quick());
+    let (session, seen) = connect(&second, &site.address());
+    is_open(&session);
+    let Site { keeper, server, seen: at_server } = site;
+    drop(server);
+    drop(keeper);
+    assert_eq!(ended(&at_server).why, End::Stopped);
+    suspended(&seen);
+}
+
+#[test]
+fn a_plain_message_of_a_reserved_id_is_refused() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let connector = connector(quick());
+    let (session, _seen) = connect(&connector, &site.address());
+    let id = embar_resume::RESERVED_ID;
+    let refused = session.send_with(id, 1, |_| ());
+    assert_eq!(refused, Err(embar_session::SendError::ReservedId { id }));
+    // Longer than the server takes: it is as if it had not been sent.
+    is_open(&session);
+    let refused = session.send_with(1, 5000, |_| ());
+    assert!(matches!(refused, Err(embar_session::SendError::TooLong { .. })), "{refused:?}");
+    send(&session, 0).unwrap();
+    expect(&site.seen, 0..1);
 }

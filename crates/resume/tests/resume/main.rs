@@ -2,4 +2,9 @@
 
 mod cuts;
 mod life;
+mod limits;
+mod moves;
+mod processes;
 mod support;
+mod tokens;
+mod wire;

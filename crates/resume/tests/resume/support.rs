@@ -40,7 +40,7 @@ pub fn tcp(address: &Address) -> SocketAddr {
 #[derive(Debug)]
 pub enum Event {
     Opened(Resumable, Vec<u8>),
-    Message(u16, Vec<u8>),
+    Message(Vec<u8>),
     Suspended(Closed),
     Resumed,
     Restarted(Restart),
@@ -80,7 +80,7 @@ impl Handler for Recorder {
                 })
                 .expect("room for an answer");
         }
-        self.tell(Event::Message(message.id(), payload.to_vec()));
+        self.tell(Event::Message(payload.to_vec()));
         Flow::Continue
     }
 
@@ -164,7 +164,7 @@ pub fn number_of(payload: &[u8]) -> u64 {
 /// The next message, as a number.
 pub fn number(seen: &Receiver<Event>) -> u64 {
     next(seen, |event| match event {
-        Event::Message(_, payload) => Some(number_of(payload)),
+        Event::Message(payload) => Some(number_of(payload)),
         Event::Closed(why) => panic!("closed instead of a message: {why}"),
         _ => None,
     })
@@ -267,7 +267,7 @@ struct ProxyState {
     target: SocketAddr,
     cuts: VecDeque<Cut>,
     live: Vec<TcpStream>,
-    accepted: usize,
+    came_down: Vec<u8>,
 }
 
 /// Forwards connections, and cuts each as planned.
@@ -284,14 +284,13 @@ impl Proxy {
             target: tcp(target),
             cuts: cuts.into_iter().collect(),
             live: Vec::new(),
-            accepted: 0,
+            came_down: Vec::new(),
         }));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
                 let (target, cut) = {
                     let mut state = shared.lock().unwrap();
-                    state.accepted += 1;
                     let cut = state.cuts.pop_front().unwrap_or(Cut::Never);
                     (state.target, cut)
                 };
@@ -311,8 +310,11 @@ impl Proxy {
                     Cut::Down(bytes) => bytes,
                     _ => usize::MAX,
                 };
-                forward(&client, &server, up);
-                forward(&server, &client, down);
+                let seen = Arc::clone(&shared);
+                forward(&client, &server, up, |_| ());
+                forward(&server, &client, down, move |bytes| {
+                    seen.lock().unwrap().came_down.extend(bytes);
+                });
             }
         });
         Self { address, state }
@@ -328,22 +330,32 @@ impl Proxy {
         self.state.lock().unwrap().target = tcp(target);
     }
 
-    pub fn accepted(&self) -> usize {
-        self.state.lock().unwrap().accepted
+    /// All that servers have sent.
+    pub fn came_down(&self) -> Vec<u8> {
+        self.state.lock().unwrap().came_down.clone()
     }
 }
 
-fn forward(from: &TcpStream, to: &TcpStream, mut left: usize) {
+fn forward(
+    from: &TcpStream,
+    to: &TcpStream,
+    mut left: usize,
+    mut see: impl FnMut(&[u8]) + Send + 'static,
+) {
     let mut from = from.try_clone().unwrap();
     let mut to = to.try_clone().unwrap();
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while left > 0 {
             let want = left.min(bytes.len());
-            match from.read(&mut bytes[..want]) {
-                Ok(count @ 1..) if to.write_all(&bytes[..count]).is_ok() => left -= count,
-                _ => break,
+            let Ok(count @ 1..) = from.read(&mut bytes[..want]) else {
+                break;
+            };
+            see(&bytes[..count]);
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
             }
+            left -= count;
         }
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
