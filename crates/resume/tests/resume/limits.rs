@@ -37,6 +37,7 @@ fn away(keeper: KeeperSettings, settings: ConnectorSettings) -> Away {
     nowhere(&proxy);
     suspended(&seen);
     suspended(&site.seen);
+    until("it waits", || site.keeper.suspended() == 1);
     Away {
         site,
         proxy,

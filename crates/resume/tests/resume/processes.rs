@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
     LONG, Site, connect, expect, is_open, loopback, number, quick, restarted, resumed, send,
-    small_rings, suspended,
+    small_rings, suspended, until,
 };
 
 const SERVE: &str = "EMBAR_RESUME_SERVE";
@@ -56,6 +56,19 @@ impl Process {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
+
+    /// Stops it, with all of its threads.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        until("all threads stand still", || {
+            std::fs::read_dir(&tasks).unwrap().all(|task| {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+                // Behind the name of the thread, which is in parentheses.
+                stat.is_ok_and(|stat| stat.rsplit(") ").next().unwrap().starts_with('T'))
+            })
+        });
+    }
 }
 
 impl Drop for Process {
@@ -81,7 +94,7 @@ fn a_server_that_was_stopped_for_a_while_goes_on_with_its_sessions() {
     let (session, seen) = connect(&connector, &server.address);
     send(&session, 0).unwrap();
     expect(&seen, 0..1);
-    server.signal(Signal::STOP);
+    server.stop();
     for number in 1..100 {
         send(&session, number).unwrap();
     }
@@ -103,7 +116,7 @@ fn a_server_that_was_killed_begins_anew() {
     is_open(&session);
     send(&session, 0).unwrap();
     expect(&seen, 0..1);
-    server.signal(Signal::STOP);
+    server.stop();
     for number in 1..50 {
         send(&session, number).unwrap();
     }
