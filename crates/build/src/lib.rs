@@ -9,46 +9,40 @@
 //! }
 //! ```
 //!
-//! The messages are then in `include!(concat!(env!("OUT_DIR"), "/chat.include.rs"))`.
+//! The messages are then in `include!(concat!(env!("OUT_DIR"), "/chat.include.rs"))`. [`compile_services`] also makes
+//! clients and servers of the file's services, for `embar-rpc`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::needless_doctest_main,
     reason = "the example is a whole build script"
 )]
 
+mod messages;
+mod names;
+mod services;
+
 use std::error::Error;
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::time::SystemTime;
 
-use protox::prost::Message as _;
-
-/// Compiles `folder/name.proto` to `OUT_DIR/name.include.rs`. Files that it imports lie in the same folder.
+/// Compiles `folder/name.proto` to `OUT_DIR/name.include.rs`. Files that it imports lie in the same folder. Services are
+/// left out.
 ///
 /// # Errors
 /// The file cannot be read or is no proto file, or `OUT_DIR` is not set or cannot be written to.
-#[expect(
-    clippy::print_stdout,
-    reason = "cargo reads the output of a build script"
-)]
 pub fn compile(folder: &str, name: &str) -> Result<(), Box<dyn Error>> {
-    // Relative to the folder, so that nothing generated contains a path of this machine.
-    let proto = format!("{name}.proto");
-    println!("cargo::rerun-if-changed={folder}/{proto}");
-    let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    let descriptors = protox::compile([&proto], [folder])?;
-    let set = out.join(format!("{name}.descriptors"));
-    fs::write(&set, descriptors.encode_to_vec())?;
-    // buffa makes cargo watch this file, and it is newer than the start of the build script. With its true time,
-    // cargo would build the crate, and all that depend on it, again with every call.
-    File::options()
-        .write(true)
-        .open(&set)?
-        .set_modified(SystemTime::UNIX_EPOCH)?;
-    buffa_build::Config::new()
-        .descriptor_set(&set)
-        .files(&[&proto])
-        .include_file(format!("{name}.include.rs"))
-        .preserve_unknown_fields(false)
-        .compile()
+    messages::compile(folder, name).map(drop)
+}
+
+/// As [`compile`], and also makes of each service in the file, beside the messages of its package:
+/// - `XClient`, with a function for each method of the service `X`;
+/// - the trait `X`, whose functions get views of requests and answer when they like, and `XServer`, which serves it;
+/// - the trait `XAsync`, whose functions are async, and `XAsyncServer`, which serves it on any executor.
+///
+/// The crate depends on `embar-rpc`. Methods take one message, and answer with one or with a stream; those messages
+/// are at the top level of the same file.
+///
+/// # Errors
+/// As [`compile`]. A service that does not fit: the error says which method, and what to do.
+pub fn compile_services(folder: &str, name: &str) -> Result<(), Box<dyn Error>> {
+    let compiled = messages::compile(folder, name)?;
+    services::write(&compiled, name)
 }

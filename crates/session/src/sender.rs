@@ -296,6 +296,67 @@ impl Sender {
         })
     }
 
+    /// As [`Sender::send`], with the bytes of `prefix` before the message, one part after the other:
+    /// for protocols whose frames say more than the message does. Also gives the bytes of the
+    /// frame's content.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline]
+    pub fn send_prefixed(
+        &self,
+        id: u16,
+        prefix: &[&[u8]],
+        message: &impl Message,
+    ) -> Result<(Commit, usize), SendError> {
+        self.encode_behind(
+            id,
+            prefix,
+            |sizes| message.compute_size(sizes),
+            |sizes, out| message.write_to(sizes, out),
+        )
+    }
+
+    /// As [`Sender::send_prefixed`], for a message that is a view of borrowed fields.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline]
+    pub fn send_view_prefixed<'v>(
+        &self,
+        id: u16,
+        prefix: &[&[u8]],
+        message: &impl ViewEncode<'v>,
+    ) -> Result<(Commit, usize), SendError> {
+        self.encode_behind(
+            id,
+            prefix,
+            |sizes| message.compute_size(sizes),
+            |sizes, out| message.write_to(sizes, out),
+        )
+    }
+
+    #[inline]
+    fn encode_behind(
+        &self,
+        id: u16,
+        prefix: &[&[u8]],
+        size: impl FnOnce(&mut SizeCache) -> u32,
+        write: impl FnOnce(&mut SizeCache, &mut Bounded<'_>),
+    ) -> Result<(Commit, usize), SendError> {
+        with_sizes(|sizes| {
+            let before: usize = prefix.iter().map(|part| part.len()).sum();
+            let len = before.saturating_add(size(sizes) as usize);
+            let commit = self.write(id, len, |content| {
+                Bounded::fill(content, |out| {
+                    prefix.iter().for_each(|part| out.put(part));
+                    write(sizes, out);
+                })
+            })?;
+            Ok((commit, len))
+        })
+    }
+
     /// Counts bytes that were written to the connection without the core, so that it knows how much
     /// was sent, and that no PING is due.
     pub fn wrote(&self, bytes: usize) {

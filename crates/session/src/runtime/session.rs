@@ -114,6 +114,38 @@ impl Session {
         Ok(())
     }
 
+    /// Sends a Protobuf message behind the bytes of `prefix`, whose parts follow each other. All of
+    /// it is encoded straight into the ring. Never waits, whatever the policy is. For protocols whose
+    /// frames say more than the message does; gives the bytes of the frame's content.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the frame is sent then.
+    pub fn try_send_prefixed<M: Protobuf>(
+        &self,
+        id: u16,
+        prefix: &[&[u8]],
+        message: &M,
+    ) -> Result<usize, SendError> {
+        let (commit, bytes) = self.0.sender.send_prefixed(id, prefix, message)?;
+        self.0.committed(commit);
+        Ok(bytes)
+    }
+
+    /// As [`Session::try_send_prefixed`], for a view.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the frame is sent then.
+    pub fn try_send_view_prefixed<'a, V: ViewEncode<'a>>(
+        &self,
+        id: u16,
+        prefix: &[&[u8]],
+        view: &V,
+    ) -> Result<usize, SendError> {
+        let (commit, bytes) = self.0.sender.send_view_prefixed(id, prefix, view)?;
+        self.0.committed(commit);
+        Ok(bytes)
+    }
+
     /// Sends `len` bytes that `fill` writes into the ring. The space still holds what an earlier
     /// message left there, so `fill` must write all of it.
     ///

@@ -1,0 +1,61 @@
+//! Names of Rust for names of proto files.
+
+/// Words that cannot be names of functions unless they are written as `r#word`.
+const KEYWORDS: [&str; 46] = [
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn",
+    "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
+    "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return",
+    "static", "struct", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+    "virtual", "where",
+];
+
+/// Words that can be no names at all, and functions that generated types have of their own.
+const TAKEN: [&str; 8] = [
+    "self", "super", "crate", "while", "yield", "new", "channel", "clone",
+];
+
+/// The name of the function for a method: `SayHello` is `say_hello`.
+pub(crate) fn function(method: &str) -> String {
+    let mut name = String::new();
+    let letters: Vec<char> = method.chars().collect();
+    for (index, letter) in letters.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| letters[before]);
+        let lower = |other: Option<&char>| other.is_some_and(|other| other.is_lowercase());
+        // A word begins with a capital behind a small letter or a digit, or before a small one.
+        let begins = letter.is_uppercase()
+            && before.is_some_and(|before| {
+                before != '_' && (!before.is_uppercase() || lower(letters.get(index + 1)))
+            });
+        if begins {
+            name.push('_');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    if TAKEN.contains(&name.as_str()) {
+        name.push('_');
+    } else if KEYWORDS.contains(&name.as_str()) {
+        name.insert_str(0, "r#");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::function;
+
+    #[test]
+    fn functions_are_named_as_rust_does() {
+        for (method, name) in [
+            ("SayHello", "say_hello"),
+            ("get", "get"),
+            ("GetHTTPPage", "get_http_page"),
+            ("List2Things", "list2_things"),
+            ("already_snake", "already_snake"),
+            ("Type", "r#type"),
+            ("New", "new_"),
+            ("Self", "self_"),
+        ] {
+            assert_eq!(function(method), name);
+        }
+    }
+}

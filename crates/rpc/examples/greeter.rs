@@ -1,0 +1,2 @@
+//! A greeter.
+fn main() {}

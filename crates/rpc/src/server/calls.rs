@@ -1,0 +1,208 @@
+//! The calls that one session has in flight, and the frames that end them.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use embar_session::{SendError, Session};
+
+use super::outbox::Outbox;
+use super::router::Routes;
+use super::slot::{Running, Slot, Wakers};
+use crate::outgoing::{Nothing, Outgoing};
+use crate::protocol::{CallNumber, CreditFrame, EndFrame, RequestFrame, frame};
+use crate::{Code, Status};
+
+/// Slots that are made together, when the first of them is used: a quiet session has few.
+const CHUNK: usize = 16;
+/// No call waits for longer, so that no sum of times overflows.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The calls of a session.
+pub(super) struct Calls {
+    pub(super) session: Session,
+    pub(super) routes: Arc<Routes>,
+    max_in_flight: usize,
+    chunks: Box<[OnceLock<Box<[Mutex<Slot>]>>]>,
+    outbox: Outbox,
+}
+
+impl Calls {
+    pub(super) fn new(session: &Session, routes: &Arc<Routes>) -> Arc<Self> {
+        let max_in_flight = routes.max_in_flight() as usize;
+        Arc::new(Self {
+            session: session.clone(),
+            routes: Arc::clone(routes),
+            max_in_flight,
+            chunks: (0..max_in_flight.div_ceil(CHUNK))
+                .map(|_| OnceLock::new())
+                .collect(),
+            outbox: Outbox::default(),
+        })
+    }
+
+    /// A slot that was used; none for a number that never was.
+    fn slot(&self, index: u32) -> Option<MutexGuard<'_, Slot>> {
+        let index = index as usize;
+        let slot = self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)?;
+        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn each_slot(&self) -> impl Iterator<Item = MutexGuard<'_, Slot>> {
+        let slots = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        slots.map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks a call that runs something.
+    pub(super) fn with<T>(
+        &self,
+        number: CallNumber,
+        ask: impl FnOnce(&mut Running) -> T,
+    ) -> Option<T> {
+        let mut slot = self.slot(number.slot)?;
+        slot.running(number.generation).map(ask)
+    }
+
+    /// Begins a call; gives its deadline.
+    pub(super) fn open(
+        &self,
+        request: &RequestFrame<'_>,
+        route: usize,
+    ) -> Result<Option<Instant>, Status> {
+        let index = request.call.slot as usize;
+        if index >= self.max_in_flight {
+            return Err(Status::resource_exhausted(format!(
+                "a session may have {} calls in flight: this one is beyond",
+                self.max_in_flight
+            )));
+        }
+        self.chunks[index / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Mutex::default()).collect());
+        let began = Instant::now();
+        let left = Duration::from_micros(request.time_left_us).min(LONGEST);
+        let deadline = (request.time_left_us > 0).then(|| began + left);
+        let credit = request.credit.unwrap_or_default();
+        let opened = self.slot(request.call.slot).and_then(|mut slot| {
+            slot.open(request.call.generation, route, began, deadline, credit)
+        });
+        opened.ok_or_else(|| {
+            Status::failed_precondition(
+                "the slot of this call has another one: use a slot again after its end",
+            )
+        })?;
+        if deadline.is_some() {
+            self.session.wake_after(left);
+        }
+        Ok(deadline)
+    }
+
+    /// Ends a call: its slot is free for the next.
+    pub(super) fn close(&self, number: CallNumber) -> Option<Running> {
+        self.slot(number.slot)?.close(number.generation)
+    }
+
+    /// The caller gave a call up.
+    pub(super) fn cancel(&self, number: CallNumber) {
+        let wakers = self.with(number, |call| call.give_up(Code::Cancelled));
+        wakers.into_iter().for_each(wake);
+    }
+
+    /// The caller of a stream takes more of it.
+    pub(super) fn credit(&self, grant: &CreditFrame) {
+        let waker = self.with(grant.call, |call| call.add_credit(grant.credit));
+        if let Some(Some(waker)) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The session's timer: ends calls whose time is over, and sends what found no room.
+    pub(super) fn woken(&self) {
+        self.outbox.flush(&self.session);
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for mut slot in self.each_slot() {
+            let Some(call) = slot.any() else {
+                continue;
+            };
+            match call.deadline {
+                Some(deadline) if deadline <= now => {
+                    let wakers = call.give_up(Code::DeadlineExceeded);
+                    drop(slot);
+                    wake(wakers);
+                }
+                Some(deadline) => next = Some(next.map_or(deadline, |next| next.min(deadline))),
+                None => {}
+            }
+        }
+        if let Some(next) = next {
+            self.session.wake_after(next.saturating_duration_since(now));
+        }
+    }
+
+    /// The session is over: nobody waits for anything.
+    pub(super) fn end(&self) {
+        for mut slot in self.each_slot() {
+            if let Some(call) = slot.any() {
+                let wakers = call.give_up(Code::Cancelled);
+                drop(slot);
+                wake(wakers);
+            }
+        }
+    }
+
+    /// Sends the end of a call or, with `stream`, of a stream. Gives the code of what was sent.
+    pub(super) fn send_end(
+        &self,
+        number: CallNumber,
+        stream: bool,
+        end: Result<impl Outgoing, Status>,
+    ) -> Code {
+        let id = if stream { frame::END } else { frame::REPLY };
+        let status = match end {
+            Ok(message) => {
+                let prefix = EndFrame::prefix(number, Code::Ok, "");
+                match self.send(id, &[&prefix], &message) {
+                    Ok(()) => return Code::Ok,
+                    Err(status) => status,
+                }
+            }
+            Err(status) => status,
+        };
+        let (text, details) = status.on_the_wire();
+        let prefix = EndFrame::prefix(number, status.code(), text);
+        let parts = [&prefix[..], text.as_bytes(), details];
+        if self.send(id, &parts, &Nothing).is_err() {
+            // A peer that takes no text still learns the code.
+            let prefix = EndFrame::prefix(number, status.code(), "");
+            let _ = self.send(id, &[&prefix], &Nothing);
+        }
+        status.code()
+    }
+
+    /// An error: the peer takes no frame that is as long.
+    fn send(&self, id: u16, prefix: &[&[u8]], message: &impl Outgoing) -> Result<(), Status> {
+        match message.try_send(&self.session, id, prefix) {
+            Err(SendError::Full) => {
+                let mut content = prefix.concat();
+                message.append_to(&mut content);
+                let limit = self.routes.settings.max_queued_bytes;
+                if !self.outbox.push(&self.session, id, content, limit) {
+                    let (session, peer) = (self.session.id(), self.session.peer());
+                    tracing::warn!(%session, %peer, limit, "a peer does not read its replies: its session ends");
+                    self.session.abort();
+                }
+                Ok(())
+            }
+            Err(SendError::TooLong { bytes, max }) => Err(Status::resource_exhausted(format!(
+                "the reply has {bytes} bytes, and the caller takes {max}: answer with a stream, \
+                 or raise the limits of its session"
+            ))),
+            // Of a session that is over, the caller knows.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn wake(wakers: Wakers) {
+    for waker in wakers.into_iter().flatten() {
+        waker.wake();
+    }
+}
