@@ -10,7 +10,6 @@
 mod dialer;
 mod drivers;
 mod manager;
-mod next_change;
 mod node;
 mod node_connection;
 mod protocol;

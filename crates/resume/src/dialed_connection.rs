@@ -6,7 +6,7 @@ use std::sync::Arc;
 use embar_session::{BodyTarget, CloseReason, Closed, Flow, Message, Session, Side};
 
 use crate::dialing::{Attempt, ClientKept, Dialing};
-use crate::kept::{is_control, Seat};
+use crate::kept::{Seat, is_control};
 use crate::kept_connection::NO_BODIES;
 use crate::link::Effect;
 use crate::plan::Plan;

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::kept::Seat;
 use crate::schedule::{Schedule, must_not_block};
 use crate::settings::KeeperSettings;
 use crate::state::{End, WhyFresh};
 use crate::suspended_bytes::SuspendedBytes;
 use crate::table::{ServerKept, ServerSide, Suspended, Table};
-use crate::kept::Seat;
 use embar_session::Side;
 
 pub(crate) struct Keeping {

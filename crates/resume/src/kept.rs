@@ -71,12 +71,7 @@ impl<X> Kept<X> {
     }
 
     /// A message came by the connection `generation`. Its handler may panic, which is its connection's to catch.
-    pub(crate) fn message(
-        &self,
-        generation: u64,
-        session: &Session,
-        message: Message<'_>,
-    ) -> Flow {
+    pub(crate) fn message(&self, generation: u64, session: &Session, message: Message<'_>) -> Flow {
         let mut seat = self.seat();
         let seat = &mut *seat;
         let Some(handler) = seat.handler.as_mut() else {
@@ -150,7 +145,10 @@ impl<X> Kept<X> {
         };
         let called = catch_unwind(AssertUnwindSafe(|| call(&mut **handler, &self.session)));
         if called.is_err() {
-            tracing::error!(session = self.session.id(), "a handler panicked: its session ends");
+            tracing::error!(
+                session = self.session.id(),
+                "a handler panicked: its session ends"
+            );
         }
         called.is_ok()
     }
@@ -173,7 +171,10 @@ impl<X> Kept<X> {
             drop(handler);
         }));
         if told.is_err() {
-            tracing::error!(session = self.session.id(), "a handler panicked while its session closed");
+            tracing::error!(
+                session = self.session.id(),
+                "a handler panicked while its session closed"
+            );
         }
     }
 }

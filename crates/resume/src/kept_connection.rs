@@ -80,7 +80,8 @@ impl KeptConnection {
         link.resume(hello.received).map_err(Instead::Refuse)?;
         let token = seat.own.tokens.rotate(shown.secret, next.secret);
         seat.inbox.told();
-        seat.inbox.peer_keeps(hello.keeps.messages, hello.keeps.bytes);
+        seat.inbox
+            .peer_keeps(hello.keeps.messages, hello.keeps.bytes);
         let answer = Welcome {
             received: seat.inbox.number(),
             ..self.welcome(Answer::Resumed, Some(token), &[])
@@ -110,12 +111,7 @@ impl KeptConnection {
     }
 
     /// False: the handler panicked.
-    fn tell_suspended(
-        &self,
-        kept: &ServerKept,
-        seat: &mut Seat<ServerSide>,
-        why: &Closed,
-    ) -> bool {
+    fn tell_suspended(&self, kept: &ServerKept, seat: &mut Seat<ServerSide>, why: &Closed) -> bool {
         if !std::mem::take(&mut seat.live) {
             return true;
         }
@@ -148,7 +144,8 @@ impl KeptConnection {
             return Err("the server's greeting is too long".to_owned());
         }
         seat.generation = 1;
-        seat.inbox.peer_keeps(hello.keeps.messages, hello.keeps.bytes);
+        seat.inbox
+            .peer_keeps(hello.keeps.messages, hello.keeps.bytes);
         kept.link().begin(1);
         self.keeping.table().enter(token.name, &kept);
         self.line = Some(Line {
@@ -244,9 +241,7 @@ impl embar_session::Handler for KeptConnection {
         kept.link().lost(line.generation);
         let outlook = kept.link().outlook();
         let done = outlook.is_closing && outlook.unacknowledged == 0;
-        let finished = || End::Finished {
-            by: Side::Local,
-        };
+        let finished = || End::Finished { by: Side::Local };
         let mut end = outlook.kill.or_else(|| end_of(why));
         end = end.or_else(|| done.then(finished));
         // A client that stops forgets its token.

@@ -39,6 +39,6 @@ pub use wire::{MAX_PROGRAM_GREETING_BYTES, RESERVED_ID};
 pub mod core {
     pub use crate::backoff::pause;
     pub use crate::inbox::{AckDue, Inbox};
-    pub use crate::outbox::{MESSAGE_HEADER_BYTES, Outbox, OutboxError, OutOfRange, SEGMENT_BYTES};
+    pub use crate::outbox::{MESSAGE_HEADER_BYTES, OutOfRange, Outbox, OutboxError, SEGMENT_BYTES};
     pub use crate::token::{Name, Secret, TOKEN_BYTES, Token, Tokens};
 }

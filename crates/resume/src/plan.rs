@@ -91,7 +91,12 @@ impl Plan {
     }
 
     /// Plans the next attempt. False: the time for that is over.
-    pub(crate) fn retry(&mut self, why: &Closed, settings: &ConnectorSettings, now: Instant) -> bool {
+    pub(crate) fn retry(
+        &mut self,
+        why: &Closed,
+        settings: &ConnectorSettings,
+        now: Instant,
+    ) -> bool {
         self.last = Some(why.clone());
         if now - self.since >= settings.give_up_after {
             return false;
@@ -143,7 +148,11 @@ mod tests {
         plan.opened(token);
         plan.moved = true;
         plan.lost(later);
-        assert_eq!(plan.begin(None, stay, later), address(1), "it was sent away");
+        assert_eq!(
+            plan.begin(None, stay, later),
+            address(1),
+            "it was sent away"
+        );
         assert_eq!(plan.begin(Some(address(9)), stay, later), address(9));
         plan.opened(token);
         plan.lost(later);

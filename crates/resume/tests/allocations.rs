@@ -1,7 +1,7 @@
 //! What a message costs: no allocation on either end, once the buffers are there.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use embar_resume::{

@@ -44,15 +44,28 @@ type Wires = [VecDeque<Frame>; 2];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Send { by: usize, len: usize },
+    Send {
+        by: usize,
+        len: usize,
+    },
     /// The end gives its connection what waits, up to so much.
-    Write { by: usize, count: usize },
+    Write {
+        by: usize,
+        count: usize,
+    },
     /// So many frames arrive, of those that this end sent.
-    Arrive { from: usize, count: usize },
-    Ack { by: usize },
+    Arrive {
+        from: usize,
+        count: usize,
+    },
+    Ack {
+        by: usize,
+    },
     /// All that is on its way is lost. Each end learns what the other has handled; or only the server does, and the
     /// connection is lost again.
-    Cut { answer_arrives: bool },
+    Cut {
+        answer_arrives: bool,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -69,7 +82,10 @@ fn step() -> impl Strategy<Value = Step> {
 fn resume(sides: &mut [Side; 2], wires: &mut Wires, end: usize) {
     wires[end].clear();
     let received = sides[1 - end].inbox.number();
-    sides[end].outbox.resume(received).expect("the peer is honest");
+    sides[end]
+        .outbox
+        .resume(received)
+        .expect("the peer is honest");
 }
 
 fn run(sides: &mut [Side; 2], wires: &mut Wires, step: &Step) {

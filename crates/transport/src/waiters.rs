@@ -179,6 +179,17 @@ impl Waiters {
         }
     }
 
+    /// Takes the wakers of all who wait now. Who waits again is not among them.
+    pub fn wake_all(&mut self) -> AllWakers {
+        let mut all = Vec::with_capacity(self.len());
+        while let Some(first) = self.first() {
+            self.promised.waiters += 1;
+            self.promised.need += self.waiting_at(first).map_or(0, |waiting| waiting.need);
+            all.extend(self.promise(first));
+        }
+        AllWakers(all)
+    }
+
     /// Turns the one that waits at `place` into one that is woken.
     fn promise(&mut self, place: Place) -> Option<Waker> {
         for few in &mut self.few {
@@ -228,17 +239,34 @@ impl WakeBatch {
         self.len += 1;
     }
 
-    /// Wakes all of them. True if it was full: there may be more to wake. One that panics takes nothing from the others, nor
-    /// from the caller: what it was to wake is its own concern, and the panic was told by the hook.
+    /// Wakes all of them. True if it was full: there may be more to wake.
     pub fn wake(&mut self) -> bool {
         let woken = std::mem::take(&mut self.len);
         for waker in &mut self.wakers[..woken] {
             if let Some(waker) = waker.take() {
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                wake(waker);
             }
         }
         woken == BATCH
     }
+}
+
+/// The wakers of all who waited at a time, on their way out of a lock.
+#[derive(Debug)]
+#[must_use = "they wait to be woken"]
+pub struct AllWakers(Vec<Waker>);
+
+impl AllWakers {
+    /// Wakes all of them.
+    pub fn wake(self) {
+        self.0.into_iter().for_each(wake);
+    }
+}
+
+/// A waker that panics takes nothing from those behind it, nor from the caller: what it was to wake is its own
+/// concern, and the panic was told by the hook.
+fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 #[cfg(all(test, not(loom)))]
@@ -340,6 +368,22 @@ mod tests {
             .collect::<Vec<_>>();
         assert_eq!(woken.iter().sum::<usize>(), 2 * BATCH + 1);
         assert!(woken.is_sorted_by(|one, other| one >= other));
+    }
+
+    #[test]
+    fn all_are_woken_once_although_they_wait_again() {
+        let mut waiters = Waiters::default();
+        let all: Vec<_> = (0..3 * BATCH).flat_map(|_| three(&mut waiters)).collect();
+        for times in 1..=2 {
+            waiters.wake_all().wake();
+            assert!(waiters.is_empty());
+            for (woken, place) in &all {
+                assert_eq!(woken.count(), times);
+                let waker = Arc::clone(woken).into();
+                waiters.wait(&mut Some(*place), 1, waker, &mut Outworn::default());
+            }
+        }
+        assert_eq!(waiters.promised, Promised::default());
     }
 
     /// Panics when it is woken.

@@ -10,10 +10,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use embar_mux::waiters::{Outworn, Place};
+use embar_mux::waiters::{Outworn, Place, Waiters};
 use embar_mux::{CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
 
-use super::next_change::NextChange;
 use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
 use super::schedule::Task;
 use super::shared::Shared;
@@ -46,7 +45,7 @@ struct State {
     /// The earliest time of the next attempt.
     not_before: Option<Instant>,
     /// Tasks that wait for a connection: the next change wakes them, when it is open or over, or there is another one.
-    waiting: NextChange,
+    waiting: Waiters,
     last_failure: Option<CloseReason>,
 }
 
@@ -121,7 +120,7 @@ impl NodeConnection {
             match conn.state() {
                 ConnectionState::Open => return Poll::Ready(conn),
                 ConnectionState::Connecting => {
-                    state.waiting.wait(place, waker, &mut outworn);
+                    state.waiting.wait(place, 1, waker, &mut outworn);
                     return Poll::Pending;
                 }
                 ConnectionState::Closed => {}
@@ -152,7 +151,7 @@ impl NodeConnection {
             waker.wake();
             return Poll::Pending;
         }
-        state.waiting.wait(place, waker, &mut outworn);
+        state.waiting.wait(place, 1, waker, &mut outworn);
         self.request(state);
         Poll::Pending
     }
@@ -319,9 +318,11 @@ impl NodeConnection {
         self.state().waiting.leave(place, &mut outworn);
     }
 
-    /// Wakes the tasks that wait now.
-    fn wake<'s>(&'s self, state: MutexGuard<'s, State>) {
-        NextChange::wake(state, || self.state(), |state| &mut state.waiting);
+    /// Wakes the tasks that wait now, without the lock. Those who wait again meanwhile wait for the next change.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let all = state.waiting.wake_all();
+        drop(state);
+        all.wake();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

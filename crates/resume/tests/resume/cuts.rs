@@ -2,9 +2,7 @@
 
 use embar_resume::KeeperSettings;
 
-use crate::support::{
-    Cut, Proxy, Site, connect, connector, ended, expect, quick, send,
-};
+use crate::support::{Cut, Proxy, Site, connect, connector, ended, expect, quick, send};
 
 /// Sends numbers over connections that are cut like this, and expects each of them back once.
 fn exactly_once(cuts: &[Cut]) {

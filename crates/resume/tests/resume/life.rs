@@ -7,8 +7,8 @@ use embar_resume::{End, Ended, Handler, Keeper, KeeperSettings, Resumable, State
 use embar_session::{Closed, Flow, Message, Server, Side};
 
 use crate::support::{
-    Event, LONG, Proxy, Site, loopback, number_of, connect, connector, ended, expect, is_open, next, opened, quick,
-    recorder, resumed, send, suspended, until,
+    Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback, next,
+    number_of, opened, quick, recorder, resumed, send, suspended, until,
 };
 
 #[test]
@@ -73,8 +73,13 @@ fn what_is_sent_without_a_connection_waits_for_one() {
         send(&session, number).unwrap();
         send(&at_server, number).unwrap();
     }
-    assert!(matches!(at_server.state(), State::Resuming { attempt: 0, .. }));
-    session.wait_until(LONG, |state| matches!(state, State::Resuming { attempt: 3.., .. }));
+    assert!(matches!(
+        at_server.state(),
+        State::Resuming { attempt: 0, .. }
+    ));
+    session.wait_until(LONG, |state| {
+        matches!(state, State::Resuming { attempt: 3.., .. })
+    });
     proxy.lead_to(&site.address());
     expect(&site.seen, 10..20);
     expect(&seen, 10..20);
@@ -236,7 +241,10 @@ fn a_server_refuses_and_a_client_does_not_insist() {
     let target = Target::new(site.address()).greeting("refuse me");
     connector.open(target, handler);
     let why = ended(&seen).why;
-    assert!(matches!(&why, End::Refused { text, .. } if text == "as you like"), "{why}");
+    assert!(
+        matches!(&why, End::Refused { text, .. } if text == "as you like"),
+        "{why}"
+    );
     assert!(site.keeper.sessions().is_empty());
 }
 
@@ -252,7 +260,11 @@ fn what_is_dropped_ends_its_sessions() {
     let second = connector(quick());
     let (session, seen) = connect(&second, &site.address());
     is_open(&session);
-    let Site { keeper, server, seen: at_server } = site;
+    let Site {
+        keeper,
+        server,
+        seen: at_server,
+    } = site;
     drop(server);
     drop(keeper);
     assert_eq!(ended(&at_server).why, End::Stopped);
@@ -270,7 +282,10 @@ fn a_plain_message_of_a_reserved_id_is_refused() {
     // Longer than the server takes: it is as if it had not been sent.
     is_open(&session);
     let refused = session.send_with(1, 5000, |_| ());
-    assert!(matches!(refused, Err(embar_session::SendError::TooLong { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(embar_session::SendError::TooLong { .. })),
+        "{refused:?}"
+    );
     send(&session, 0).unwrap();
     expect(&site.seen, 0..1);
 }

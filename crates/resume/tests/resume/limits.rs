@@ -60,16 +60,21 @@ fn fill(session: &Resumable) -> (u64, SendError) {
 
 #[test]
 fn a_full_buffer_refuses_and_what_it_took_arrives() {
-    let few = |messages| {
-        move |settings: &mut embar_resume::Replay| settings.max_messages = messages
-    };
+    let few =
+        |messages| move |settings: &mut embar_resume::Replay| settings.max_messages = messages;
     let keeper = KeeperSettings::default().with(|it| few(5)(&mut it.replay));
     let settings = quick().with(|it| it.replay.max_bytes = 160);
     let away = away(keeper, settings);
     assert_eq!(fill(&away.client), (10, SendError::Full), "16 bytes each");
     assert_eq!(fill(&away.at_server), (5, SendError::Full));
     let long = away.client.send_with(1, 153, |_| ());
-    assert_eq!(long, Err(SendError::TooLong { bytes: 153, max: 152 }));
+    assert_eq!(
+        long,
+        Err(SendError::TooLong {
+            bytes: 153,
+            max: 152
+        })
+    );
     away.proxy.lead_to(&away.site.address());
     expect(&away.site.seen, 0..10);
     expect(&away.seen, 0..5);
@@ -121,7 +126,10 @@ fn buffers_count_in_the_budget() {
     let away = away(KeeperSettings::default(), settings);
     let large = vec![1; SEGMENT_BYTES / 2 - 8];
     let send = || away.client.send_with(1, large.len(), |to| to.fill(1));
-    assert_eq!((send(), send(), send()), (Ok(()), Ok(()), Err(SendError::Full)));
+    assert_eq!(
+        (send(), send(), send()),
+        (Ok(()), Ok(()), Err(SendError::Full))
+    );
     assert_eq!(budget.used(), SEGMENT_BYTES);
     away.client.refuse(3, "enough");
     ended(&away.seen);
@@ -141,7 +149,10 @@ fn a_client_that_is_away_for_too_long_gets_a_fresh_session() {
     let restart = restarted(&away.seen);
     let expected = (WhyFresh::Expired, 0, 1);
     assert_eq!((restart.why, restart.in_doubt, restart.unsent), expected);
-    assert!(matches!(away.client.state(), State::Restarted(Restart { .. })));
+    assert!(matches!(
+        away.client.state(),
+        State::Restarted(Restart { .. })
+    ));
     expect(&away.site.seen, 5..6);
 }
 
@@ -186,7 +197,9 @@ fn bytes_that_wait_for_clients_are_bounded_over_all() {
     drop(wire);
     let end = ended(&away.site.seen);
     assert_eq!((end.why, end.unacknowledged), (End::Evicted, 10));
-    until("its place is free", || away.site.keeper.suspended_bytes() == 16);
+    until("its place is free", || {
+        away.site.keeper.suspended_bytes() == 16
+    });
     away.proxy.lead_to(&away.site.address());
     assert_eq!(restarted(&away.seen).why, WhyFresh::Evicted);
 }

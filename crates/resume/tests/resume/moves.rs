@@ -7,14 +7,12 @@ use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use embar_resume::{
-    Connector, End, InDoubt, KeeperSettings, Resumable, State, Target, WhyFresh,
-};
+use embar_resume::{Connector, End, InDoubt, KeeperSettings, Resumable, State, Target, WhyFresh};
 use embar_session::{Address, OnFull, SendError, Side};
 
 use crate::support::{
-    Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback,
-    number_of, opened, quick, recorder, restarted, send, small_rings, suspended, tcp, until,
+    Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback, number_of,
+    opened, quick, recorder, restarted, send, small_rings, suspended, tcp, until,
 };
 use crate::wire::Wire;
 
@@ -79,12 +77,9 @@ fn a_plain_session_gives_each_message_at_most_once() {
     let proxy = Proxy::start(&server.address(), [crate::support::Cut::Up(500)]);
     let client = embar_session::Client::new().unwrap();
     let (ends, end) = std::sync::mpsc::channel();
-    let session = client
-        .connect(&proxy.address, Plain(ends))
-        .unwrap();
+    let session = client.connect(&proxy.address, Plain(ends)).unwrap();
     let mut sent = 0u64;
-    while session
-        .send_with(1, 8, |to| to.copy_from_slice(&sent.to_le_bytes()))
+    while session.send_with(1, 8, |to| to.copy_from_slice(&sent.to_le_bytes()))
         != Err(SendError::Closed)
     {
         sent += 1;
@@ -197,7 +192,9 @@ fn only_the_server_with_the_state_is_tried_until_it_was_away_for_long() {
     is_open(&session);
     proxy.lead_to(&"127.0.0.1:1".parse().unwrap());
     proxy.cut_all();
-    session.wait_until(LONG, |state| matches!(state, State::Resuming { attempt: 4.., .. }));
+    session.wait_until(LONG, |state| {
+        matches!(state, State::Resuming { attempt: 4.., .. })
+    });
     proxy.lead_to(&first.address());
     crate::support::resumed(&seen);
     assert_eq!(second.keeper.sessions().len(), 0);
@@ -296,7 +293,10 @@ fn a_rolling_restart_under_load_loses_and_doubles_nothing() {
         expect(&talker.seen, 0..sent);
         talker.session.close();
         let end = ended(&talker.seen);
-        assert_eq!((end.why, end.unacknowledged), (End::Finished { by: Side::Local }, 0));
+        assert_eq!(
+            (end.why, end.unacknowledged),
+            (End::Finished { by: Side::Local }, 0)
+        );
         account(&sites[0], &mut handled);
         account(&sites[1], &mut handled);
         let numbers = &handled[&(name as u64)];

@@ -38,7 +38,11 @@ struct Process {
 impl Process {
     fn start(address: &Address) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["processes::serves_where_it_is_asked_to", "--exact", "--nocapture"])
+            .args([
+                "processes::serves_where_it_is_asked_to",
+                "--exact",
+                "--nocapture",
+            ])
             .env(SERVE, address.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,7 +103,9 @@ fn a_server_that_was_stopped_for_a_while_goes_on_with_its_sessions() {
         send(&session, number).unwrap();
     }
     suspended(&seen);
-    session.wait_until(LONG, |state| matches!(state, State::Resuming { attempt: 2.., .. }));
+    session.wait_until(LONG, |state| {
+        matches!(state, State::Resuming { attempt: 2.., .. })
+    });
     for number in 100..200 {
         send(&session, number).unwrap();
     }

@@ -119,7 +119,11 @@ pub fn next<T>(seen: &Receiver<Event>, mut pick: impl FnMut(&Event) -> Option<T>
             },
             Err(error) => {
                 let from = before.len().saturating_sub(20);
-                panic!("{error} after {} events: {:#?}", before.len(), &before[from..]);
+                panic!(
+                    "{error} after {} events: {:#?}",
+                    before.len(),
+                    &before[from..]
+                );
             }
         }
     }

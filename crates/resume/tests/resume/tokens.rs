@@ -105,7 +105,10 @@ fn a_token_is_good_until_the_client_has_seen_the_next() {
     back.until_frame(|frame| wire::control_of(frame).filter(|it| it.0 == 0));
     let mut late = wire_to(&site.address());
     let answer = late.hello(&token, 0);
-    assert_eq!((answer.outcome, answer.fresh), (wire::FRESH, wire::OLD_TOKEN));
+    assert_eq!(
+        (answer.outcome, answer.fresh),
+        (wire::FRESH, wire::OLD_TOKEN)
+    );
     let mut next = wire_to(&site.address());
     assert_eq!(next.hello(&welcome.token, 0).outcome, wire::RESUMED);
 }
@@ -177,7 +180,10 @@ fn peers_that_do_not_resume_are_refused_with_a_text() {
     let connector = connector(quick());
     let (_, seen) = connect(&connector, &plain.address());
     let why = ended(&seen).why;
-    assert!(matches!(&why, End::BadPeer { text } if text.contains("embar-resume")), "{why}");
+    assert!(
+        matches!(&why, End::BadPeer { text } if text.contains("embar-resume")),
+        "{why}"
+    );
 }
 
 struct Silent;

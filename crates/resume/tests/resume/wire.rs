@@ -82,7 +82,10 @@ fn field(mut bytes: &[u8], wanted: u64) -> (u64, Vec<u8>) {
             5 => {
                 let (number, rest) = bytes.split_at(4);
                 bytes = rest;
-                (u64::from(u32::from_le_bytes(number.try_into().unwrap())), &[][..])
+                (
+                    u64::from(u32::from_le_bytes(number.try_into().unwrap())),
+                    &[][..],
+                )
             }
             2 => {
                 let len = read_varint(&mut bytes) as usize;

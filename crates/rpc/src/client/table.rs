@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use embar_session::{Closed, SendError, Session};
-use embar_transport::waiters::{Place, WakeBatch};
+use embar_transport::waiters::{Outworn, Place, WakeBatch};
 
 use super::channel::{ChannelSettings, ChannelStats};
 use super::slot::Slot;
@@ -84,7 +84,10 @@ impl Table {
             self.leave(place);
             return Err(never_sent(why));
         }
-        let turn = self.turns().take(place, waker);
+        // Before the lock, as both run anybody's code.
+        let mut outworn = Outworn::default();
+        let waker = waker.cloned();
+        let turn = self.turns().take(place, waker, &mut outworn);
         match turn {
             Turn::Slot(slot) => Ok(Some(slot)),
             // Who joins while the session ends is woken by that, or finds it out here.
@@ -106,7 +109,9 @@ impl Table {
     /// Who waited at `place` does so no more.
     pub(super) fn leave(&self, place: &mut Option<Place>) {
         if place.is_some() {
-            self.turns().leave(place);
+            let mut outworn = Outworn::default();
+            self.turns().leave(place, &mut outworn);
+            drop(outworn);
             self.wake_waiting();
         }
     }
@@ -122,13 +127,8 @@ impl Table {
     }
 
     fn wake_all_waiting(&self) {
-        let mut batch = WakeBatch::default();
-        loop {
-            self.turns().wake_all(&mut batch);
-            if !batch.wake() {
-                return;
-            }
-        }
+        let all = self.turns().wake_all();
+        all.wake();
     }
 
     /// Begins a call in a slot that was taken.

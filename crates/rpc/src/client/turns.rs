@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use embar_transport::waiters::{Place, Waiters, WakeBatch};
+use embar_transport::waiters::{AllWakers, Outworn, Place, Waiters, WakeBatch};
 
 /// The free slots of a channel.
 #[derive(Default)]
@@ -44,7 +44,12 @@ impl Turns {
 
     /// A slot for the one at `place`. It has a place, or none, afterwards as it has to wait, or not.
     /// Without a waker it does not wait.
-    pub(super) fn take(&mut self, place: &mut Option<Place>, waker: Option<&Waker>) -> Turn {
+    pub(super) fn take(
+        &mut self,
+        place: &mut Option<Place>,
+        waker: Option<Waker>,
+        outworn: &mut Outworn,
+    ) -> Turn {
         let was_woken = place.is_some_and(|place| self.waiters.come_back(place));
         if was_woken {
             self.woken -= 1;
@@ -56,7 +61,7 @@ impl Turns {
             None => unpromised && self.waiters.is_empty(),
         };
         if may && let Some(slot) = self.free.pop() {
-            self.leave(place);
+            self.leave(place, outworn);
             return Turn::Slot(slot);
         }
         let Some(waker) = waker else {
@@ -65,14 +70,14 @@ impl Turns {
         if place.is_none() && self.waiting() >= self.max_waiting {
             return Turn::Refused;
         }
-        self.waiters.wait(place, 1, waker);
+        self.waiters.wait(place, 1, waker, outworn);
         Turn::Waits
     }
 
     /// The one at `place` waits no more.
-    pub(super) fn leave(&mut self, place: &mut Option<Place>) {
+    pub(super) fn leave(&mut self, place: &mut Option<Place>, outworn: &mut Outworn) {
         if let Some(place) = place.take()
-            && self.waiters.leave(place)
+            && self.waiters.leave(place, outworn)
         {
             self.woken -= 1;
         }
@@ -103,12 +108,9 @@ impl Turns {
     }
 
     /// Takes the wakers of all.
-    pub(super) fn wake_all(&mut self, batch: &mut WakeBatch) {
-        let woken = &mut self.woken;
-        self.waiters.wake(batch, |_, _| {
-            *woken += 1;
-            true
-        });
+    pub(super) fn wake_all(&mut self) -> AllWakers {
+        self.woken += self.waiters.len();
+        self.waiters.wake_all()
     }
 }
 
@@ -126,47 +128,79 @@ mod tests {
     fn who_waits_for_longer_comes_first() {
         let mut turns = Turns::new(2);
         turns.open(1);
-        let waker = Some(Waker::noop());
-        assert_eq!(turns.take(&mut None, waker), Turn::Slot(0));
+        let waker = || Some(Waker::noop().clone());
+        assert_eq!(
+            turns.take(&mut None, waker(), &mut Outworn::default()),
+            Turn::Slot(0)
+        );
         let (mut first, mut second) = (None, None);
-        assert_eq!(turns.take(&mut first, waker), Turn::Waits);
-        assert_eq!(turns.take(&mut second, waker), Turn::Waits);
-        assert_eq!(turns.take(&mut None, waker), Turn::Refused);
+        assert_eq!(
+            turns.take(&mut first, waker(), &mut Outworn::default()),
+            Turn::Waits
+        );
+        assert_eq!(
+            turns.take(&mut second, waker(), &mut Outworn::default()),
+            Turn::Waits
+        );
+        assert_eq!(
+            turns.take(&mut None, waker(), &mut Outworn::default()),
+            Turn::Refused
+        );
         turns.give_back(0);
         wake(&mut turns);
-        assert_eq!(turns.take(&mut None, None), Turn::Waits, "it is promised");
-        assert_eq!(turns.take(&mut second, waker), Turn::Waits);
-        assert_eq!(turns.take(&mut first, waker), Turn::Slot(0));
+        assert_eq!(
+            turns.take(&mut None, None, &mut Outworn::default()),
+            Turn::Waits,
+            "it is promised"
+        );
+        assert_eq!(
+            turns.take(&mut second, waker(), &mut Outworn::default()),
+            Turn::Waits
+        );
+        assert_eq!(
+            turns.take(&mut first, waker(), &mut Outworn::default()),
+            Turn::Slot(0)
+        );
         assert_eq!(first, None);
         turns.give_back(0);
         wake(&mut turns);
         // It gives up, though it was woken: the slot is anybody's again.
-        turns.leave(&mut second);
+        turns.leave(&mut second, &mut Outworn::default());
         assert_eq!(turns.woken, 0);
-        assert_eq!(turns.take(&mut None, waker), Turn::Slot(0));
+        assert_eq!(
+            turns.take(&mut None, waker(), &mut Outworn::default()),
+            Turn::Slot(0)
+        );
     }
 
     #[test]
     fn all_can_be_woken_in_vain() {
         let mut turns = Turns::new(5);
         turns.open(1);
-        let waker = Some(Waker::noop());
-        turns.take(&mut None, waker);
+        let waker = || Some(Waker::noop().clone());
+        turns.take(&mut None, waker(), &mut Outworn::default());
         let mut places = [None; 3];
         for place in &mut places {
-            turns.take(place, waker);
+            turns.take(place, waker(), &mut Outworn::default());
         }
-        let mut batch = WakeBatch::default();
-        turns.wake_all(&mut batch);
-        batch.wake();
+        turns.wake_all().wake();
         for place in places.iter_mut().rev() {
-            assert_eq!(turns.take(place, waker), Turn::Waits);
+            assert_eq!(
+                turns.take(place, waker(), &mut Outworn::default()),
+                Turn::Waits
+            );
         }
         assert_eq!(turns.woken, 0);
         turns.give_back(0);
         wake(&mut turns);
-        assert_eq!(turns.take(&mut places[1], waker), Turn::Waits);
-        assert_eq!(turns.take(&mut places[0], waker), Turn::Slot(0));
+        assert_eq!(
+            turns.take(&mut places[1], waker(), &mut Outworn::default()),
+            Turn::Waits
+        );
+        assert_eq!(
+            turns.take(&mut places[0], waker(), &mut Outworn::default()),
+            Turn::Slot(0)
+        );
         assert_eq!(turns.woken, 0);
     }
 }
