@@ -18,6 +18,15 @@ pub const MAX_UNKNOWN_FIELDS: usize = 1024;
 /// bytes on the wire can be a hundred times that in memory.
 pub const MAX_ELEMENT_BYTES: usize = 256 << 10;
 
+/// The bounds of what a peer's message may cost to read.
+#[inline]
+pub(crate) fn bounds() -> DecodeOptions {
+    DecodeOptions::new()
+        .with_recursion_limit(MAX_NESTING)
+        .with_unknown_field_limit(MAX_UNKNOWN_FIELDS)
+        .with_element_memory_limit(MAX_ELEMENT_BYTES)
+}
+
 /// The next thing that happened on a session. What it borrows is released by the next call of the
 /// core.
 #[derive(Debug)]
@@ -93,11 +102,7 @@ impl<'a> Message<'a> {
     /// otherwise.
     #[inline]
     pub fn decode<V: MessageView<'a>>(&self) -> Result<V, DecodeError> {
-        let options = DecodeOptions::new()
-            .with_recursion_limit(MAX_NESTING)
-            .with_unknown_field_limit(MAX_UNKNOWN_FIELDS)
-            .with_element_memory_limit(MAX_ELEMENT_BYTES);
-        self.decode_with(&options)
+        self.decode_with(&bounds())
     }
 
     /// As [`Message::decode`], with other bounds.

@@ -36,10 +36,11 @@ pub use self::runtime::admin::{self, Admin, AdminBuilder, AdminError};
 #[cfg(feature = "tls")]
 pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
-    Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, Client, Connecting, Flow,
-    Handler, IncomingSessions, Monitor, OnFull, Packet, PeerStatus, Received, Refusal, Room,
-    Server, ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
-    StatusPolicy, Totals, is_worker,
+    Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, Client, Connecting,
+    DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink, DatagramOrder, DatagramSettings,
+    DatagramStats, Flow, Handler, IncomingSessions, Monitor, Network, OnFull, Packet, PeerStatus,
+    Received, Refusal, Room, Server, ServerBuilder, Session, SessionId, SessionStats, Settings,
+    StartError, StatusAnswer, StatusPolicy, Totals, is_worker,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]

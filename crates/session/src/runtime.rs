@@ -17,6 +17,7 @@ mod client;
 mod clock;
 mod connecting;
 mod crowd;
+mod datagrams;
 mod dealer;
 mod driver;
 mod group;
@@ -44,10 +45,13 @@ mod wake_time;
 mod worker;
 mod worker_marks;
 
-pub use admission::Admission;
+pub use admission::{Admission, Network};
 pub use adopter::{AdoptError, Adopter};
 pub use client::Client;
 pub use connecting::Connecting;
+pub use datagrams::{
+    DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink, DatagramOrder, DatagramSettings,
+};
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
 pub use refusal::Refusal;
 pub use registry::Monitor;
@@ -55,7 +59,7 @@ pub use server::{Server, ServerBuilder, StartError};
 pub use session::{Packet, Room, Session};
 pub use settings::{OnFull, Settings, StatusPolicy};
 pub use shared::SessionId;
-pub use stats::{SessionStats, Totals};
+pub use stats::{DatagramStats, SessionStats, Totals};
 pub use status::{PeerStatus, StatusAnswer};
 pub use stream::{AsyncSession, IncomingSessions, Received};
 pub use worker_marks::is_worker;

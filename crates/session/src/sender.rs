@@ -527,7 +527,7 @@ thread_local! {
 }
 
 #[inline]
-fn with_sizes<R>(f: impl FnOnce(&mut SizeCache) -> R) -> R {
+pub(crate) fn with_sizes<R>(f: impl FnOnce(&mut SizeCache) -> R) -> R {
     let spill = SPILL.try_with(Cell::take).unwrap_or_default();
     let mut sizes = SizeCache::with_spill_buffer(spill);
     let result = f(&mut sizes);

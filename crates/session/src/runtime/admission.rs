@@ -48,7 +48,8 @@ impl Admission {
     }
 
     /// As whom `peer` counts; `None`: as one of its own.
-    pub(super) fn network_of(&self, peer: &Peer) -> Option<Network> {
+    #[must_use]
+    pub fn network_of(&self, peer: &Peer) -> Option<Network> {
         if self.local_is_exempt && is_local(peer) {
             return None;
         }
@@ -72,9 +73,12 @@ impl Default for Admission {
     }
 }
 
-/// Whose connections are counted together.
+/// Whose connections are counted together: see [`Admission::network_of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Network {
+pub struct Network(NetworkKind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum NetworkKind {
     /// All peers without an address.
     Unnamed,
     V4(u32),
@@ -85,11 +89,13 @@ pub(super) enum Network {
 impl Network {
     fn of(peer: &Peer) -> Self {
         // A socket for both versions tells addresses of version 4 in those of version 6.
-        match peer.tcp().map(|address| address.ip().to_canonical()) {
-            None => Self::Unnamed,
-            Some(IpAddr::V4(ip)) => Self::V4(ip.to_bits()),
-            Some(IpAddr::V6(ip)) => Self::V6((ip.to_bits() >> 64) as u64),
-        }
+        Self(
+            match peer.tcp().map(|address| address.ip().to_canonical()) {
+                None => NetworkKind::Unnamed,
+                Some(IpAddr::V4(ip)) => NetworkKind::V4(ip.to_bits()),
+                Some(IpAddr::V6(ip)) => NetworkKind::V6((ip.to_bits() >> 64) as u64),
+            },
+        )
     }
 }
 
@@ -180,7 +186,7 @@ impl Drop for Place {
 pub(super) fn is_local(peer: &Peer) -> bool {
     match peer {
         Peer::Unix | Peer::Shm => true,
-        Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        Peer::Tcp(address) | Peer::Quic(address) => address.ip().to_canonical().is_loopback(),
     }
 }
 
@@ -212,7 +218,10 @@ mod tests {
             assert!(counted.network_of(&peer).is_some(), "{local}");
         }
         assert_eq!(exempt.network_of(&Peer::Unix), None);
-        assert_eq!(counted.network_of(&Peer::Unix), Some(Network::Unnamed));
+        assert_eq!(
+            counted.network_of(&Peer::Unix),
+            Some(Network(NetworkKind::Unnamed))
+        );
         let far = Peer::Tcp("192.0.2.1:1".parse().unwrap());
         assert!(exempt.network_of(&far).is_some());
     }

@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use embar_transport::{Peer, Stream, socket};
 
 use super::arrivals::{Counted, Newcomer};
+use super::datagrams::DatagramLink;
 use super::dealer::Dealer;
 use super::mailbox::Command;
 use super::refusal::Refusal;
 use super::registry::Registry;
+use super::settings::Settings;
 
 /// Why a server does not take a connection that somebody else accepted.
 #[derive(Debug, thiserror::Error)]
@@ -58,21 +61,71 @@ impl Adopter {
         if self.dealer.is_stopping() {
             return Err(AdoptError::Ended);
         }
-        if !self.registry.accepts(&peer) {
-            group.counters.refusals.count(Refusal::Filtered);
+        if !self.wants(&peer) {
             return Err(AdoptError::Refused(Refusal::Filtered));
         }
         if let Stream::Tcp(stream) = &stream {
             socket::apply(stream, &group.settings.sockets)?;
         }
         socket::apply_accepted(&stream, &group.settings.sockets)?;
+        self.deal(stream, peer, None)
+    }
+
+    /// Has the server take a connection with `peer` that somebody else carries, for instance by QUIC: bytes through `stream`,
+    /// datagrams through `link`. Otherwise as [`Adopter::adopt`], but the filter is not asked, as
+    /// [`Adopter::wants`] is for that, and the connection is not encrypted once more where the server wants TLS. When the
+    /// carrier gives the connection up, it says why ([`DatagramLink::lost`]) and drops its end of the stream.
+    ///
+    /// # Errors
+    /// [`AdoptError::Ended`].
+    pub fn adopt_carried(
+        &self,
+        stream: UnixStream,
+        peer: Peer,
+        link: &DatagramLink,
+    ) -> Result<(), AdoptError> {
+        if self.dealer.is_stopping() {
+            return Err(AdoptError::Ended);
+        }
+        self.deal(Stream::Unix(stream), peer, Some(link.clone()))
+    }
+
+    fn deal(
+        &self,
+        stream: Stream,
+        peer: Peer,
+        link: Option<DatagramLink>,
+    ) -> Result<(), AdoptError> {
         let newcomer = Newcomer {
             stream,
             peer,
-            counted: Counted::new(group),
+            link,
+            counted: Counted::new(&self.registry.group),
         };
         let dealt = self.dealer.deal(Command::Adopt(newcomer));
         dealt.map_err(|_| AdoptError::Ended)
+    }
+
+    /// What the server was made with: who carries connections keeps to the same limits.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.registry.group.settings
+    }
+
+    /// Whether the server wants a connection of `peer`
+    /// ([`ServerBuilder::accept_if`](crate::ServerBuilder::accept_if)). A no counts as a refusal.
+    #[must_use]
+    pub fn wants(&self, peer: &Peer) -> bool {
+        let wanted = self.registry.accepts(peer);
+        if !wanted {
+            self.count(Refusal::Filtered);
+        }
+        wanted
+    }
+
+    /// Counts a connection that was refused before the server saw it.
+    pub fn count(&self, refusal: Refusal) {
+        self.registry.group.counters.refusals.count(refusal);
     }
 }
 

@@ -18,6 +18,7 @@ use embar_transport::{Peer, Stream, Token};
 
 use super::admission::Admission;
 use super::crowd::Crowd;
+use super::datagrams::DatagramLink;
 use super::group::Group;
 use super::guest::Guest;
 use super::handshakes::Handshakes;
@@ -46,6 +47,8 @@ impl Drop for Counted {
 pub(super) struct Newcomer {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
+    /// Where somebody else carries it.
+    pub(super) link: Option<DatagramLink>,
     pub(super) counted: Counted,
 }
 

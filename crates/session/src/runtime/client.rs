@@ -1,16 +1,18 @@
 //! The client: opens sessions, and serves them on its worker threads.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::Protocol;
-use embar_transport::Address;
 use embar_transport::tls::TlsTarget;
+use embar_transport::{Address, Peer};
 
 use super::connecting::{ConnectOutcome, Connecting, Promise};
+use super::datagrams::DatagramLink;
 use super::handler::Handler;
-use super::mailbox::{Command, ConnectRequest};
+use super::mailbox::{Command, ConnectRequest, ConnectTo};
 use super::pool::{PoolConfig, WorkerPool};
 use super::refusal::Refusal;
 use super::registry::Monitor;
@@ -75,7 +77,8 @@ impl Client {
         greeting: &[u8],
         handler: impl Handler,
     ) -> Connecting {
-        self.begin(address.into(), greeting, Box::new(handler), None)
+        let to = ConnectTo::Address(address.into());
+        self.begin(to, greeting, Box::new(handler), None)
     }
 
     /// As [`Client::connect`], encrypted, and only to the server that `tls` names.
@@ -103,12 +106,34 @@ impl Client {
         handler: impl Handler,
     ) -> Connecting {
         let tls = Some(tls.clone());
-        self.begin(address.into(), greeting, Box::new(handler), tls)
+        let to = ConnectTo::Address(address.into());
+        self.begin(to, greeting, Box::new(handler), tls)
+    }
+
+    /// Opens a session on a connection to `peer` that somebody else carries: bytes through `stream`, datagrams through `link`.
+    /// `handler` gets all that happens on it. When the carrier gives the connection up, it says why
+    /// ([`DatagramLink::lost`]) and drops its end of the stream.
+    pub fn open_carried(
+        &self,
+        stream: UnixStream,
+        peer: Peer,
+        link: &DatagramLink,
+        greeting: &[u8],
+        handler: impl Handler,
+    ) -> Connecting {
+        let to = ConnectTo::Carried(stream, peer, link.clone());
+        self.begin(to, greeting, Box::new(handler), None)
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.pool.registry.group.settings
     }
 
     fn begin(
         &self,
-        address: Address,
+        to: ConnectTo,
         greeting: &[u8],
         handler: Box<dyn Handler>,
         tls: Option<TlsTarget>,
@@ -117,7 +142,7 @@ impl Client {
         let group = &self.pool.registry.group;
         if let Ok(place) = group.places.take() {
             self.pool.send(Command::Connect(ConnectRequest {
-                address,
+                to,
                 greeting: greeting.to_vec(),
                 handler,
                 promise: Promise::new(&outcome),

@@ -29,6 +29,7 @@ use gather::Gather;
 use share::Share;
 
 mod bodies;
+mod datagrams;
 mod encrypted;
 mod gather;
 mod share;
@@ -53,8 +54,10 @@ pub(super) struct SessionDriver<P: Protocol> {
     /// Its handler has a message: a panic now is the handler's.
     has_message: bool,
     paused: bool,
-    /// The time that its handler asked for is there.
-    wake_due: bool,
+    /// What its handler gets beside messages: bits of [`timing::due`].
+    due: u8,
+    /// Its datagrams took a whole turn, and its messages have the next one.
+    datagrams_wait: bool,
     /// The peer owes an answer about its figures.
     status_asked: bool,
     marker: Waker,
@@ -106,7 +109,8 @@ impl<P: Protocol> SessionDriver<P> {
             broken: false,
             has_message: false,
             paused: false,
-            wake_due: false,
+            due: 0,
+            datagrams_wait: false,
             status_asked: false,
             marker,
             room,
@@ -195,6 +199,12 @@ impl<P: Protocol> SessionDriver<P> {
     /// Does what other threads, or handlers, asked for.
     pub(super) fn apply_requests(&mut self, now: Now) {
         let asked = self.session.0.take_requests();
+        if asked == 0 {
+            return;
+        }
+        if asked & request::DATAGRAMS != 0 {
+            self.due |= timing::due::DATAGRAMS;
+        }
         if asked & request::RESUME != 0 && mem::take(&mut self.paused) {
             self.core.hold(false, now);
         }
@@ -243,12 +253,12 @@ impl<P: Protocol> SessionDriver<P> {
         if self.paused {
             // The core is held: all that may come is the end.
             self.room.leave();
-            self.wake(now);
+            self.tell_due(now);
             return self.deliver_all(now);
         }
         self.core.cork();
         self.note_mere_cork(self.core.is_merely_corked());
-        self.wake(now);
+        self.tell_due(now);
         let mut retried = false;
         loop {
             self.deliver_all(now);
@@ -429,6 +439,7 @@ impl<P: Protocol> SessionDriver<P> {
             }
         }
         group.counters.opened.add(1);
+        self.session.open_link();
         self.call_handler(now, |handler, session| handler.opened(session, greeting));
         if let Some(outcome) = &self.outcome {
             outcome.set(Ok(self.session.clone()));
@@ -438,6 +449,7 @@ impl<P: Protocol> SessionDriver<P> {
     /// Reports the end to the handler, as the last thing.
     fn end(&mut self, why: Closed, _now: Now) {
         let group = Arc::clone(&self.session.0.group);
+        let why = self.session.0.as_carrier_says(why);
         group.counters.count_reason(why.reason);
         self.session.0.end(why.clone());
         if let Some(mut handler) = self.handler.take() {

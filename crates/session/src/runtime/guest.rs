@@ -8,6 +8,7 @@ use embar_frame::{Now, Protocol};
 use embar_transport::tls::{Acceptor, Channel, Turn};
 use embar_transport::{Epoll, Peer, Reactor, RecvBuf, SendBuf, Token};
 
+use super::datagrams::DatagramLink;
 use super::driver::tls_end;
 use super::group::GroupCounters;
 use super::refusal::Refusal;
@@ -33,6 +34,8 @@ pub(super) struct Guest<P: Protocol> {
     arrival: Arrival<P>,
     token: Token,
     pub(super) peer: Peer,
+    /// Who carries it, if that is not the kernel.
+    pub(super) link: Option<DatagramLink>,
     tls: Tls,
     /// Why there is no session, if somebody else than the arrival found that.
     refusal: Option<Refusal>,
@@ -72,6 +75,7 @@ impl<P: Protocol> Guest<P> {
             arrival: Arrival::new(config, now),
             token,
             peer,
+            link: None,
             tls,
             refusal: None,
             counted: false,

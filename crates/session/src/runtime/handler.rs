@@ -5,6 +5,7 @@ use std::ops::Range;
 use embar_memory::Reservation;
 use embar_transport::{BudgetShare, Mapped, Store};
 
+use super::datagrams::Datagram;
 use super::session::Session;
 use super::status::StatusAnswer;
 use crate::{Closed, Message};
@@ -148,6 +149,12 @@ pub trait Handler: Send + 'static {
     /// [`Flow::Pause`].
     fn woken(&mut self, session: &Session) {
         let _ = session;
+    }
+
+    /// A datagram arrived. Datagrams come in no order with messages, also while a message waits that was left with
+    /// [`Flow::Pause`]; they come between [`Handler::opened`] and [`Handler::closed`] only. The default ignores them.
+    fn datagram(&mut self, session: &Session, datagram: Datagram<'_>) {
+        let _ = (session, datagram);
     }
 
     /// The answer to [`Session::request_status`].

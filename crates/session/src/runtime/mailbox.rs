@@ -1,14 +1,16 @@
 //! Commands for a worker, from other threads.
 
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use embar_transport::Address;
+use embar_transport::{Address, Peer};
 use embar_transport::tls::TlsTarget;
 
 use super::admission::Place;
 use super::arrivals::Newcomer;
 use super::connecting::Promise;
+use super::datagrams::DatagramLink;
 use super::handler::Handler;
 use super::worker_marks::WorkerMarks;
 
@@ -24,13 +26,21 @@ pub(super) enum Command {
 
 /// A connect that a worker is to begin.
 pub(super) struct ConnectRequest {
-    pub(super) address: Address,
+    pub(super) to: ConnectTo,
     pub(super) greeting: Vec<u8>,
     pub(super) handler: Box<dyn Handler>,
     pub(super) promise: Promise,
     pub(super) place: Place,
     /// Encrypted, for this server.
     pub(super) tls: Option<TlsTarget>,
+}
+
+/// What a session is to be opened with.
+pub(super) enum ConnectTo {
+    /// Whoever listens there.
+    Address(Address),
+    /// Who is at the other end of a connection that stands: its bytes, and its datagrams, are carried by somebody else.
+    Carried(UnixStream, Peer, DatagramLink),
 }
 
 #[derive(Default)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use embar_transport::{MemoryBudget, Peer, SocketOptions};
 
 use super::admission::{Admission, is_local};
+use super::datagrams::DatagramSettings;
 use crate::SessionConfig;
 
 /// What can be set on a server or client.
@@ -52,6 +53,8 @@ pub struct Settings {
     /// Most bytes of bodies that wait in one session to be sent; one may always wait. Default
     /// 64 MiB.
     pub max_queued_body_bytes: usize,
+    /// How datagrams wait, where a session has any.
+    pub datagrams: DatagramSettings,
     /// How long a worker polls before it sleeps. Zero, the default: it sleeps at once, and an idle
     /// process costs nothing.
     pub spin: Duration,
@@ -97,6 +100,7 @@ impl Default for Settings {
             admission: Admission::default(),
             on_full: OnFull::default(),
             max_queued_body_bytes: 64 << 20,
+            datagrams: DatagramSettings::default(),
             spin: Duration::ZERO,
             status: StatusPolicy::default(),
             sockets: SocketOptions::default(),

@@ -21,6 +21,7 @@ use embar_transport::ring::{Commit, Reservation, ReserveError};
 use embar_transport::{DirectSend, Peer, Token};
 
 use super::clock;
+use super::datagrams::DatagramLink;
 use super::group::Group;
 use super::settings::OnFull;
 use super::stall::Stall;
@@ -68,6 +69,7 @@ pub(super) mod request {
     pub(in super::super) const FULL: u32 = 16;
     pub(in super::super) const STATUS: u32 = 32;
     pub(in super::super) const REFUSE: u32 = 64;
+    pub(in super::super) const DATAGRAMS: u32 = 128;
 }
 
 /// A body on its way from a caller to the worker. The reservation is never committed: it holds the
@@ -100,6 +102,8 @@ pub(super) struct Shared {
     pub(super) is_async: AtomicBool,
     /// When its handler is to be woken.
     pub(super) wake: WakeTime,
+    /// How datagrams come and go; set before the session is seen, if they do at all.
+    pub(super) link: OnceLock<DatagramLink>,
     /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
     bodies: Mutex<Vec<QueuedBody>>,
@@ -151,6 +155,7 @@ impl Shared {
             stall: Stall::default(),
             is_async: AtomicBool::new(false),
             wake: WakeTime::default(),
+            link: OnceLock::new(),
             last_flush: AtomicU64::new(0),
             bodies: Mutex::default(),
             queued_bodies: AtomicUsize::new(0),
@@ -511,6 +516,9 @@ impl Shared {
     pub(super) fn end(&self, why: Closed) {
         let _ = self.ended.set(why);
         self.sender.ring().close();
+        if let Some(link) = self.link.get() {
+            link.end();
+        }
         let bodies = std::mem::take(&mut *self.bodies());
         for body in bodies {
             self.give_body_room(body.bytes.len());

@@ -37,6 +37,22 @@ pub struct SessionStats {
     pub age: Duration,
 }
 
+/// What became of the datagrams of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatagramStats {
+    /// Handed to who carries the session. The network may have lost them since.
+    pub sent: u64,
+    /// Taken to be sent, and thrown away because newer ones came before the path had room for them, or because the path
+    /// takes shorter ones only by now.
+    pub unsent: u64,
+    /// Handed to the handler.
+    pub received: u64,
+    /// Came, and were thrown away: the handler was behind, or they were older than what it has, or were no datagrams of a
+    /// session.
+    pub dropped: u64,
+}
+
 /// What a server or client did so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::{Now, Protocol};
-use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Token, marks};
+use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token, marks};
 
 use super::admission::Place;
 use super::arrivals::Arrivals;
@@ -21,7 +21,7 @@ use super::connecting::Promise;
 use super::driver::{DriverState, SessionDriver};
 use super::group::Group;
 use super::handler::Handler;
-use super::mailbox::{Command, ConnectRequest, Mailbox};
+use super::mailbox::{Command, ConnectRequest, ConnectTo, Mailbox};
 use super::panics::catch_panic;
 use super::registry::Registry;
 use super::session::Session;
@@ -218,14 +218,17 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn connect(&mut self, request: ConnectRequest, now: Now) {
         let ConnectRequest {
-            address,
+            to,
             greeting,
             handler,
             promise,
             place,
             tls,
         } = request;
-        let peer = peer_at(&address);
+        let (peer, link) = match &to {
+            ConnectTo::Address(address) => (peer_at(address), None),
+            ConnectTo::Carried(_, peer, link) => (*peer, Some(link.clone())),
+        };
         let started = SessionCore::connecting(
             self.protocol.clone(),
             &self.group.settings.session,
@@ -236,14 +239,24 @@ impl<P: Protocol + Clone> Worker<P> {
         .and_then(|core| {
             let channel = tls.map(|tls| tls.connect()).transpose();
             let channel = channel.map_err(io::Error::other)?;
-            Ok((core, channel, self.reactor.connect(address)?))
+            let token = match to {
+                ConnectTo::Address(address) => self.reactor.connect(address)?,
+                ConnectTo::Carried(stream, ..) => self.reactor.add(Stream::Unix(stream))?,
+            };
+            Ok((core, channel, token))
         });
         match started {
             Ok((core, channel, token)) if self.draining.is_none() => {
                 let session = self.session(peer, token, &core);
                 let registry = Arc::clone(&self.registry);
                 let outcome = promise.outcome();
-                let driver = SessionDriver::new(core, handler, session, registry, outcome, channel);
+                let is_carried = link.is_some();
+                session.0.carry(link);
+                let mut driver =
+                    SessionDriver::new(core, handler, session, registry, outcome, channel);
+                if is_carried {
+                    driver.connected(&self.reactor);
+                }
                 self.enter(token, driver, place, now);
                 promise.hand_on();
             }

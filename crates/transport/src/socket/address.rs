@@ -95,6 +95,8 @@ impl From<&Address> for Address {
 pub enum Peer {
     /// It came by TCP from this address.
     Tcp(SocketAddr),
+    /// It came by QUIC from this address. Where it goes to later changes nothing here.
+    Quic(SocketAddr),
     /// It is a process of this machine that may open the socket file.
     Unix,
     /// The same, through shared memory.
@@ -105,7 +107,7 @@ impl Peer {
     /// Its IP address and port, if it has one.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(address) => Some(*address),
+            Self::Tcp(address) | Self::Quic(address) => Some(*address),
             Self::Unix | Self::Shm => None,
         }
     }
@@ -114,7 +116,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => address.fmt(f),
+            Self::Tcp(address) | Self::Quic(address) => address.fmt(f),
             Self::Unix => f.write_str("unix"),
             Self::Shm => f.write_str("shm"),
         }

@@ -39,6 +39,18 @@ impl TlsTarget {
         Ok(Self { config, name })
     }
 
+    /// The configuration, for those who encrypt in another way than by a [`Channel`].
+    #[must_use]
+    pub fn config(&self) -> &Arc<ClientConfig> {
+        &self.config
+    }
+
+    /// The name that the server must prove to have.
+    #[must_use]
+    pub fn name(&self) -> &ServerName<'static> {
+        &self.name
+    }
+
     /// The connecting end of a connection to it, for the crates that put it before a reactor.
     ///
     /// # Errors

@@ -33,6 +33,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let mut command = Box::new(Command::Adopt(Newcomer {
             stream,
             peer,
+            link: None,
             counted,
         }));
         // Workers that have ended are left out; this one has not.
@@ -53,6 +54,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let Newcomer {
             stream,
             peer,
+            link,
             counted,
         } = newcomer;
         let refusals = &self.group.counters.refusals;
@@ -74,8 +76,10 @@ impl<P: Protocol + Clone> Worker<P> {
             self.dismiss(oldest, Refusal::Crowded, now);
         }
         let config = &self.group.settings.session;
-        let encrypted = self.group.acceptor.is_some();
-        let guest = Guest::new(config, token, peer, encrypted, &mut self.reactor, now);
+        // Who carries a connection has encrypted it already.
+        let encrypted = self.group.acceptor.is_some() && link.is_none();
+        let mut guest = Guest::new(config, token, peer, encrypted, &mut self.reactor, now);
+        guest.link = link;
         self.arrivals.enter(token, guest, counted);
         self.settle_arrival(token, now);
         self.next_handshakes(now);
@@ -275,7 +279,11 @@ impl<P: Protocol + Clone> Worker<P> {
         };
         let session = self.session(peer, token, &core);
         let registry = Arc::clone(&self.registry);
-        let channel = self.arrivals.remove(token).and_then(Guest::into_channel);
+        let mut guest = self.arrivals.remove(token);
+        session
+            .0
+            .carry(guest.as_mut().and_then(|guest| guest.link.take()));
+        let channel = guest.and_then(Guest::into_channel);
         let mut driver = SessionDriver::new(core, handler, session, registry, None, channel);
         driver.connected(&self.reactor);
         self.enter(token, driver, place, now);

@@ -1,0 +1,172 @@
+//! Carries one session: its bytes between a QUIC stream and the socket that the session has, its datagrams between the
+//! connection and the session's link.
+//!
+//! Back-pressure passes through: who does not take bytes at one end fills the socket or the stream's window, and then nothing is
+//! read at the other. Each direction ends by itself. When both have, the connection is closed; when the connection is lost, the
+//! session learns why.
+
+use std::future::{pending, poll_fn};
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use embar_session::{CloseReason, Closed, DatagramLink, Side};
+use quinn::{Connection, ReadError, RecvStream, SendDatagramError, SendStream, WriteError};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::ends::{closed, code_of, end_of};
+
+/// Bytes read from a session at once.
+const READ_BYTES: usize = 16 << 10;
+/// With less room than that, there is new memory to read into.
+const LEAST_READ_BYTES: usize = 2 << 10;
+/// Bytes read from a stream at once.
+const CHUNK_BYTES: usize = 64 << 10;
+/// What a session has beside its `linger`, after its end, until its last bytes have arrived.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Carries a session until it, or the connection, is over.
+pub(crate) async fn carry(
+    connection: &Connection,
+    (send, receive): (SendStream, RecvStream),
+    socket: UnixStream,
+    link: &DatagramLink,
+    linger: Duration,
+) {
+    link.set_max_bytes(connection.max_datagram_size());
+    let (from_session, to_session) = socket.into_split();
+    let silent = Notify::new();
+    let stream = async {
+        let (sent, received) = tokio::join!(
+            outward(&from_session, send, connection, link, &silent),
+            inward(receive, to_session)
+        );
+        sent.err().or(received.err())
+    };
+    let late = async {
+        tokio::select! {
+            () = poll_fn(|cx| link.poll_over(cx)) => {}
+            () = silent.notified() => {}
+        }
+        sleep(linger.saturating_mul(2).saturating_add(GRACE)).await;
+    };
+    let why = tokio::select! {
+        biased;
+        why = stream => why,
+        () = late => None,
+        error = connection.closed() => Some(end_of(&error)),
+        () = send_datagrams(connection, link) => None,
+        () = receive_datagrams(connection, link) => None,
+    };
+    if let Some(why) = why {
+        link.lost(why);
+    }
+    connection.close(0u32.into(), b"");
+}
+
+/// Closes a connection that carries no session, and says why.
+pub(crate) fn close(connection: &Connection, reason: CloseReason, text: &str) {
+    connection.close(code_of(reason), text.as_bytes());
+}
+
+/// What the session sends, until it ends and all of it has arrived.
+async fn outward(
+    from: &OwnedReadHalf,
+    mut to: SendStream,
+    connection: &Connection,
+    link: &DatagramLink,
+    silent: &Notify,
+) -> Result<(), Closed> {
+    let mut bytes = BytesMut::new();
+    loop {
+        let read = match from.readable().await {
+            Ok(()) => {
+                if bytes.capacity() < LEAST_READ_BYTES {
+                    bytes.reserve(READ_BYTES);
+                }
+                from.try_read_buf(&mut bytes)
+            }
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(1..) => {
+                let chunk = bytes.split().freeze();
+                to.write_chunk(chunk).await.map_err(|e| of_write(&e))?;
+                // The path may take longer ones by now.
+                link.set_max_bytes(connection.max_datagram_size());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // The session is gone, in good order or not.
+            Ok(0) | Err(_) => break,
+        }
+    }
+    silent.notify_one();
+    // Stopped or finished already: the peer wants nothing more.
+    let _ = to.finish();
+    let _ = to.stopped().await;
+    Ok(())
+}
+
+/// What the peer sends, until it ends or the session takes no more.
+async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf) -> Result<(), Closed> {
+    while let Some(chunk) = from
+        .read_chunk(CHUNK_BYTES, true)
+        .await
+        .map_err(|e| of_read(&e))?
+    {
+        if to.write_all(&chunk.bytes).await.is_err() {
+            let _ = from.stop(0u32.into());
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn of_write(error: &WriteError) -> Closed {
+    match error {
+        WriteError::ConnectionLost(error) => end_of(error),
+        WriteError::Stopped(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected => cut(),
+    }
+}
+
+fn of_read(error: &ReadError) -> Closed {
+    match error {
+        ReadError::ConnectionLost(error) => end_of(error),
+        _ => cut(),
+    }
+}
+
+/// The peer ended the stream without the word of its session.
+fn cut() -> Closed {
+    closed(
+        Side::Network,
+        CloseReason::Disconnected,
+        "the peer cut the stream",
+    )
+}
+
+/// Hands on what the session has, one after the other, as the path has room. What waits meanwhile does so in the session's link,
+/// where newer ones take the place of older ones. Never ends.
+async fn send_datagrams(connection: &Connection, link: &DatagramLink) {
+    while let Some(datagram) = poll_fn(|cx| link.poll_next(cx)).await {
+        match connection.send_datagram_wait(datagram.into()).await {
+            Ok(()) => {}
+            Err(SendDatagramError::ConnectionLost(_)) => break,
+            Err(_) => link.not_sent(),
+        }
+        link.set_max_bytes(connection.max_datagram_size());
+    }
+    pending().await
+}
+
+/// Never ends.
+async fn receive_datagrams(connection: &Connection, link: &DatagramLink) {
+    while let Ok(datagram) = connection.read_datagram().await {
+        link.deliver(&datagram);
+    }
+    pending().await
+}

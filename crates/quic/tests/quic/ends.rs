@@ -1,0 +1,216 @@
+//! How sessions over QUIC end: with a reason, at both ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use embar_quic::Listener;
+use embar_session::{CloseReason, Refusal, Server, Settings, Side, TlsTarget};
+
+use crate::support::{
+    Authority, Both, Caller, Echo, LONG, closed, loopback, opened, recorder, until,
+};
+
+#[test]
+fn a_server_that_cannot_prove_who_it_is_gets_no_session() {
+    let both = Both::start(Settings::default(), || Echo);
+    let caller = Caller::new(Settings::default());
+    let address = both.listener.address();
+    let (handler, seen) = recorder();
+    let stranger = Authority::new().target();
+    let error = caller.connect_at(address, &stranger, handler).unwrap_err();
+    assert_eq!(
+        (error.by, error.reason),
+        (Side::Local, CloseReason::Certificate),
+        "{error}"
+    );
+    // The handler hears the same.
+    assert_eq!(closed(&seen), error);
+    let config = Arc::new(both.authority.client());
+    let other_name = TlsTarget::new(config, "example.org").unwrap();
+    let error = caller.connect_at(address, &other_name, recorder().0);
+    assert_eq!(error.unwrap_err().reason, CloseReason::Certificate);
+    // A certificate that its issuer did not sign is no more to the server than a failure of the encryption.
+    until("the server counts them", || {
+        both.server.monitor().refused_by_reason() == [(Refusal::Certificate, 1), (Refusal::Tls, 1)]
+    });
+    assert_eq!(both.server.stats().sessions, 0);
+}
+
+#[test]
+fn nobody_at_the_address_is_no_handshake_in_time() {
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = Duration::from_millis(300);
+    let caller = Caller::new(settings);
+    // Bound, and silent.
+    let silent = std::net::UdpSocket::bind(loopback()).unwrap();
+    let address = silent.local_addr().unwrap();
+    let target = Authority::new().target();
+    let error = caller.connect_at(address, &target, recorder().0);
+    assert_eq!(error.unwrap_err().reason, CloseReason::HelloTimeout);
+}
+
+#[test]
+fn an_end_at_the_server_says_the_same_as_over_tcp() {
+    let (both, at_server) = Both::recording(Settings::default());
+    let caller = Caller::new(Settings::default());
+    let (handler, seen) = recorder();
+    caller.connect(&both, handler).unwrap();
+    let Both {
+        server, listener, ..
+    } = both;
+    opened(&at_server);
+    server.shutdown(LONG);
+    let here = closed(&seen);
+    assert_eq!((here.by, here.reason), (Side::Peer, CloseReason::Shutdown));
+    let there = closed(&at_server);
+    assert_eq!(
+        (there.by, there.reason),
+        (Side::Local, CloseReason::Shutdown)
+    );
+    listener.shutdown(LONG);
+}
+
+/// The connections are cut under sessions that know nothing: both ends learn why.
+#[test]
+fn a_listener_that_goes_tells_both_ends() {
+    let (both, at_server) = Both::recording(Settings::default());
+    let caller = Caller::new(Settings::default());
+    let (handler, seen) = recorder();
+    caller.connect(&both, handler).unwrap();
+    opened(&at_server);
+    drop(both.listener);
+    let here = closed(&seen);
+    assert_eq!((here.by, here.reason), (Side::Peer, CloseReason::Shutdown));
+    let there = closed(&at_server);
+    assert_eq!(
+        (there.by, there.reason),
+        (Side::Local, CloseReason::Shutdown)
+    );
+}
+
+#[test]
+fn a_greeting_that_does_not_come_ends_the_connection() {
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = Duration::from_millis(300);
+    let both = Both::start(settings, || Echo);
+    // Speaks QUIC and opens no stream.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut tls = both.authority.client();
+    tls.alpn_protocols = vec![b"embar-session".to_vec()];
+    let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    let config = quinn::ClientConfig::new(Arc::new(tls));
+    runtime.block_on(async {
+        let endpoint = quinn::Endpoint::client(loopback()).unwrap();
+        let address = both.listener.address();
+        let connecting = endpoint.connect_with(config, address, "localhost").unwrap();
+        let connection = connecting.await.unwrap();
+        tokio::time::timeout(LONG, connection.closed())
+            .await
+            .unwrap();
+    });
+    let refused = both.server.monitor().refused_by_reason();
+    assert_eq!(refused, [(Refusal::HelloTimeout, 1)]);
+}
+
+#[test]
+fn the_accept_filter_is_asked() {
+    let authority = Authority::new();
+    let server = Server::builder()
+        .accept_if(|_| false)
+        .start(|_| Echo)
+        .unwrap();
+    let listener = Listener::builder(loopback(), authority.server())
+        .start(&server)
+        .unwrap();
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = Duration::from_millis(300);
+    let caller = Caller::new(settings);
+    let error = caller.connect_at(listener.address(), &authority.target(), recorder().0);
+    assert_eq!(error.unwrap_err().reason, CloseReason::HelloTimeout);
+    let refused = server.monitor().refused_by_reason();
+    assert!(
+        matches!(refused[..], [(Refusal::Filtered, 1..)]),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn the_limit_of_sessions_for_an_address_holds() {
+    let mut settings = Settings::default();
+    settings.admission.max_sessions_per_address = 2;
+    settings.admission.local_is_exempt = false;
+    let both = Both::start(settings, || Echo);
+    let caller = Caller::new(Settings::default());
+    let sessions = [(); 2].map(|()| caller.connect(&both, recorder().0).unwrap());
+    let error = caller.connect(&both, recorder().0).unwrap_err();
+    assert_eq!(
+        (error.by, error.reason),
+        (Side::Peer, CloseReason::TooManySessions)
+    );
+    drop(sessions);
+}
+
+/// More handshakes at once than there may be: all have their turn.
+#[test]
+fn a_crowd_gets_in_by_and_by() {
+    const CROWD: usize = 40;
+    let mut settings = Settings::default();
+    settings.admission.max_handshakes = 2;
+    let both = Both::start(settings, || Echo);
+    let caller = Caller::new(Settings::default().with(|settings| {
+        settings.session.hello_timeout = LONG;
+    }));
+    let target = both.authority.target();
+    let address = both.listener.address();
+    let connecting: Vec<_> = (0..CROWD)
+        .map(|_| {
+            caller
+                .connector
+                .open(&caller.client, address, &target, &[], recorder().0)
+        })
+        .collect();
+    for connecting in connecting {
+        connecting.unwrap().wait().unwrap();
+    }
+    assert_eq!(both.server.stats().opened, CROWD as u64);
+}
+
+#[test]
+fn a_configuration_without_tls_1_3_is_refused_at_the_start() {
+    let authority = Authority::new();
+    let old = embar_session::rustls::ClientConfig::builder_with_protocol_versions(&[
+        &embar_session::rustls::version::TLS12,
+    ])
+    .with_root_certificates(embar_session::rustls::RootCertStore::empty())
+    .with_no_client_auth();
+    let target = TlsTarget::new(Arc::new(old), "localhost").unwrap();
+    let caller = Caller::new(Settings::default());
+    let error = caller.connect_at(([127, 0, 0, 1], 9).into(), &target, recorder().0);
+    let error = error.unwrap_err();
+    assert_eq!(error.reason, CloseReason::Tls);
+    assert!(error.text.contains("TLS 1.3"), "{error}");
+    drop(authority);
+}
+
+/// The end of a session is the end of its connection: nothing is left that costs something.
+#[test]
+fn connections_go_with_their_sessions() {
+    let both = Both::start(Settings::default(), || Echo);
+    let caller = Caller::new(Settings::default());
+    let began = Instant::now();
+    for _ in 0..5 {
+        let (handler, seen) = recorder();
+        let session = caller.connect(&both, handler).unwrap();
+        session.abort();
+        closed(&seen);
+    }
+    let Caller { client, connector } = caller;
+    client.shutdown(LONG);
+    connector.shutdown(LONG);
+    both.server.shutdown(LONG);
+    both.listener.shutdown(LONG);
+    assert!(began.elapsed() < LONG, "somebody waited for the timeout");
+}

@@ -1,0 +1,464 @@
+//! Datagrams: messages that may be lost, beside the reliable ones, for sessions whose carrier has such.
+//!
+//! A [`DatagramLink`] is what a session and its carrier share. The session queues what is to be sent and the carrier takes it; the
+//! carrier hands in what came and the worker gives it to the handler. Neither waits for the other.
+//!
+//! On the wire a datagram is its id (16 bits) and its number (48 bits), both little-endian, and then its payload. Where one ends is
+//! the carrier's to know. A session numbers all that it sends, from 0.
+
+mod queues;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use buffa::{DecodeError, Message as Protobuf, MessageView};
+use thiserror::Error;
+
+use self::queues::Queues;
+pub(super) use self::queues::ReceivedDatagram;
+use super::panics::catch_panic;
+use super::session::Session;
+use super::shared::{Shared, request};
+use super::stats::{Counter, DatagramStats};
+use crate::incoming::bounds;
+use crate::sender::{Bounded, with_sizes};
+use crate::{Closed, Side};
+
+/// What a datagram has beside its payload.
+pub const DATAGRAM_HEADER_BYTES: usize = 8;
+
+/// How datagrams of a session wait. At a full queue the oldest goes, whether it was to be sent or to be handled: what is
+/// newer is worth more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatagramSettings {
+    /// Most that wait for the path to have room. They wait for as long as the path is slower than their sender, and are that
+    /// much older when they arrive. At least 1; default 16.
+    pub max_queued: usize,
+    /// Most that came and wait for the handler. At least 1; default 64.
+    pub max_received: usize,
+    /// Which of those that came out of order the handler gets.
+    pub order: DatagramOrder,
+}
+
+impl Default for DatagramSettings {
+    fn default() -> Self {
+        Self {
+            max_queued: 16,
+            max_received: 64,
+            order: DatagramOrder::default(),
+        }
+    }
+}
+
+/// Which datagrams a handler gets when the network changed their order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatagramOrder {
+    /// Those that are newer than all of the same id before them: a late one counts as lost. The default, because a
+    /// state that is out of date is of no use. Of the 64 ids that came last the newest is known.
+    #[default]
+    Newest,
+    /// All, as they come; [`Datagram::sequence`] tells which are late.
+    Arrival,
+}
+
+/// Why a datagram was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DatagramError {
+    /// The session's carrier has no datagrams, or its peer takes none.
+    #[error("the session has no datagrams, as it is not carried by QUIC: send a message instead")]
+    Unsupported,
+    /// The handshake is not over.
+    #[error("the session is not open yet: wait for the handshake")]
+    NotOpen,
+    /// The session has ended or is about to.
+    #[error("the session is closed: open another")]
+    Closed,
+    /// The path takes shorter ones only.
+    #[error(
+        "a datagram of {bytes} bytes exceeds the {max} that the path takes: split it, or send a message instead"
+    )]
+    TooLong {
+        /// Bytes of the payload.
+        bytes: usize,
+        /// Most bytes of a payload that the path takes now.
+        max: usize,
+    },
+    /// The id belongs to the session layer.
+    #[error("packet id {id:#06x} is reserved: use one below 0xff00")]
+    ReservedId {
+        /// The id.
+        id: u16,
+    },
+    /// A message wrote more or less than the size it gave before.
+    #[error(
+        "the message's encoder wrote another length than it announced: do not change it while it is sent"
+    )]
+    Encoding,
+}
+
+/// A datagram that came; see [`Handler::datagram`](super::Handler::datagram).
+#[derive(Clone, Copy)]
+pub struct Datagram<'a> {
+    id: u16,
+    sequence: u64,
+    payload: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// What it is, as the ids of messages say it.
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Its number among all datagrams that the peer sent in this session, from 0. Numbers that never come were lost, here or on
+    /// the way.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The content.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The content as a view of a Protobuf message, as [`Message::decode`](crate::Message::decode).
+    ///
+    /// # Errors
+    /// What the decoder found wrong.
+    pub fn decode<V: MessageView<'a>>(&self) -> Result<V, DecodeError> {
+        bounds().decode_view(self.payload)
+    }
+}
+
+impl fmt::Debug for Datagram<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, sequence, bytes) = (self.id, self.sequence, self.payload.len());
+        write!(f, "Datagram({id}, number {sequence}, {bytes} bytes)")
+    }
+}
+
+impl ReceivedDatagram {
+    pub(super) fn view(&self) -> Datagram<'_> {
+        Datagram {
+            id: self.id,
+            sequence: self.sequence,
+            payload: &self.payload,
+        }
+    }
+}
+
+/// How far the session is.
+#[derive(Default)]
+enum Phase {
+    #[default]
+    NotOpen,
+    Open(Weak<Shared>, DatagramSettings),
+    Over,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    queues: Queues,
+    /// Waits for something to send.
+    sending: Option<Waker>,
+    /// Waits for the session to open.
+    opening: Option<Waker>,
+    /// Waits for its end.
+    ending: Option<Waker>,
+    lost: Option<Closed>,
+}
+
+#[derive(Default)]
+struct Counters {
+    sent: Counter,
+    unsent: Counter,
+    received: Counter,
+    dropped: Counter,
+}
+
+#[derive(Default)]
+struct Link {
+    /// Longest datagram, header included; 0: none.
+    max_bytes: AtomicUsize,
+    state: Mutex<State>,
+    counters: Counters,
+}
+
+/// What a session and its carrier share: datagrams in both directions, and how far each of the two is. For crates that
+/// carry sessions; who uses sessions has [`Session::send_datagram`] and
+/// [`Handler::datagram`](super::Handler::datagram). Cheap to clone.
+///
+/// Before the session is open and after its end, datagrams of both directions are dropped.
+#[derive(Clone, Default)]
+pub struct DatagramLink(Arc<Link>);
+
+impl DatagramLink {
+    /// The link of one session that does not exist yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The path takes datagrams of so many bytes, header included; `None`, as at first: of none.
+    pub fn set_max_bytes(&self, max: Option<usize>) {
+        let max = max.unwrap_or(0);
+        self.0.max_bytes.store(max, Ordering::Relaxed);
+    }
+
+    /// The next datagram to send, ready for the network; `None` when the session is over. One task at a time may wait.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::Over) {
+            return Poll::Ready(None);
+        }
+        match state.queues.next_to_send() {
+            Some(datagram) => {
+                self.0.counters.sent.add(1);
+                Poll::Ready(Some(datagram))
+            }
+            None => {
+                state.sending = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// One that was taken to be sent could not be.
+    pub fn not_sent(&self) {
+        self.0.counters.unsent.add(1);
+    }
+
+    /// A datagram came from the peer. Copies it: what waits here is not to hold the buffers of the network.
+    pub fn deliver(&self, datagram: &[u8]) {
+        let mut state = self.lock();
+        let State { phase, queues, .. } = &mut *state;
+        let Phase::Open(session, settings) = phase else {
+            drop(state);
+            return self.0.counters.dropped.add(1);
+        };
+        let (is_first, dropped) = queues.receive(settings, datagram);
+        let session = is_first.then(|| session.clone());
+        drop(state);
+        if dropped > 0 {
+            self.0.counters.dropped.add(dropped);
+        }
+        if let Some(session) = session.and_then(|session| session.upgrade()) {
+            session.request(request::DATAGRAMS);
+        }
+    }
+
+    /// Waits until the session is open. False: it is over.
+    pub fn poll_open(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.lock();
+        match state.phase {
+            Phase::NotOpen => {
+                state.opening = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Phase::Open(..) => Poll::Ready(true),
+            Phase::Over => Poll::Ready(false),
+        }
+    }
+
+    /// Waits until the session is over. What it said last may still be on its way through the stream.
+    pub fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::Over) {
+            return Poll::Ready(());
+        }
+        state.ending = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The carrier lost the connection, for this reason. To be called before the stream is dropped. It is the end of the session, unless
+    /// the peer said another one.
+    pub fn lost(&self, why: Closed) {
+        self.lock().lost.get_or_insert(why);
+    }
+
+    fn open(&self, session: &Session) {
+        let settings = session.0.group.settings.datagrams;
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::NotOpen) {
+            state.phase = Phase::Open(Arc::downgrade(&session.0), settings);
+        }
+        let waker = state.opening.take();
+        drop(state);
+        wake(waker);
+    }
+
+    pub(super) fn end(&self) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.phase = Phase::Over;
+        state.queues = Queues::default();
+        let wakers = [&mut state.sending, &mut state.opening, &mut state.ending];
+        let wakers = wakers.map(Option::take);
+        drop(guard);
+        wakers.into_iter().for_each(wake);
+    }
+
+    pub(super) fn take_received(&self) -> Option<ReceivedDatagram> {
+        let received = self.lock().queues.take_received()?;
+        self.0.counters.received.add(1);
+        Some(received)
+    }
+
+    /// Bytes of the longest payload.
+    fn max_payload(&self) -> Option<usize> {
+        let max = self.0.max_bytes.load(Ordering::Relaxed);
+        max.checked_sub(DATAGRAM_HEADER_BYTES)
+    }
+
+    /// Queues a datagram with room for its header in front.
+    fn send(&self, id: u16, bytes: Vec<u8>) -> Result<(), DatagramError> {
+        let mut state = self.lock();
+        let State { phase, queues, .. } = &mut *state;
+        let displaced = match phase {
+            Phase::NotOpen => return Err(DatagramError::NotOpen),
+            Phase::Over => return Err(DatagramError::Closed),
+            Phase::Open(_, settings) => queues.send(settings, id, bytes),
+        };
+        let waker = state.sending.take();
+        drop(state);
+        if displaced {
+            self.0.counters.unsent.add(1);
+        }
+        wake(waker);
+        Ok(())
+    }
+
+    fn stats(&self) -> DatagramStats {
+        let counters = &self.0.counters;
+        DatagramStats {
+            sent: counters.sent.get(),
+            unsent: counters.unsent.get(),
+            received: counters.received.get(),
+            dropped: counters.dropped.get(),
+        }
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        catch_panic(|| waker.wake());
+    }
+}
+
+impl fmt::Debug for DatagramLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DatagramLink")
+    }
+}
+
+impl Shared {
+    /// Somebody carries the session's datagrams, and its bytes.
+    pub(super) fn carry(&self, link: Option<DatagramLink>) {
+        if let Some(link) = link {
+            let _ = self.link.set(link);
+        }
+    }
+
+    /// Of a connection that was lost, its carrier may know more than that.
+    pub(super) fn as_carrier_says(&self, why: Closed) -> Closed {
+        if why.by != Side::Network {
+            return why;
+        }
+        let known = self.link.get().and_then(|link| link.lock().lost.take());
+        known.unwrap_or(why)
+    }
+}
+
+impl Session {
+    pub(super) fn open_link(&self) {
+        if let Some(link) = self.0.link.get() {
+            link.open(self);
+        }
+    }
+
+    /// Sends a Protobuf message that may be lost, or arrive before what was sent earlier; what arrives is whole, and arrives once. For
+    /// state of which only the newest counts. Works on sessions that are carried by QUIC.
+    ///
+    /// Never waits. While the path has no room, [`DatagramSettings::max_queued`] of them wait, and a further one takes the
+    /// place of the oldest. Allocates once.
+    ///
+    /// # Errors
+    /// [`DatagramError`]: where a session has no datagrams, or the message is too long for one,
+    /// [`Session::send`] is left.
+    pub fn send_datagram<M: Protobuf>(&self, id: u16, message: &M) -> Result<(), DatagramError> {
+        with_sizes(|sizes| {
+            let len = message.compute_size(sizes) as usize;
+            self.datagram(id, len, |payload| {
+                Bounded::fill(payload, |out| message.write_to(sizes, out))
+                    .map_err(|_| DatagramError::Encoding)
+            })
+        })
+    }
+
+    /// Sends a datagram of `len` bytes that `fill` writes; they are zero before. Otherwise as [`Session::send_datagram`].
+    ///
+    /// # Errors
+    /// [`DatagramError`]; `fill` is not called then, unless the session ends just now.
+    pub fn send_datagram_with(
+        &self,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DatagramError> {
+        self.datagram(id, len, |payload| {
+            fill(payload);
+            Ok(())
+        })
+    }
+
+    fn datagram(
+        &self,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), DatagramError>,
+    ) -> Result<(), DatagramError> {
+        if id >= embar_frame::FIRST_RESERVED_ID {
+            return Err(DatagramError::ReservedId { id });
+        }
+        let link = self.0.link.get().ok_or(DatagramError::Unsupported)?;
+        let sender = &self.0.sender;
+        if !sender.is_open() {
+            return Err(match sender.ring().is_closed() {
+                true => DatagramError::Closed,
+                false => DatagramError::NotOpen,
+            });
+        }
+        let max = link.max_payload().ok_or(DatagramError::Unsupported)?;
+        if len > max {
+            return Err(DatagramError::TooLong { bytes: len, max });
+        }
+        let mut bytes = vec![0; DATAGRAM_HEADER_BYTES + len];
+        fill(&mut bytes[DATAGRAM_HEADER_BYTES..])?;
+        link.send(id, bytes)
+    }
+
+    /// Most bytes of a datagram's payload, as the path is now; `None` where the session has no datagrams. It
+    /// may grow while the path is explored, and shrink when it changes.
+    #[must_use]
+    pub fn max_datagram_bytes(&self) -> Option<usize> {
+        self.0.link.get()?.max_payload()
+    }
+
+    /// What became of its datagrams; `None` where it has none.
+    #[must_use]
+    pub fn datagram_stats(&self) -> Option<DatagramStats> {
+        Some(self.0.link.get()?.stats())
+    }
+}
