@@ -347,7 +347,7 @@ impl<M: Memory> Connection<M> {
 
     pub fn name(&self) -> String {
         match self.origin {
-            Origin::Tcp(address) => address.to_string(),
+            Origin::Tcp(address) | Origin::Quic(address) => address.to_string(),
             Origin::Unix => "a peer by Unix socket".into(),
             Origin::Shm => "a peer by shared memory".into(),
         }

@@ -334,7 +334,7 @@ impl<M: Memory> Node<M> {
 
     fn count_of(&self, origin: Origin) -> Option<&AtomicUsize> {
         match origin {
-            Origin::Tcp(_) => None,
+            Origin::Tcp(_) | Origin::Quic(_) => None,
             Origin::Unix => Some(&self.by_unix),
             Origin::Shm => Some(&self.by_shm),
         }
