@@ -38,12 +38,13 @@ pub(crate) async fn carry(
     linger: Duration,
 ) {
     link.set_max_bytes(connection.max_datagram_size());
-    let (from_session, to_session) = socket.into_split();
+    // Both halves stay until the session can learn why: to drop one is the end of its stream.
+    let (from_session, mut to_session) = socket.into_split();
     let silent = Notify::new();
     let stream = async {
         let (sent, received) = tokio::join!(
             outward(&from_session, send, connection, link, &silent),
-            inward(receive, to_session)
+            inward(receive, &mut to_session)
         );
         sent.err().or(received.err())
     };
@@ -112,7 +113,7 @@ async fn outward(
 }
 
 /// What the peer sends, until it ends or the session takes no more.
-async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf) -> Result<(), Closed> {
+async fn inward(mut from: RecvStream, to: &mut OwnedWriteHalf) -> Result<(), Closed> {
     while let Some(chunk) = from
         .read_chunk(CHUNK_BYTES, true)
         .await
@@ -123,6 +124,7 @@ async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf) -> Result<(), Clos
             break;
         }
     }
+    let _ = to.shutdown().await;
     Ok(())
 }
 
