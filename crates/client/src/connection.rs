@@ -466,9 +466,10 @@ impl Connection {
             embar_session::Incoming::Message(message) => read_message(message),
             embar_session::Incoming::Head(head) => read_head(head),
             embar_session::Incoming::Goodbye { .. } => Ok(Incoming::Goodbye),
-            embar_session::Incoming::Status | embar_session::Incoming::StatusReply { .. } => {
-                Ok(Incoming::Nothing)
-            }
+            // The log's frames have checksums, so its bodies come in one piece.
+            embar_session::Incoming::Status
+            | embar_session::Incoming::StatusReply { .. }
+            | embar_session::Incoming::Lane(_) => Ok(Incoming::Nothing),
             embar_session::Incoming::Closed(closed) => Ok(Incoming::Closed(closed)),
         };
         Ok(Some(read?))

@@ -18,6 +18,12 @@ pub const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const MAX_REASON_BYTES: usize = 512;
 /// Longest content of a frame of the session layer itself (a STATUS reply is not one of these).
 pub(crate) const MAX_OWN_FRAME_BYTES: u32 = 3072;
+/// Most lanes of a session for bodies in chunks.
+pub const MAX_BODY_LANES: u8 = 4;
+/// Longest chunk of a body, in bytes.
+pub const MAX_CHUNK_BYTES: usize = 256 << 10;
+/// Shortest chunk of a body but its last one, in bytes.
+pub const MIN_CHUNK_BYTES: usize = 1 << 10;
 
 /// What a frame has beside its content, at most: header and checksum.
 pub(crate) const FRAME_BYTES: usize = FRAME_HEADER_BYTES + CHECKSUM_BYTES;
@@ -102,6 +108,19 @@ pub struct SessionConfig {
     /// and honest has the time that a body takes, and who sends a byte now and then has little more
     /// than `frame_timeout`. 0: all of a body must be there within `frame_timeout`. Default 1,024.
     pub min_body_rate: u32,
+    /// Lanes in which bodies come and go in chunks, between messages, at most [`MAX_BODY_LANES`];
+    /// see [`Session::send_body_on`](crate::Session::send_body_on). The session has as many as the
+    /// end that has fewer. In each of them one body may come at a time, so a handler may have as
+    /// many begun at once. 0, the default: every body comes in one piece. It is 0 for a protocol whose frames have
+    /// [checksums](embar_frame::Protocol::CHECKED), too.
+    pub body_lanes: u8,
+    /// Bytes of a body in a lane after which messages have their turn. Default 64 KiB; at least
+    /// [`MIN_CHUNK_BYTES`], at most [`MAX_CHUNK_BYTES`].
+    pub chunk_bytes: usize,
+    /// Bytes of a body in a lane that may come before its handler has a place for it: while
+    /// [`BodyTarget::Pause`](crate::BodyTarget::Pause) holds it back, so many wait in memory, and its sender
+    /// sends no more in this lane. The peer learns it. Default 256 KiB.
+    pub lane_window_bytes: u32,
     /// The session ends when a reservation kept others waiting for this long. It is noticed
     /// within twice the time.
     pub reservation_timeout: Duration,
@@ -153,6 +172,9 @@ impl Default for SessionConfig {
             hello_timeout: Duration::from_secs(10),
             frame_timeout: Duration::from_secs(30),
             min_body_rate: 1024,
+            body_lanes: 0,
+            chunk_bytes: 64 << 10,
+            lane_window_bytes: 256 << 10,
             reservation_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(1),
             discard_limit_bytes: 64 << 20,
@@ -171,6 +193,8 @@ pub struct SendLimits {
     pub max_frame_bytes: u32,
     /// Longest frame with a body, in bytes after the frame header.
     pub max_body_bytes: u32,
+    /// Lanes for bodies in chunks.
+    pub body_lanes: u8,
 }
 
 /// The longest frame, without its header and checksum, that a ring of `capacity` bytes can hold.

@@ -30,6 +30,7 @@ mod ending;
 mod frames;
 mod handshake;
 mod inbound;
+mod lanes;
 mod outbound;
 mod timers;
 
@@ -46,6 +47,9 @@ pub use self::arrival::Arrival;
 use self::ending::Ending;
 pub use self::frames::SESSION_VERSION;
 use self::inbound::Input;
+pub(crate) use self::lanes::LANE_READ_AHEAD;
+pub use self::lanes::LaneBody;
+use self::lanes::Lanes;
 use self::outbound::Output;
 pub use self::timers::Rtt;
 use self::timers::Timers;
@@ -124,6 +128,7 @@ pub struct SessionCore<P: Protocol, M: Memory = Mapped> {
     input: Input,
     output: Output<M>,
     timers: Timers,
+    lanes: Option<Box<Lanes>>,
     /// Room in the send ring without which the owner gets no message.
     reply_room: usize,
     /// How it ended; `closed_shown` once the owner knows.
@@ -186,6 +191,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         let mut config = config.clone();
         let longest = longest_frame(rings.recv.capacity());
         config.max_frame_bytes = config.max_frame_bytes.min(longest);
+        config.body_lanes = Lanes::allowed::<P>(&config);
         if !config.idle_timeout.is_zero() {
             config.idle_timeout = config.idle_timeout.max(MIN_IDLE_TIMEOUT);
         }
@@ -195,9 +201,10 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             recv: RecvRing::new(&rings.recv)?,
             state: State::Greeting { connecting },
             clock: now,
-            input: Input::new(now),
+            input: Input::new(config.read_ahead, now),
             output: Output::new(),
             timers: Timers::new(&config, now),
+            lanes: None,
             reply_room: 0,
             closed: None,
             closed_shown: false,
@@ -259,6 +266,15 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         if mem::replace(&mut self.input.held, on) && !on {
             self.restart_input_clocks();
         }
+        self.input.idle = on || self.input.stopped;
+    }
+
+    /// Receives no more but what is on its way, for an owner that is about to
+    /// [finish](SessionCore::finish) and has messages left to take: however fast the peer sends, they
+    /// come to an end.
+    pub fn stop_receiving(&mut self) {
+        self.input.stopped = true;
+        self.input.idle = true;
     }
 
     /// Whether receiving is stopped.
@@ -289,6 +305,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// Changes [`SessionConfig::read_ahead`] for receives to come.
     pub fn set_read_ahead(&mut self, bytes: usize) {
         self.config.read_ahead = bytes;
+        self.input.read_ahead = bytes;
     }
 
     /// Sends from this thread and others.
@@ -359,6 +376,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.input.body_got += bytes;
         self.input.bytes += bytes as u64;
         self.input.heard_at = self.clock;
+        self.heard_of_body(bytes);
         if self.input.body_due == 0 {
             self.input.frame_began = None;
         }

@@ -57,8 +57,53 @@ pub enum Incoming<'a> {
         /// As the peer wrote it.
         body: &'a [u8],
     },
+    /// Something about bodies that come or go in lanes.
+    Lane(LaneEvent<'a>),
     /// The session is over. Comes once, and nothing comes after it.
     Closed(Closed),
+}
+
+/// What happened in a lane: a body comes or goes there in chunks.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum LaneEvent<'a> {
+    /// A body begins. The owner answers, now or later, by
+    /// [`SessionCore::take_body`](crate::SessionCore::take_body) or
+    /// [`SessionCore::refuse_body`](crate::SessionCore::refuse_body). Before that no more of it comes
+    /// than [`SessionConfig::lane_window_bytes`](crate::SessionConfig::lane_window_bytes).
+    Begun {
+        /// Where; there is no other one until it is over.
+        lane: u8,
+        /// The packet id.
+        id: u16,
+        /// What comes before the body.
+        head: &'a [u8],
+        /// Bytes of the body in all.
+        len: usize,
+    },
+    /// The next bytes of a body. What is missing of them,
+    /// [`SessionCore::body_due`](crate::SessionCore::body_due) bytes, is received by the core's
+    /// owner, as of a [`Head`].
+    Chunk {
+        /// Where.
+        lane: u8,
+        /// How many there are.
+        len: usize,
+        /// What came of them already; copy it.
+        early: &'a [u8],
+    },
+    /// The rest of a body does not come: its sender gave it up.
+    Cancelled {
+        /// Where.
+        lane: u8,
+    },
+    /// The peer does not want a body that this end sent.
+    Refused {
+        /// The body's number. A body of which all was sent may be refused as well.
+        number: u64,
+        /// Why, for people.
+        text: &'a str,
+    },
 }
 
 /// A whole frame, where it was received.

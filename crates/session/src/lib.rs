@@ -22,12 +22,13 @@ pub use embar_transport::{
 };
 
 pub use self::config::{
-    MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES, RingPools, SendLimits,
-    SessionConfig,
+    MAX_BODY_LANES, MAX_CHUNK_BYTES, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_CHUNK_BYTES,
+    MIN_IDLE_TIMEOUT, MIN_RING_BYTES, RingPools, SendLimits, SessionConfig,
 };
-pub use self::core::{Arrival, CoreStats, Rtt, SESSION_VERSION, SessionCore, Step};
+pub use self::core::{Arrival, CoreStats, LaneBody, Rtt, SESSION_VERSION, SessionCore, Step};
 pub use self::incoming::{
-    Head, Incoming, KeepLimit, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS, Message,
+    Head, Incoming, KeepLimit, LaneEvent, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS,
+    Message,
 };
 pub use self::plain::Plain;
 pub use self::reason::{CloseReason, Closed, Side};
@@ -36,11 +37,11 @@ pub use self::runtime::admin::{self, Admin, AdminBuilder, AdminError};
 #[cfg(feature = "tls")]
 pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
-    Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, Client, Connecting,
-    DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink, DatagramOrder, DatagramSettings,
-    DatagramStats, Flow, Handler, IncomingSessions, Monitor, Network, OnFull, Packet, PeerStatus,
-    Received, Refusal, Room, Server, ServerBuilder, Session, SessionId, SessionStats, Settings,
-    StartError, StatusAnswer, StatusPolicy, Totals, is_worker,
+    Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, BodyTicket, Client,
+    Connecting, DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink, DatagramOrder,
+    DatagramSettings, DatagramStats, Flow, Handler, IncomingSessions, Monitor, Network, OnFull,
+    Packet, PeerStatus, Received, Refusal, Room, Server, ServerBuilder, Session, SessionId,
+    SessionStats, Settings, StartError, StatusAnswer, StatusPolicy, Totals, is_worker,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use buffa::{EncodeSink, Message, SizeCache, ViewEncode};
 use embar_frame::{
@@ -68,6 +68,7 @@ struct Shared {
     /// [`NOT_OPEN`], [`ENDED`], or the longest frame + 1.
     gate: AtomicU32,
     max_body: AtomicU32,
+    lanes: AtomicU8,
     /// The core waits for the right to send.
     wanted: AtomicBool,
     bytes: AtomicU64,
@@ -95,6 +96,7 @@ impl Sender {
             shared: Arc::new(Shared {
                 gate: AtomicU32::new(NOT_OPEN),
                 max_body: AtomicU32::new(0),
+                lanes: AtomicU8::new(0),
                 wanted: AtomicBool::new(false),
                 bytes: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
@@ -105,6 +107,9 @@ impl Sender {
     pub(crate) fn open(&self, limits: SendLimits) {
         let max_body = limits.max_body_bytes;
         self.shared.max_body.store(max_body, Ordering::Relaxed);
+        self.shared
+            .lanes
+            .store(limits.body_lanes, Ordering::Relaxed);
         // Relaxed, as all of the gate: it is advice, not protection. A frame that slips through
         // after the end is behind CLOSE, where the peer reads nothing.
         let longest = limits.max_frame_bytes.min(ENDED - 2);
@@ -127,6 +132,7 @@ impl Sender {
         Some(SendLimits {
             max_frame_bytes: self.limit().ok()?,
             max_body_bytes: self.shared.max_body.load(Ordering::Relaxed),
+            body_lanes: self.shared.lanes.load(Ordering::Relaxed),
         })
     }
 
@@ -136,6 +142,15 @@ impl Sender {
             NOT_OPEN => Err(SendError::NotOpen),
             ENDED => Err(SendError::Closed),
             longest => Ok(longest - 1),
+        }
+    }
+
+    /// Why there are no [limits](Sender::limits).
+    pub(crate) fn not_open(&self) -> SendError {
+        if self.ring.is_closed() {
+            SendError::Closed
+        } else {
+            SendError::NotOpen
         }
     }
 

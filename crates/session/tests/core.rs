@@ -732,3 +732,37 @@ fn links_travel_between_threads() {
     shared::<embar_session::Sender>();
     shared::<embar_session::Kept>();
 }
+
+/// Who is about to finish, and has messages left, is not kept from it by more of them.
+#[test]
+fn a_core_that_stops_receiving_has_what_has_come_and_no_more() {
+    let mut pair = Pair::open();
+    let say = |pair: &mut Pair, id: u16| {
+        let sent = pair.a.core.send_with(id, 900, |out| out.fill(1));
+        sent.expect("room");
+    };
+    pair.b.ignores = true;
+    say(&mut pair, 1);
+    pair.run(usize::MAX);
+    pair.b.core.stop_receiving();
+    for id in 2..5 {
+        say(&mut pair, id);
+        pair.run(usize::MAX);
+    }
+    pair.b.ignores = false;
+    pair.run(usize::MAX);
+    let ids = |pair: &Pair| -> Vec<u16> { pair.b.messages().iter().map(|it| it.0).collect() };
+    assert_eq!(ids(&pair), [1]);
+    // Not even after a pause.
+    pair.b.core.hold(true, Now(0));
+    pair.b.core.hold(false, Now(0));
+    pair.run(usize::MAX);
+    assert_eq!(ids(&pair), [1]);
+    pair.b.core.finish(Now(0));
+    pair.run(usize::MAX);
+    assert_eq!(
+        pair.a.end().map(|end| end.reason),
+        Some(CloseReason::Finished)
+    );
+    assert!(pair.b.closed);
+}

@@ -37,7 +37,7 @@ impl LinkEvent {
             Incoming::Head(head) => Self::Batch(batch(&head, max_batch_bytes)),
             Incoming::Goodbye { .. } => Self::Goodbye,
             Incoming::Closed(closed) => Self::Closed(closed),
-            Incoming::Status | Incoming::StatusReply { .. } => Self::Nothing,
+            Incoming::Status | Incoming::StatusReply { .. } | Incoming::Lane(_) => Self::Nothing,
         }
     }
 }

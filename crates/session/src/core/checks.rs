@@ -9,6 +9,7 @@ use embar_transport::Memory;
 
 use super::SessionCore;
 use super::frames::OwnId;
+use super::lanes::CHUNK_CONTENT_MAX;
 use crate::config::MAX_OWN_FRAME_BYTES;
 use crate::reason::CloseReason;
 
@@ -106,7 +107,15 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// The kind of a frame of the session layer.
     pub(super) fn check_own(&self, header: FrameHeader) -> Result<OwnId, Fault> {
         let plain = content_of::<P>(header).ok_or_else(|| no_checksum(header))?;
-        self.check_greeting(plain)
+        let id = self.check_greeting(plain)?;
+        if id.is_of_lanes() && self.lanes.is_none() {
+            let text = format!(
+                "a frame of lanes, of which there are none, id {:#06x}",
+                header.id
+            );
+            return Err((CloseReason::UnknownFrame, text));
+        }
+        Ok(id)
     }
 
     /// As [`SessionCore::check_own`], for the header without its checksum, if there is one.
@@ -122,7 +131,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             );
         }
         let limit = match id {
-            OwnId::StatusReply => self.config.max_frame_bytes,
+            OwnId::StatusReply | OwnId::BodyBegin => self.config.max_frame_bytes,
+            OwnId::BodyChunk => CHUNK_CONTENT_MAX,
             _ => MAX_OWN_FRAME_BYTES,
         };
         if header.length > limit {
@@ -141,7 +151,7 @@ fn no_checksum(header: FrameHeader) -> Fault {
     (CloseReason::Damaged, text)
 }
 
-fn frame_fault(error: FrameError) -> Fault {
+pub(super) fn frame_fault(error: FrameError) -> Fault {
     let reason = match error {
         FrameError::UnknownId { .. } => CloseReason::UnknownFrame,
         FrameError::TooLarge { .. } => CloseReason::TooLarge,

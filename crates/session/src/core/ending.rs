@@ -71,6 +71,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             wait: reason != CloseReason::ReservationHeld,
             write_closed: false,
         });
+        self.drop_lanes();
         // Wakes all that wait for room: there will be none.
         self.ring().close();
         self.input.frame_began = None;
@@ -111,6 +112,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.sender.set_wanted(false);
         self.ring().close();
         self.output.drop_pending();
+        self.drop_lanes();
     }
 
     fn set_closed(&mut self, by: Side, reason: CloseReason, code: u32, text: &str) {

@@ -1,5 +1,5 @@
 //! The session layer's own frames (HELLO, WELCOME, PING, PONG, GOODBYE, CLOSE, STATUS and its
-//! reply): their ids, and how they are written and read.
+//! reply, bodies in chunks): their ids, and how they are written and read.
 
 use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
 use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, write_checksum};
@@ -25,10 +25,15 @@ pub(super) enum OwnId {
     Close,
     Status,
     StatusReply,
+    BodyBegin,
+    BodyChunk,
+    BodyTaken,
+    BodyRefused,
+    BodyCancelled,
 }
 
 impl OwnId {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 13] = [
         Self::Hello,
         Self::Welcome,
         Self::Ping,
@@ -37,10 +42,20 @@ impl OwnId {
         Self::Close,
         Self::Status,
         Self::StatusReply,
+        Self::BodyBegin,
+        Self::BodyChunk,
+        Self::BodyTaken,
+        Self::BodyRefused,
+        Self::BodyCancelled,
     ];
 
     pub(super) fn number(self) -> u16 {
         FIRST_RESERVED_ID + self as u16
+    }
+
+    /// Whether it is about bodies in chunks.
+    pub(super) fn is_of_lanes(self) -> bool {
+        self as u16 >= Self::BodyBegin as u16
     }
 
     pub(super) fn of(number: u16) -> Option<Self> {
@@ -85,6 +100,17 @@ pub(super) fn close_frame(closed: &Closed, checked: bool) -> Vec<u8> {
     frame
 }
 
+/// A frame without a checksum, as bytes of its own.
+pub(super) fn plain_frame<'v>(id: OwnId, view: &impl ViewEncode<'v>) -> Vec<u8> {
+    let content = view.encode_to_vec();
+    let header = FrameHeader {
+        length: content.len() as u32,
+        id: id.number(),
+        flags: 0,
+    };
+    [&header.to_bytes(), &content[..]].concat()
+}
+
 /// What a CLOSE frame says.
 pub(super) fn read_close(body: &[u8]) -> Result<Closed, DecodeError> {
     let view: proto::CloseView<'_> = read(body)?;
@@ -97,8 +123,15 @@ pub(super) fn read_close(body: &[u8]) -> Result<Closed, DecodeError> {
 }
 
 pub(super) fn read<'a, V: MessageView<'a>>(body: &'a [u8]) -> Result<V, DecodeError> {
+    read_within(MAX_OWN_FRAME_BYTES as usize, body)
+}
+
+pub(super) fn read_within<'a, V: MessageView<'a>>(
+    most: usize,
+    body: &'a [u8],
+) -> Result<V, DecodeError> {
     DecodeOptions::new()
-        .with_max_message_size(MAX_OWN_FRAME_BYTES as usize)
+        .with_max_message_size(most)
         .with_element_memory_limit(0)
         .with_unknown_field_limit(64)
         .with_recursion_limit(4)
@@ -121,7 +154,7 @@ mod tests {
             assert_eq!(id.number(), 0xFF00 + index as u16);
             assert_eq!(OwnId::of(id.number()), Some(id));
         }
-        assert_eq!(OwnId::of(0xFF08), None);
+        assert_eq!(OwnId::of(0xFF0D), None);
         assert_eq!(OwnId::of(0xFEFF), None);
     }
 

@@ -7,11 +7,13 @@
 
 use std::time::Duration;
 
-use embar_frame::{Now, Protocol};
+use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, Now, Protocol};
 use embar_transport::Memory;
 
 use super::checks::Fault;
-use super::frames::{MAGIC, OwnId, put, read};
+use super::frames::{MAGIC, OwnId, put, read, read_close};
+use super::inbound::Found;
+use super::lanes::Lanes;
 use super::{SESSION_VERSION, SessionCore, State};
 use crate::config::{MAX_GREETING_BYTES, SendLimits, longest_frame};
 use crate::proto::GreetingView;
@@ -30,6 +32,11 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             max_body_bytes: self.config.max_body_bytes,
             idle_timeout_ms: u32::try_from(idle).unwrap_or(u32::MAX),
             greeting,
+            body_lanes: self.config.body_lanes.into(),
+            lane_window_bytes: match self.config.body_lanes {
+                0 => 0,
+                _ => self.config.lane_window_bytes,
+            },
         };
         put(&self.sender, id, &view)
     }
@@ -74,13 +81,70 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         let body = &self.recv.readable()[body_at..body_end];
         let view = read_greeting::<P>(body)?;
         let ours = longest_frame(self.ring().capacity());
+        let lanes = view.body_lanes.min(self.config.body_lanes.into()) as u8;
+        self.lanes = Lanes::new(lanes, &self.config, view.lane_window_bytes);
         self.output.limits = SendLimits {
             max_frame_bytes: view.max_frame_bytes.min(ours),
             max_body_bytes: view.max_body_bytes,
+            body_lanes: lanes,
         };
         let idle = Duration::from_millis(view.idle_timeout_ms.into());
         self.timers.peer_is_patient_for(idle);
         Ok(())
+    }
+
+    /// The peer's HELLO or WELCOME at the front of the ring.
+    pub(super) fn find_greeting(&mut self, connecting: bool) -> Found {
+        let readable = self.recv.readable();
+        let Some(header) = readable.first_chunk() else {
+            return self.incomplete(FRAME_HEADER_BYTES);
+        };
+        let header = FrameHeader::parse(header);
+        let end = header.frame_bytes();
+        let have = readable.len();
+        let expected = if connecting {
+            OwnId::Welcome
+        } else {
+            OwnId::Hello
+        };
+        // Whether there are checksums is known when it is known what the peer speaks.
+        let plain = header.without_checksum();
+        let id = match self.check_greeting(plain.unwrap_or(header)) {
+            Ok(id) if id == expected || (connecting && id == OwnId::Close) => id,
+            _ => return self.fault((CloseReason::NotSession, String::new())),
+        };
+        if have < end {
+            return self.incomplete(end);
+        }
+        if plain.is_some()
+            && let Err(fault) = self.verify_checksum(end)
+        {
+            return self.fault(fault);
+        }
+        self.input.greeted_unchecked = plain.is_none();
+        let end = FRAME_HEADER_BYTES + plain.unwrap_or(header).length as usize;
+        if id == OwnId::Close {
+            let closed = read_close(&self.recv.readable()[FRAME_HEADER_BYTES..end]);
+            return match closed {
+                Ok(closed) => {
+                    self.over(closed);
+                    self.nothing()
+                }
+                Err(_) => self.fault((CloseReason::NotSession, String::new())),
+            };
+        }
+        if let Err(fault) = self.greeted(FRAME_HEADER_BYTES, end) {
+            return self.fault(fault);
+        }
+        if let Err(fault) = check_sums::<P>(plain.is_some()) {
+            return self.fault(fault);
+        }
+        if connecting {
+            self.open();
+        } else {
+            self.state = State::Deciding;
+        }
+        Found::Own { id, end }
     }
 
     pub(super) fn open(&mut self) {

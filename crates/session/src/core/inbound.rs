@@ -17,9 +17,9 @@ use embar_transport::{Memory, RecvBuf};
 
 use super::checks::{Fault, checksum_bytes, content_of};
 use super::frames::{OwnId, read, read_close};
-use super::handshake::check_sums;
+use super::lanes::CHUNK_AT;
 use super::{SessionCore, State};
-use crate::incoming::{Head, Incoming, Message};
+use crate::incoming::{Head, Incoming, LaneEvent, Message};
 use crate::proto::{GoodbyeView, GreetingView, PingView};
 use crate::reason::{CloseReason, Side};
 
@@ -32,6 +32,12 @@ pub(super) struct Input {
     /// A receive of the core is out.
     pub receiving: bool,
     pub held: bool,
+    /// No more is to be received while the session is open.
+    pub stopped: bool,
+    /// It is held, or it was stopped.
+    pub idle: bool,
+    /// [`SessionConfig::read_ahead`](crate::SessionConfig::read_ahead), or less while chunks come.
+    pub read_ahead: usize,
     /// The send ring had no room for a reply.
     pub lacks_room: bool,
     /// Kept messages leave no room to receive into.
@@ -60,10 +66,13 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub fn new(now: Now) -> Self {
+    pub fn new(read_ahead: usize, now: Now) -> Self {
         Self {
             receiving: false,
             held: false,
+            stopped: false,
+            idle: false,
+            read_ahead,
             lacks_room: false,
             blocked: false,
             shown: 0,
@@ -86,7 +95,7 @@ impl Input {
 
 /// What the ring begins with; ranges are offsets into what is readable. Headers are those of frames
 /// without a checksum; one that had one was verified.
-enum Found {
+pub(super) enum Found {
     Nothing,
     Message {
         header: FrameHeader,
@@ -101,6 +110,13 @@ enum Found {
         id: OwnId,
         end: usize,
     },
+    Chunk {
+        lane: u8,
+        len: usize,
+        early_end: usize,
+    },
+    /// What the owner does not get; look again.
+    Skipped,
     Closed,
 }
 
@@ -137,7 +153,19 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     #[cold]
     fn show(&mut self, found: Found) -> Option<Incoming<'_>> {
         match found {
-            Found::Nothing | Found::Message { .. } => None,
+            Found::Nothing | Found::Message { .. } | Found::Skipped => None,
+            Found::Chunk {
+                lane,
+                len,
+                early_end,
+            } => {
+                self.shown_of_body(CHUNK_AT, len, early_end);
+                Some(Incoming::Lane(LaneEvent::Chunk {
+                    lane,
+                    len,
+                    early: &self.recv.readable()[CHUNK_AT..early_end],
+                }))
+            }
             Found::Head {
                 header,
                 at,
@@ -145,17 +173,13 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 early_end,
             } => {
                 let body = FRAME_HEADER_BYTES + header.length as usize - head_end;
-                self.input.shown = early_end;
-                self.input.early = early_end - head_end;
                 self.input.shown_message = true;
-                self.input.need = FRAME_HEADER_BYTES;
                 self.input.messages += 1;
-                self.input.body_due = body - (early_end - head_end);
+                if let Some(lanes) = &mut self.lanes {
+                    lanes.in_chunk = false;
+                }
+                self.shown_of_body(head_end, body, early_end);
                 self.input.shown_body = self.input.body_due;
-                self.input.body_got = 0;
-                // The time for the body begins now.
-                self.input.frame_began = (self.input.body_due > 0).then_some(self.clock);
-                self.input.heard_at = self.clock;
                 let bytes = self.recv.readable();
                 Some(Incoming::Head(Head {
                     header,
@@ -182,6 +206,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                     OwnId::Status => Some(Incoming::Status),
                     OwnId::StatusReply => Some(Incoming::StatusReply { body }),
                     OwnId::Ping | OwnId::Pong | OwnId::Close => None,
+                    other => Self::lane_event(other, body).map(Incoming::Lane),
                 }
             }
             Found::Closed => {
@@ -189,6 +214,19 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 self.closed.clone().map(Incoming::Closed)
             }
         }
+    }
+
+    /// Of a body, or a chunk of one, `len` bytes begin at `at`, of which the ring has those below
+    /// `early_end`. The owner sees them, and the time for the others begins now.
+    fn shown_of_body(&mut self, at: usize, len: usize, early_end: usize) {
+        let early = early_end - at;
+        self.input.shown = early_end;
+        self.input.early = early;
+        self.input.need = FRAME_HEADER_BYTES;
+        self.input.body_due = len - early;
+        self.input.body_got = 0;
+        self.input.frame_began = (self.input.body_due > 0).then_some(self.clock);
+        self.input.heard_at = self.clock;
     }
 
     /// Takes back what [`SessionCore::next`] returned last, if that was a message or a head: it
@@ -325,6 +363,14 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                     Ok(id) => id,
                     Err(fault) => return self.fault(fault),
                 };
+                if id == OwnId::BodyChunk {
+                    match self.find_chunk(header) {
+                        Ok(Found::Skipped) if self.input.skip > 0 => return self.find_outside(),
+                        Ok(Found::Skipped) => continue,
+                        Ok(found) => return found,
+                        Err(fault) => return self.fault(fault),
+                    }
+                }
                 if have < frame_end {
                     return self.incomplete(frame_end);
                 }
@@ -404,6 +450,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 Ok(false)
             }
             OwnId::Status | OwnId::StatusReply => Ok(true),
+            other => self.lane_frame(other, end),
         }
     }
 
@@ -429,66 +476,13 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
     }
 
-    fn find_greeting(&mut self, connecting: bool) -> Found {
-        let readable = self.recv.readable();
-        let Some(header) = readable.first_chunk() else {
-            return self.incomplete(FRAME_HEADER_BYTES);
-        };
-        let header = FrameHeader::parse(header);
-        let end = header.frame_bytes();
-        let have = readable.len();
-        let expected = if connecting {
-            OwnId::Welcome
-        } else {
-            OwnId::Hello
-        };
-        // Whether there are checksums is known when it is known what the peer speaks.
-        let plain = header.without_checksum();
-        let id = match self.check_greeting(plain.unwrap_or(header)) {
-            Ok(id) if id == expected || (connecting && id == OwnId::Close) => id,
-            _ => return self.fault((CloseReason::NotSession, String::new())),
-        };
-        if have < end {
-            return self.incomplete(end);
-        }
-        if plain.is_some()
-            && let Err(fault) = self.verify_checksum(end)
-        {
-            return self.fault(fault);
-        }
-        self.input.greeted_unchecked = plain.is_none();
-        let end = FRAME_HEADER_BYTES + plain.unwrap_or(header).length as usize;
-        if id == OwnId::Close {
-            let closed = read_close(&self.recv.readable()[FRAME_HEADER_BYTES..end]);
-            return match closed {
-                Ok(closed) => {
-                    self.over(closed);
-                    self.nothing()
-                }
-                Err(_) => self.fault((CloseReason::NotSession, String::new())),
-            };
-        }
-        if let Err(fault) = self.greeted(FRAME_HEADER_BYTES, end) {
-            return self.fault(fault);
-        }
-        if let Err(fault) = check_sums::<P>(plain.is_some()) {
-            return self.fault(fault);
-        }
-        if connecting {
-            self.open();
-        } else {
-            self.state = State::Deciding;
-        }
-        Found::Own { id, end }
-    }
-
-    fn fault(&mut self, (reason, text): Fault) -> Found {
+    pub(super) fn fault(&mut self, (reason, text): Fault) -> Found {
         self.end_with(reason, 0, &text);
         self.nothing()
     }
 
     /// The frame at hand takes `need` bytes, which are not there.
-    fn incomplete(&mut self, need: usize) -> Found {
+    pub(super) fn incomplete(&mut self, need: usize) -> Found {
         self.input.need = need;
         if !self.recv.readable().is_empty() {
             self.input.frame_began.get_or_insert(self.clock);
@@ -497,7 +491,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     }
 
     /// Nothing to report but, at last, the end.
-    fn nothing(&mut self) -> Found {
+    pub(super) fn nothing(&mut self) -> Found {
         if self.closed.is_none()
             && let Some(end) = self.input.end
         {
@@ -552,6 +546,10 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         if let Some(began) = &mut self.input.frame_began {
             *began = self.clock;
         }
+        let clock = self.clock;
+        if let Some(lanes) = &mut self.lanes {
+            lanes.restart(clock);
+        }
     }
 
     /// The receive to ask for, if there is one to ask for.
@@ -562,14 +560,14 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
         let buf = match self.state {
             State::Greeting { .. } | State::Open => {
-                if input.held || input.lacks_room {
+                if input.idle || input.lacks_room {
                     return None;
                 }
                 let have = self.recv.readable().len();
                 if have >= input.need {
                     return None;
                 }
-                let wanted = input.need.max(self.config.read_ahead).max(input.skip);
+                let wanted = input.need.max(input.read_ahead).max(input.skip);
                 let space = self.recv.lend(wanted - have);
                 let blocked = mem::replace(&mut self.input.blocked, space.is_none());
                 if blocked {

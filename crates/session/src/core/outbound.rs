@@ -41,6 +41,8 @@ pub(super) struct Owed {
     pub ping: bool,
     pub goodbye: Option<String>,
     pub status: bool,
+    /// What is seldom owed: the question above, and answers to bodies in lanes.
+    pub rare: bool,
 }
 
 /// What is on its way out.
@@ -49,7 +51,7 @@ pub(super) struct Output<M: Memory> {
     pub sending: bool,
     right: Right,
     /// To follow what is committed.
-    body: Option<(Vec<u8>, Body<M>)>,
+    pub body: Option<(Vec<u8>, Body<M>)>,
     /// It is out, or the rest of it is to go next.
     body_out: bool,
     /// What is left of a body that goes in steps; nothing goes before it.
@@ -83,6 +85,7 @@ impl<M: Memory> Output<M> {
             limits: SendLimits {
                 max_frame_bytes: 0,
                 max_body_bytes: 0,
+                body_lanes: 0,
             },
             bodies: 0,
         }
@@ -176,6 +179,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// [`Incoming::StatusReply`](crate::Incoming::StatusReply) if it wants to.
     pub fn request_status(&mut self) {
         self.output.owed.status = true;
+        self.output.owed.rare = true;
     }
 
     /// Answers [`Incoming::Status`](crate::Incoming::Status) with `len` bytes that `fill` writes.
@@ -227,15 +231,26 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             let token = self.timers.token(clock);
             owed.ping = !put(sender, OwnId::Ping, &ping(token));
         }
-        if owed.status {
-            owed.status = !put(sender, OwnId::Status, &GoodbyeView::default());
+        if owed.rare {
+            self.pay_rare();
         }
+        let owed = &mut self.output.owed;
         if let Some(text) = &owed.goodbye {
             let view = GoodbyeView { text };
-            if put(sender, OwnId::Goodbye, &view) {
+            if put(&self.sender, OwnId::Goodbye, &view) {
                 owed.goodbye = None;
             }
         }
+    }
+
+    #[cold]
+    fn pay_rare(&mut self) {
+        let owed = &mut self.output.owed;
+        if owed.status {
+            owed.status = !put(&self.sender, OwnId::Status, &GoodbyeView::default());
+        }
+        let asked = !owed.status;
+        self.output.owed.rare = !(self.answer_bodies() && asked);
     }
 
     /// The send to ask for, if there is one.

@@ -57,6 +57,7 @@ pub(super) struct Timers {
     in_flight: usize,
     /// The owner ends the session as soon as what it still has is sent, for this reason.
     leaving: Option<CloseReason>,
+    left_at: Now,
     write_failed: Option<(Now, CloseReason)>,
 }
 
@@ -74,6 +75,7 @@ impl Timers {
             stalled: (now, 0),
             in_flight: 0,
             leaving: None,
+            left_at: now,
             write_failed: None,
         }
     }
@@ -175,7 +177,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
         if due(self.hello_deadline()) {
             self.end_with(CloseReason::HelloTimeout, 0, "");
-        } else if due(self.frame_deadline()) {
+        } else if due(self.frame_deadline()) || due(self.lanes_deadline()) {
             self.end_with(CloseReason::FrameTimeout, 0, "");
         } else if due(self.idle_deadline()) {
             self.end_with(CloseReason::Idle, 0, "");
@@ -210,6 +212,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         [
             self.hello_deadline(),
             self.frame_deadline(),
+            self.lanes_deadline(),
             self.idle_deadline(),
             self.stall_deadline(),
             self.leave_deadline(),
@@ -251,6 +254,13 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         Some(at_least_rate.min(input.heard_at.after(timeout)))
     }
 
+    /// When bytes of a body in a lane must have come.
+    fn lanes_deadline(&self) -> Option<Now> {
+        let open = self.is_open() && self.is_reading();
+        some(self.config.frame_timeout).filter(|_| open)?;
+        self.lane_deadline()
+    }
+
     fn idle_deadline(&self) -> Option<Now> {
         let open = self.is_open() && self.is_reading();
         let timeout = some(self.config.idle_timeout).filter(|_| open)?;
@@ -267,7 +277,13 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// When an owner that is leaving has waited long enough for its peer to take something.
     fn leave_deadline(&self) -> Option<Now> {
         let leaving = self.is_open() && self.timers.leaving.is_some();
-        leaving.then(|| self.timers.stalled_until(self.config.linger))
+        // What answers heartbeats is no sign that a body gets its answer.
+        let unanswered = self
+            .waits_for_answers()
+            .map(|at| at.max(self.timers.left_at));
+        let unanswered = unanswered.map_or(Now(u64::MAX), |at| at.after(self.config.linger));
+        let stalled = self.timers.stalled_until(self.config.linger);
+        leaving.then(|| stalled.min(unanswered))
     }
 
     /// The owner is going to [finish](SessionCore::finish), or [fail](SessionCore::fail), as soon
@@ -279,6 +295,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.at(now);
         if self.timers.leaving.is_none() {
             self.timers.leaving = Some(reason);
+            self.timers.left_at = self.clock;
             self.timers.stalled(self.clock, self.sender.bytes());
         }
     }

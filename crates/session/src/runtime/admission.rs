@@ -32,6 +32,10 @@ pub struct Admission {
     /// network of 64 bits. Further ones are refused with
     /// [`CloseReason::TooManySessions`](crate::CloseReason::TooManySessions). Default 1,024.
     pub max_sessions_per_address: usize,
+    /// Bytes of bodies that may come in at a time from one address, of
+    /// [`Settings::body_budget_bytes`](crate::Settings::body_budget_bytes). One body may always come,
+    /// whatever its size; others are refused as without memory. Default 64 MiB.
+    pub max_body_bytes_per_address: usize,
     /// Whether peers on this machine, by Unix sockets, shared memory or loopback addresses, count
     /// as addresses of their own each, so that no limit for an address concerns them. If not, they
     /// have the addresses that they come from, and all that have none have one together. Default:
@@ -68,6 +72,7 @@ impl Default for Admission {
             max_arrivals: 8192,
             max_handshakes: 128,
             max_sessions_per_address: 1024,
+            max_body_bytes_per_address: 64 << 20,
             local_is_exempt: true,
         }
     }
@@ -87,7 +92,7 @@ enum NetworkKind {
 }
 
 impl Network {
-    fn of(peer: &Peer) -> Self {
+    pub(super) fn of(peer: &Peer) -> Self {
         // A socket for both versions tells addresses of version 4 in those of version 6.
         Self(
             match peer.tcp().map(|address| address.ip().to_canonical()) {

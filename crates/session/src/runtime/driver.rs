@@ -13,6 +13,7 @@ use embar_transport::ring::{Reservation, RoomWait};
 use embar_transport::tls::Channel;
 use embar_transport::{Body, Epoll, Head, Reactor, RecvBuf, SendBuf};
 
+use super::admission::Network;
 use super::connecting::ConnectOutcome;
 use super::handler::{Flow, Handler};
 use super::refusal::Refusal;
@@ -23,15 +24,17 @@ use super::shared::request;
 use super::status::{self, StatusAnswer};
 use super::timer_queue::TimerEntry;
 use crate::{CloseReason, Closed, Incoming, SessionCore, Step};
-use bodies::IncomingBody;
+use bodies::{IncomingBody, Places};
 pub(super) use encrypted::tls_end;
 use gather::Gather;
+use lanes::InLanes;
 use share::Share;
 
 mod bodies;
 mod datagrams;
 mod encrypted;
 mod gather;
+mod lanes;
 mod share;
 mod termination;
 mod timing;
@@ -49,6 +52,9 @@ pub(super) struct SessionDriver<P: Protocol> {
     outcome: Option<Arc<ConnectOutcome>>,
     pub(super) timer: TimerEntry,
     incoming_body: Option<IncomingBody>,
+    lanes: InLanes,
+    /// As whom the peer counts, if it connected.
+    network: Option<Network>,
     /// Its handler panicked, and gets nothing more but the end.
     broken: bool,
     /// Its handler has a message: a panic now is the handler's.
@@ -67,6 +73,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     body_sending: Option<usize>,
     /// The place of that body in the ring, until the core began with it.
     body_place: Option<Reservation<'static>>,
+    /// Bodies that the core has for lanes, and what each counts.
+    lane_bodies: Vec<(u64, usize)>,
     /// To end politely as soon as the bodies that wait are sent.
     finish_due: Option<CloseReason>,
     gather: Gather,
@@ -97,6 +105,11 @@ impl<P: Protocol> SessionDriver<P> {
         // A reservation that another thread drops may leave something due.
         core.ring().on_due(marker.clone());
         let room = core.ring().room_wait();
+        let admission = &session.0.group.settings.admission;
+        let network = match outcome {
+            Some(_) => None,
+            None => admission.network_of(session.peer()),
+        };
         Self {
             core,
             channel,
@@ -106,6 +119,8 @@ impl<P: Protocol> SessionDriver<P> {
             outcome,
             timer: TimerEntry::default(),
             incoming_body: None,
+            lanes: InLanes::default(),
+            network,
             broken: false,
             has_message: false,
             paused: false,
@@ -116,6 +131,7 @@ impl<P: Protocol> SessionDriver<P> {
             room,
             body_sending: None,
             body_place: None,
+            lane_bodies: Vec::new(),
             finish_due: None,
             gather: Gather::default(),
             share: Share::default(),
@@ -205,8 +221,14 @@ impl<P: Protocol> SessionDriver<P> {
         if asked & request::DATAGRAMS != 0 {
             self.due |= timing::due::DATAGRAMS;
         }
-        if asked & request::RESUME != 0 && mem::take(&mut self.paused) {
-            self.core.hold(false, now);
+        if asked & request::RESUME != 0 {
+            if mem::take(&mut self.paused) {
+                self.core.hold(false, now);
+            }
+            self.resume_lanes(now);
+        }
+        if asked & request::CANCEL_BODY != 0 {
+            self.cancel_bodies();
         }
         if asked & request::STATUS != 0 {
             self.core.request_status();
@@ -321,31 +343,25 @@ impl<P: Protocol> SessionDriver<P> {
                 if self.broken {
                     return true;
                 }
-                // Before anybody makes memory for it.
-                let share = match self.session.budget().try_reserve(head.body_len()) {
-                    Ok(share) => share,
-                    Err(error) => {
-                        let text = error.to_string();
-                        self.core.fail(CloseReason::OutOfMemory, &text, now);
-                        self.core.discard_body(now);
-                        return true;
-                    }
+                let places = Places {
+                    handler: &mut self.handler,
+                    session: &self.session,
+                    network: self.network,
                 };
-                let (id, target) =
-                    match bodies::ask_for_body(&mut self.handler, &self.session, &head) {
-                        Ok(Some(asked)) => asked,
-                        Ok(None) => return self.pause(now),
-                        Err(text) => {
-                            match text {
-                                Some(text) => self.core.refuse(0, &text, now),
-                                None => self.handler_panicked(now),
-                            }
-                            // The peer's own end comes behind it.
-                            self.core.discard_body(now);
-                            return true;
-                        }
-                    };
-                return self.begin_body(id, target, share, now);
+                let asked = bodies::ask_for_body(places, &head);
+                return self.begin_body(asked, now);
+            }
+            Incoming::Lane(event) => {
+                if self.broken {
+                    return true;
+                }
+                let places = Places {
+                    handler: &mut self.handler,
+                    session: &self.session,
+                    network: self.network,
+                };
+                let heard = self.lanes.hear(event, places);
+                return self.lane_goes_on(heard, now);
             }
             Incoming::Opened { greeting } => {
                 let greeting = greeting.to_vec();
@@ -452,6 +468,7 @@ impl<P: Protocol> SessionDriver<P> {
         let why = self.session.0.as_carrier_says(why);
         group.counters.count_reason(why.reason);
         self.session.0.end(why.clone());
+        self.lanes.clear();
         if let Some(mut handler) = self.handler.take() {
             let session = &self.session;
             // Its destructor is the user's code, too.
@@ -496,7 +513,12 @@ impl<P: Protocol> SessionDriver<P> {
                     self.feed_body();
                     continue;
                 }
-                let all_done = !self.has_bodies() && !self.share.is_over();
+                let sent = !self.has_bodies();
+                if self.finish_due.is_some() && sent && self.share.is_over() {
+                    // It ends with what has come by now.
+                    self.core.stop_receiving();
+                }
+                let all_done = sent && !self.share.is_over();
                 if let Some(reason) = self.finish_due.filter(|_| all_done) {
                     self.finish_due = None;
                     self.core.fail(reason, "", now);

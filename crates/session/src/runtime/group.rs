@@ -8,7 +8,8 @@ use embar_frame::{FrameError, FrameHeader, Shape};
 use embar_transport::MemoryBudget;
 use embar_transport::tls::Acceptor;
 
-use super::admission::Places;
+use super::admission::{Network, Places};
+use super::body_budget::{BodyBudget, BodyShare};
 use super::refusal::RefusalCounters;
 use super::settings::Settings;
 use super::stats::Counter;
@@ -22,6 +23,7 @@ pub(super) struct Group {
     pub(super) settings: Settings,
     pub(super) rings: RingPools,
     pub(super) budget: MemoryBudget,
+    bodies: Arc<BodyBudget>,
     pub(super) shape: Box<ShapeOf>,
     /// Accepts encrypted sessions only.
     pub(super) acceptor: Option<Acceptor>,
@@ -39,7 +41,9 @@ impl Group {
         shape: Box<ShapeOf>,
         acceptor: Option<Acceptor>,
     ) -> Self {
+        let per_address = settings.admission.max_body_bytes_per_address;
         Self {
+            bodies: BodyBudget::new(settings.body_limit(&budget), per_address),
             places: Places::new(settings.max_sessions, settings.admission.clone()),
             settings,
             rings,
@@ -49,6 +53,20 @@ impl Group {
             arrivals: AtomicUsize::new(0),
             counters: GroupCounters::default(),
         }
+    }
+
+    /// Counts `bytes` of a body of a peer that counts as `network`.
+    pub(super) fn reserve_body(
+        &self,
+        network: Option<Network>,
+        bytes: usize,
+    ) -> Result<BodyShare, String> {
+        let reserve = || {
+            self.budget
+                .try_reserve(bytes)
+                .map_err(|error| error.to_string())
+        };
+        self.bodies.try_reserve(network, bytes, reserve)
     }
 }
 

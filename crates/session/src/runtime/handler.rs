@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use embar_memory::Reservation;
-use embar_transport::{BudgetShare, Mapped, Store};
+use embar_transport::{Mapped, Store};
 
+use super::body_budget::BodyShare;
 use super::datagrams::Datagram;
 use super::session::Session;
 use super::status::StatusAnswer;
@@ -25,9 +26,10 @@ pub enum Flow {
 pub enum BodyTarget {
     /// Into `range` of memory that the handler provides; the range is as long as the body.
     Into(BodyStore, Range<usize>),
-    /// Nowhere yet: [`Handler::body`] is asked again after [`Session::resume`].
+    /// Nowhere yet: [`Handler::body`] is asked again after [`Session::resume`]. Of a body in a lane,
+    /// this holds up its lane alone; else, all that the session receives.
     Pause,
-    /// The session ends with this reason.
+    /// The session ends with this reason. Of a body in a lane, only the body does.
     Refuse(String),
 }
 
@@ -55,7 +57,7 @@ impl BodyTarget {
 /// [budget](crate::Settings::budget) of its session until it is dropped or taken apart.
 pub struct BodyStore {
     pub(super) store: Store,
-    pub(super) _share: Option<BudgetShare>,
+    _share: Option<BodyShare>,
 }
 
 impl BodyStore {
@@ -63,6 +65,14 @@ impl BodyStore {
         Self {
             store,
             _share: None,
+        }
+    }
+
+    /// With a body in it that counts.
+    pub(super) fn counted(store: Store, share: BodyShare) -> Self {
+        Self {
+            store,
+            _share: Some(share),
         }
     }
 
@@ -132,7 +142,9 @@ pub trait Handler: Send + 'static {
     fn message(&mut self, session: &Session, message: Message<'_>) -> Flow;
 
     /// The head of a frame with a large body arrived: says where the `len` bytes that follow go.
-    /// Not called again before [`Handler::body_done`], and not at all unless
+    /// Not called again before [`Handler::body_done`], unless bodies come in
+    /// [lanes](crate::SessionConfig::body_lanes): then one of each lane may be under way, and what
+    /// the handler has to remember of one best lies in its store, before the range. Not called at all unless
     /// [`SessionConfig::max_body_bytes`](crate::SessionConfig::max_body_bytes) lets bodies in. The
     /// default takes each into a fresh `Vec`.
     fn body(&mut self, session: &Session, id: u16, head: &[u8], len: usize) -> BodyTarget {
@@ -155,6 +167,18 @@ pub trait Handler: Send + 'static {
     /// [`Flow::Pause`]; they come between [`Handler::opened`] and [`Handler::closed`] only. The default ignores them.
     fn datagram(&mut self, session: &Session, datagram: Datagram<'_>) {
         let _ = (session, datagram);
+    }
+
+    /// A body that came in a lane does not come to its end: its sender gave it up. What came of it
+    /// is of no use; this is the store that [`Handler::body`] gave.
+    fn body_cancelled(&mut self, session: &Session, id: u16, store: BodyStore) {
+        let _ = (session, id, store);
+    }
+
+    /// The peer did not want the body that [`BodyTicket::number`](super::BodyTicket::number) names.
+    /// It may say so after all of it was sent.
+    fn body_refused(&mut self, session: &Session, number: u64, why: &str) {
+        let _ = (session, number, why);
     }
 
     /// The answer to [`Session::request_status`].

@@ -4,8 +4,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use embar_transport::{Address, Peer};
 use embar_transport::tls::TlsTarget;
+use embar_transport::{Address, Peer};
 
 use super::admission::Place;
 use super::arrivals::Newcomer;

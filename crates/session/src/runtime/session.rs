@@ -216,6 +216,35 @@ impl Session {
         self.0.send_body(id, head, body)
     }
 
+    /// As [`Session::send_body`], but messages need not wait for the body: it goes in chunks
+    /// ([`SessionConfig::chunk_bytes`](crate::SessionConfig::chunk_bytes)), and what is in the ring
+    /// goes before each of them. Lanes are numbered from 1, and each has twice the share of the one
+    /// after it while both have chunks to send, so none starves. A lane that the session does not
+    /// have stands for its last one.
+    ///
+    /// Its beginning comes behind all that this thread sent before. What is sent after it, by
+    /// whomever, may come before, between, or behind. Bodies of the same lane come one after the
+    /// other; the next begins when the peer has a place for all of this one.
+    ///
+    /// With lane 0, or with a peer that has no lanes
+    /// ([`SessionConfig::body_lanes`](crate::SessionConfig::body_lanes)), it is
+    /// [`Session::send_body`], and the ticket cancels nothing.
+    ///
+    /// # Errors
+    /// As [`Session::send_body`]. The head has to leave some 30 bytes of the peer's
+    /// `max_frame_bytes`.
+    pub fn send_body_on(
+        &self,
+        lane: u8,
+        id: u16,
+        head: &[u8],
+        body: Arc<Buffer>,
+    ) -> Result<BodyTicket, SendError> {
+        let number = self.0.send_body_on(lane, id, head, body)?;
+        let session = self.clone();
+        Ok(BodyTicket { session, number })
+    }
+
     /// Waits until `len` bytes of content fit into the ring, or as many as it holds; for async code.
     /// Who waits for longer comes first.
     #[must_use]
@@ -298,6 +327,27 @@ impl Session {
     #[must_use]
     pub fn stats(&self) -> SessionStats {
         self.0.stats()
+    }
+}
+
+/// A body that was handed over in a lane; see [`Session::send_body_on`]. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct BodyTicket {
+    session: Session,
+    number: u64,
+}
+
+impl BodyTicket {
+    /// What [`Handler::body_refused`](super::Handler::body_refused) calls the body.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Gives the body up, unless its last bytes are on their way: it is released, and the peer's
+    /// handler learns that no more of it comes.
+    pub fn cancel(self) {
+        self.session.0.cancel_body(self.number);
     }
 }
 

@@ -30,9 +30,13 @@ pub struct Settings {
     /// ([`CloseReason::OutOfMemory`](crate::CloseReason::OutOfMemory)) before any of its memory is
     /// taken.
     ///
-    /// `None`, the default: enough for the rings of `max_sessions` and `idle_rings`, and 256 MiB for
-    /// bodies.
+    /// `None`, the default: enough for the rings of `max_sessions` and `idle_rings`, and for
+    /// `body_budget_bytes`.
     pub budget: Option<MemoryBudget>,
+    /// Bytes of the budget that bodies may take together that come in, so that what peers announce
+    /// leaves the rings theirs. What one address may take of it, [`Admission`] says. `None`, the
+    /// default: 256 MiB, or half of a smaller budget.
+    pub body_budget_bytes: Option<usize>,
     /// Threads that serve sessions. Default 1.
     pub workers: usize,
     /// Most sessions at a time; the server refuses further peers with
@@ -82,8 +86,20 @@ impl Settings {
         self.budget.clone().unwrap_or_else(|| {
             let rings = self.send_ring_bytes.saturating_add(self.recv_ring_bytes);
             let most = self.max_sessions.saturating_add(self.idle_rings);
-            MemoryBudget::new(rings.saturating_mul(most).saturating_add(BODY_BYTES))
+            let bodies = self.body_budget_bytes.unwrap_or(BODY_BYTES);
+            MemoryBudget::new(rings.saturating_mul(most).saturating_add(bodies))
         })
+    }
+}
+
+impl Settings {
+    /// What bodies may take of a budget.
+    pub(super) fn body_limit(&self, budget: &MemoryBudget) -> usize {
+        let most = BODY_BYTES.min(match self.budget {
+            Some(_) => budget.limit() / 2,
+            None => BODY_BYTES,
+        });
+        self.body_budget_bytes.unwrap_or(most)
     }
 }
 
@@ -95,6 +111,7 @@ impl Default for Settings {
             recv_ring_bytes: 256 << 10,
             idle_rings: 256,
             budget: None,
+            body_budget_bytes: None,
             workers: 1,
             max_sessions: 8192,
             admission: Admission::default(),

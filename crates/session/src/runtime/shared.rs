@@ -10,14 +10,13 @@
 //!   the right, marks the session. The worker looks at marked sessions, so no wake-up is lost.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, Now, Shape};
-use embar_memory::Buffer;
-use embar_transport::ring::{Commit, Reservation, ReserveError};
+use embar_frame::Now;
+use embar_transport::ring::Commit;
 use embar_transport::{DirectSend, Peer, Token};
 
 use super::clock;
@@ -28,7 +27,10 @@ use super::stall::Stall;
 use super::stats::{Counter, SessionStats};
 use super::wake_time::WakeTime;
 use super::worker_marks::{WorkerMarks, is_worker};
-use crate::{Closed, Plain, SendError, Sender};
+use crate::{Closed, SendError, Sender};
+use bodies::Bodies;
+
+mod bodies;
 
 /// Names a session; no other one of this process ever has the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,13 +72,7 @@ pub(super) mod request {
     pub(in super::super) const STATUS: u32 = 32;
     pub(in super::super) const REFUSE: u32 = 64;
     pub(in super::super) const DATAGRAMS: u32 = 128;
-}
-
-/// A body on its way from a caller to the worker. The reservation is never committed: it holds the
-/// place in the stream, and its bytes are the frame header and the head.
-pub(super) struct QueuedBody {
-    pub(super) place: Reservation<'static>,
-    pub(super) bytes: Arc<Buffer>,
+    pub(in super::super) const CANCEL_BODY: u32 = 256;
 }
 
 /// What the handles of a session share with its worker.
@@ -106,10 +102,7 @@ pub(super) struct Shared {
     pub(super) link: OnceLock<DatagramLink>,
     /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
-    bodies: Mutex<Vec<QueuedBody>>,
-    queued_bodies: AtomicUsize,
-    queued_body_bytes: AtomicUsize,
-    body_room: Condvar,
+    bodies: Bodies,
     pub(super) ended: OnceLock<Closed>,
     born: Now,
     pub(super) counters: SessionCounters,
@@ -157,10 +150,7 @@ impl Shared {
             wake: WakeTime::default(),
             link: OnceLock::new(),
             last_flush: AtomicU64::new(0),
-            bodies: Mutex::default(),
-            queued_bodies: AtomicUsize::new(0),
-            queued_body_bytes: AtomicUsize::new(0),
-            body_room: Condvar::new(),
+            bodies: Bodies::default(),
             ended: OnceLock::new(),
             born: clock::now(),
             counters: SessionCounters::default(),
@@ -226,7 +216,7 @@ impl Shared {
         self.last_flush.store(clock::now().0, Ordering::Relaxed);
         let more = span.finish();
         fence(Ordering::SeqCst);
-        let body_waits = self.queued_bodies.load(Ordering::Relaxed) > 0;
+        let body_waits = self.bodies.are_some(Ordering::Relaxed);
         // A socket that is full, or broken, is the worker's business: it waits, or finds out.
         if more || written.ok() != Some(asked) || self.sender.wants_right() || body_waits {
             self.mark();
@@ -343,8 +333,8 @@ impl Shared {
 
     fn wait_deadline(&self, now: Instant, budget: Duration) -> Instant {
         // Of a body that waits, only its head is in the ring.
-        let bodies = self.queued_body_bytes.load(Ordering::Relaxed);
-        let queued = self.sender.ring().queued().saturating_add(bodies);
+        let queued = self.sender.ring().queued();
+        let queued = queued.saturating_add(self.bodies.bytes());
         self.stall
             .deadline(now, budget, self.sender.bytes(), queued)
     }
@@ -355,163 +345,6 @@ impl Shared {
         self.sender.frame_bytes(len).min(most)
     }
 
-    pub(super) fn send_body(
-        &self,
-        id: u16,
-        head: &[u8],
-        bytes: Arc<Buffer>,
-    ) -> Result<(), SendError> {
-        let (header, prefix) = self.frame_of_body(id, head.len(), bytes.len())?;
-        self.take_body_room(bytes.len())?;
-        let len = prefix.len() + head.len();
-        let place = || {
-            let reserved = self.sender.ring().reserve(FRAME_HEADER_BYTES + len);
-            reserved.map_err(|error| match error {
-                ReserveError::Full => SendError::Full,
-                ReserveError::Closed => SendError::Closed,
-                ReserveError::TooLong { max } => SendError::TooLong {
-                    bytes: len,
-                    max: u32::try_from(max).unwrap_or(u32::MAX),
-                },
-            })
-        };
-        let placed = match place() {
-            Err(SendError::Full) => self.when_full(len, place),
-            other => other,
-        };
-        let mut place = match placed {
-            Ok(place) => place,
-            Err(error) => {
-                self.give_body_room(bytes.len());
-                return Err(error);
-            }
-        };
-        let (to_header, rest) = place.split_at_mut(FRAME_HEADER_BYTES);
-        let (to_prefix, to_head) = rest.split_at_mut(prefix.len());
-        to_header.copy_from_slice(&header.to_bytes());
-        to_prefix.copy_from_slice(&prefix);
-        to_head.copy_from_slice(head);
-        let place = place.into_owned();
-        let mut bodies = self.bodies();
-        // Set before the end takes what waits: it would not find this one.
-        if self.ended.get().is_some() {
-            drop(bodies);
-            self.give_body_room(bytes.len());
-            return Err(SendError::Closed);
-        }
-        self.queued_bodies.fetch_add(1, Ordering::AcqRel);
-        bodies.push(QueuedBody { place, bytes });
-        drop(bodies);
-        self.mark();
-        Ok(())
-    }
-
-    /// The header and what comes before the head, as the session's protocol wants it.
-    fn frame_of_body(
-        &self,
-        id: u16,
-        head: usize,
-        body: usize,
-    ) -> Result<(FrameHeader, Prefix), SendError> {
-        let limits = self.sender.limits();
-        let limits = limits.ok_or_else(|| self.not_open())?;
-        let max = limits.max_body_bytes;
-        for flags in [0, Plain::BODY] {
-            let bytes = head + body;
-            let header = |length: usize| FrameHeader {
-                length: u32::try_from(length).unwrap_or(u32::MAX),
-                id,
-                flags,
-            };
-            let (length, prefix) = match (self.group.shape)(header(bytes)) {
-                Ok(Shape::Body { head: known }) if known as usize == head => {
-                    (bytes, Prefix::default())
-                }
-                Ok(Shape::HeadThenBody) => (bytes + 4, Prefix::length(head)),
-                _ => continue,
-            };
-            if length > max as usize {
-                return Err(SendError::TooLong { bytes: length, max });
-            }
-            return Ok((header(length), prefix));
-        }
-        Err(SendError::Encoding)
-    }
-
-    fn not_open(&self) -> SendError {
-        if self.sender.ring().is_closed() {
-            SendError::Closed
-        } else {
-            SendError::NotOpen
-        }
-    }
-
-    /// Counts a body in, if the limit allows: one may always wait.
-    fn take_body_room(&self, bytes: usize) -> Result<(), SendError> {
-        let limit = self.group.settings.max_queued_body_bytes;
-        let fits = |queued: usize| {
-            let sum = queued.saturating_add(bytes);
-            (queued == 0 || sum <= limit).then_some(sum)
-        };
-        let count = &self.queued_body_bytes;
-        let take = || count.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
-        if take().is_ok() {
-            return Ok(());
-        }
-        let Some(timeout) = self.may_wait() else {
-            return Err(SendError::Full);
-        };
-        let now = Instant::now();
-        let timeout = self
-            .wait_deadline(now, timeout)
-            .saturating_duration_since(now);
-        let closed = || self.sender.ring().is_closed();
-        let no_room = |_: &mut Vec<QueuedBody>| !closed() && take().is_err();
-        let waited = self
-            .body_room
-            .wait_timeout_while(self.bodies(), timeout, no_room);
-        let timed_out = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
-        if timed_out {
-            Err(SendError::Full)
-        } else if closed() {
-            Err(SendError::Closed)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether bodies wait for their turn.
-    pub(super) fn has_bodies(&self) -> bool {
-        self.queued_bodies.load(Ordering::Acquire) > 0
-    }
-
-    /// A body was handed over in full, or never will be.
-    pub(super) fn give_body_room(&self, bytes: usize) {
-        self.queued_body_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        // Under the lock, so that no sender is between looking and waiting.
-        let _bodies = self.bodies();
-        self.body_room.notify_all();
-    }
-
-    /// The queued body whose turn it is: its place is at the front of the ring.
-    pub(super) fn next_body(&self) -> Option<QueuedBody> {
-        if self.queued_bodies.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        // Partner of the fence in `write_or_mark`: either the sent bytes are seen here, or their
-        // sender sees that a body waits.
-        fence(Ordering::SeqCst);
-        let ring = self.sender.ring();
-        if ring.has_committed() {
-            return None;
-        }
-        let oldest = ring.oldest_reservation()?;
-        let mut bodies = self.bodies();
-        let index = bodies.iter().position(|b| b.place.ticket() == oldest)?;
-        self.queued_bodies.fetch_sub(1, Ordering::AcqRel);
-        Some(bodies.swap_remove(index))
-    }
-
     /// The session is over: wakes all who wait for it, and keeps none of its bodies.
     pub(super) fn end(&self, why: Closed) {
         let _ = self.ended.set(why);
@@ -519,11 +352,7 @@ impl Shared {
         if let Some(link) = self.link.get() {
             link.end();
         }
-        let bodies = std::mem::take(&mut *self.bodies());
-        for body in bodies {
-            self.give_body_room(body.bytes.len());
-        }
-        self.body_room.notify_all();
+        self.drop_bodies();
     }
 
     /// A waker that marks this session.
@@ -554,34 +383,6 @@ impl Shared {
             round_trip: (round_trip > 0).then(|| Duration::from_nanos(round_trip)),
             age: clock::now().since(self.born),
         }
-    }
-
-    pub(super) fn bodies(&self) -> MutexGuard<'_, Vec<QueuedBody>> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The length of a head, in front of it, for protocols that have it there.
-#[derive(Default)]
-struct Prefix {
-    bytes: [u8; 4],
-    len: usize,
-}
-
-impl Prefix {
-    fn length(head: usize) -> Self {
-        Self {
-            bytes: u32::try_from(head).unwrap_or(u32::MAX).to_le_bytes(),
-            len: 4,
-        }
-    }
-}
-
-impl std::ops::Deref for Prefix {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..self.len]
     }
 }
 

@@ -36,7 +36,7 @@ const QUEUED_BYTES: usize = 64 << 10;
 enum Bytes {
     Kept(Kept),
     Owned(Vec<u8>, Range<usize>),
-    /// It counts in the budget as long as it is here.
+    /// The head, and in this range the body. It counts in the budget as long as it is here.
     Body(BodyStore, Range<usize>),
 }
 
@@ -44,7 +44,6 @@ enum Bytes {
 /// and hold up the room from there on: copy what is to be had for long.
 pub struct Received {
     id: u16,
-    head: Vec<u8>,
     bytes: Bytes,
 }
 
@@ -57,13 +56,16 @@ impl Received {
 
     /// What it counts in the stream's limit.
     fn size(&self) -> usize {
-        self.head.len() + self.len()
+        self.head().len() + self.len()
     }
 
     /// What came before the body, of a frame with a body; else empty.
     #[must_use]
     pub fn head(&self) -> &[u8] {
-        &self.head
+        match &self.bytes {
+            Bytes::Body(store, range) => &store.heap()[..range.start],
+            Bytes::Kept(_) | Bytes::Owned(..) => &[],
+        }
     }
 
     /// The content as a view of a Protobuf message, with the bounds of
@@ -171,7 +173,6 @@ struct Relay {
     queue: Arc<Queue>,
     /// Where accepted sessions are handed out.
     accepted: Option<Arc<Accepted>>,
-    head: Vec<u8>,
 }
 
 impl Handler for Relay {
@@ -206,7 +207,6 @@ impl Handler for Relay {
         };
         self.queue.push(Received {
             id: message.id(),
-            head: Vec::new(),
             bytes,
         });
         Flow::Continue
@@ -216,14 +216,15 @@ impl Handler for Relay {
         if !self.queue.has_room() {
             return BodyTarget::Pause;
         }
-        self.head = head.to_vec();
-        BodyTarget::heap(len)
+        // The head lies before the body: of other lanes there may be some, too.
+        let mut bytes = vec![0; head.len() + len];
+        bytes[..head.len()].copy_from_slice(head);
+        BodyTarget::buffer(bytes, head.len()..head.len() + len)
     }
 
     fn body_done(&mut self, _: &Session, id: u16, store: BodyStore, range: Range<usize>) {
-        let head = std::mem::take(&mut self.head);
         let bytes = Bytes::Body(store, range);
-        self.queue.push(Received { id, head, bytes });
+        self.queue.push(Received { id, bytes });
     }
 
     fn closed(&mut self, _: &Session, why: &Closed) {
@@ -428,7 +429,6 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         let server = self.start(move |_: &Peer| Relay {
             queue: Arc::default(),
             accepted: Some(Arc::clone(&accepted)),
-            head: Vec::new(),
         })?;
         Ok((server, incoming))
     }
@@ -439,7 +439,6 @@ fn connecting_relay() -> (Arc<Queue>, Relay) {
     let relay = Relay {
         queue: Arc::clone(&queue),
         accepted: None,
-        head: Vec::new(),
     };
     (queue, relay)
 }
@@ -484,10 +483,12 @@ mod tests {
         let queue = Queue::default();
         let mut queued = 0;
         while queue.has_room() {
+            let BodyTarget::Into(store, _) = BodyTarget::heap(16 << 10) else {
+                panic!("memory for a body");
+            };
             queue.push(Received {
                 id: 1,
-                head: vec![0; 16 << 10],
-                bytes: Bytes::Owned(Vec::new(), 0..0),
+                bytes: Bytes::Body(store, 16 << 10..16 << 10),
             });
             queued += 1;
         }

@@ -7,12 +7,14 @@
 
 pub mod foreign;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::Duration;
 
 use embar_frame::{FrameHeader, Now, Protocol};
-use embar_session::{Closed, Incoming, Plain, RingPools, SessionConfig, SessionCore, Step};
+use embar_session::{
+    Closed, Incoming, LaneEvent, Plain, RingPools, SessionConfig, SessionCore, Step,
+};
 use embar_transport::{Mapped, RecvBuf, SendBuf, Store};
 
 #[allow(missing_docs, unused_imports, clippy::all, reason = "generated")]
@@ -65,6 +67,10 @@ pub enum Told {
         head: Vec<u8>,
         body: Vec<u8>,
     },
+    /// A body begins in a lane.
+    Begun(u8),
+    Cancelled(u8),
+    Refused(u64, String),
     Goodbye(String),
     Status,
     StatusReply(Vec<u8>),
@@ -88,6 +94,13 @@ pub struct End<P: Protocol = Plain> {
     /// Messages are left unread.
     pub ignores: bool,
     body: Option<(u16, Vec<u8>, Vec<u8>)>,
+    /// What the body at hand is a chunk of.
+    chunk_of: Option<u8>,
+    taken: BTreeSet<u8>,
+    /// Bodies that begin in lanes wait until the test takes them.
+    pub holds_lanes: bool,
+    /// Bodies under way in lanes: id, head, what came, and the whole length.
+    pub lanes: BTreeMap<u8, (u16, Vec<u8>, Vec<u8>, usize)>,
     /// The driver reads / writes nothing.
     pub stuck_recv: bool,
     pub stuck_send: bool,
@@ -108,6 +121,10 @@ impl<P: Protocol> End<P> {
             greeting: Some(b"welcome".to_vec()),
             ignores: false,
             body: None,
+            chunk_of: None,
+            taken: BTreeSet::new(),
+            holds_lanes: false,
+            lanes: BTreeMap::new(),
             stuck_recv: false,
             stuck_send: false,
             now: Now(0),
@@ -137,6 +154,7 @@ impl<P: Protocol> End<P> {
         loop {
             let mut opened = false;
             let mut body = None;
+            let mut begun = None;
             let told = match self.core.next(self.now) {
                 None => break,
                 Some(Incoming::Opened { greeting }) => {
@@ -154,6 +172,31 @@ impl<P: Protocol> End<P> {
                 Some(Incoming::Status) => Told::Status,
                 Some(Incoming::StatusReply { body }) => Told::StatusReply(body.to_vec()),
                 Some(Incoming::Closed(closed)) => Told::Closed(closed),
+                Some(Incoming::Lane(event)) => match event {
+                    LaneEvent::Begun {
+                        lane,
+                        id,
+                        head,
+                        len,
+                    } => {
+                        let news = (id, head.to_vec(), Vec::new(), len);
+                        let before = self.lanes.insert(lane, news);
+                        assert_eq!(before, None, "two at once in lane {lane}");
+                        begun = Some(lane);
+                        Told::Begun(lane)
+                    }
+                    LaneEvent::Chunk { lane, early, .. } => {
+                        self.chunk_of = Some(lane);
+                        body = Some((0, Vec::new(), early.to_vec()));
+                        Told::Status
+                    }
+                    LaneEvent::Cancelled { lane } => {
+                        self.lanes.remove(&lane).expect("a body to cancel");
+                        Told::Cancelled(lane)
+                    }
+                    LaneEvent::Refused { number, text } => Told::Refused(number, text.to_owned()),
+                    other => panic!("{other:?}"),
+                },
             };
             if let Some(body) = body {
                 self.body = Some(body);
@@ -161,6 +204,9 @@ impl<P: Protocol> End<P> {
                 continue;
             }
             self.told.push(told);
+            if let Some(lane) = begun.filter(|_| !self.holds_lanes) {
+                self.take_lane(lane);
+            }
             if opened && let Some(greeting) = &self.greeting {
                 // Only an accepting core waits for this.
                 let _ = self.core.welcome(greeting, self.now);
@@ -174,6 +220,30 @@ impl<P: Protocol> End<P> {
             assert!(self.recv.is_none(), "the core receives during a body");
             self.recv = Some(RecvBuf::heap(vec![0; due], 0..due));
         } else if let Some((id, head, body)) = self.body.take() {
+            match self.chunk_of.take() {
+                None => self.told.push(Told::Body { id, head, body }),
+                Some(lane) => {
+                    let known = self.lanes.get_mut(&lane).expect("a chunk of a body");
+                    known.2.extend(body);
+                    self.lane_progress(lane);
+                }
+            }
+        }
+    }
+
+    /// Takes the body that began in a lane.
+    pub fn take_lane(&mut self, lane: u8) {
+        self.core.take_body(lane, self.now);
+        self.taken.insert(lane);
+        self.lane_progress(lane);
+    }
+
+    fn lane_progress(&mut self, lane: u8) {
+        let (_, _, body, len) = &self.lanes[&lane];
+        if body.len() == *len
+            && self.taken.remove(&lane)
+            && let Some((id, head, body, _)) = self.lanes.remove(&lane)
+        {
             self.told.push(Told::Body { id, head, body });
         }
     }
@@ -185,6 +255,7 @@ impl<P: Protocol> End<P> {
 
     /// Carries out what the core wants.
     pub fn poll(&mut self) {
+        self.core.send_chunk();
         while let Some(step) = self.core.poll() {
             assert!(!self.closed, "{step:?} after Close");
             match step {

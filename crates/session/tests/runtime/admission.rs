@@ -22,7 +22,7 @@ fn tcp(address: &Address) -> SocketAddr {
 }
 
 /// Connects from one of the addresses of the loopback interface.
-fn connect_from(last: u8, server: &Server) -> TcpStream {
+pub fn connect_from(last: u8, server: &Server) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0);

@@ -11,7 +11,7 @@ use embar_session::{
     SendError, Server, Session, Settings, Side,
 };
 
-use crate::admission::{CLOSE, WELCOME, first_id};
+use crate::admission::{CLOSE, WELCOME, connect_from, first_id};
 use crate::hello::hello;
 use crate::streams::block_on;
 use crate::support::{
@@ -26,6 +26,7 @@ fn limited(bytes: usize) -> (Settings, MemoryBudget) {
     let settings = small().with(|settings| {
         settings.idle_rings = 0;
         settings.budget = Some(budget.clone());
+        settings.body_budget_bytes = Some(bytes);
     });
     (settings, budget)
 }
@@ -52,13 +53,17 @@ fn open_by_hand(server: &Server) -> TcpStream {
     };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
+    greet(&mut stream);
+    stream
+}
+
+fn greet(stream: &mut TcpStream) {
     stream.write_all(&hello()).unwrap();
     let mut header = [0; 8];
     stream.read_exact(&mut header).unwrap();
     assert_eq!(header[4..6], WELCOME.to_le_bytes());
     let length = u32::from_le_bytes(header[..4].try_into().unwrap());
     stream.read_exact(&mut vec![0; length as usize]).unwrap();
-    stream
 }
 
 /// The beginning of a frame with a body of `len` bytes, and an empty head.
@@ -181,6 +186,53 @@ fn a_body_counts_until_its_session_ends_or_its_reader_drops_it() {
     assert_eq!(budget.used(), RINGS + BODY, "it is in the stream's hands");
     drop(received);
     assert_eq!(budget.used(), RINGS);
+}
+
+#[test]
+fn what_peers_announce_leaves_the_rings_their_room() {
+    let (settings, budget) = limited(8 * RINGS);
+    let settings = settings.with(|settings| settings.body_budget_bytes = None);
+    let (server, _at_server) = recording_server(settings, loopback());
+    let mut greedy: Vec<_> = (0..4).map(|_| open_by_hand(&server)).collect();
+    // Two of them get the half that bodies may have; the others have no memory for theirs.
+    for (number, peer) in greedy.iter_mut().enumerate() {
+        peer.write_all(&announcing(2 * RINGS)).unwrap();
+        match number {
+            0 | 1 => until("it counts", || {
+                budget.used() == 4 * RINGS + 2 * RINGS * (number + 1)
+            }),
+            _ => assert_eq!(first_id(peer), Some(CLOSE)),
+        }
+    }
+    drop(greedy.split_off(2));
+    until("two are gone", || server.stats().sessions == 2);
+    let client = client();
+    for _ in 0..2 {
+        client.connect(server.address(), recorder().0).unwrap();
+    }
+    drop(greedy);
+    until("their bodies count no more", || budget.used() == 2 * RINGS);
+}
+
+#[test]
+fn one_address_leaves_others_memory_for_bodies() {
+    const BODY: usize = 60 << 10;
+    let (mut settings, budget) = limited(8 * RINGS);
+    settings.admission.local_is_exempt = false;
+    settings.admission.max_body_bytes_per_address = BODY;
+    let (server, at_server) = recording_server(settings, loopback());
+    let mut first = open_by_hand(&server);
+    first.write_all(&announcing(BODY)).unwrap();
+    until("it counts", || budget.used() == RINGS + BODY);
+    let mut second = open_by_hand(&server);
+    second.write_all(&announcing(1)).unwrap();
+    assert_eq!(first_id(&mut second), Some(CLOSE));
+    assert_eq!(closed(&at_server).reason, CloseReason::OutOfMemory);
+    let mut other = connect_from(2, &server);
+    greet(&mut other);
+    other.write_all(&announcing(BODY)).unwrap();
+    other.write_all(&[3; BODY]).unwrap();
+    assert_eq!(body(&at_server), [3; BODY]);
 }
 
 #[test]

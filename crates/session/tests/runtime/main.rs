@@ -12,6 +12,9 @@ mod flow;
 mod gathering;
 #[path = "../common/hello.rs"]
 mod hello;
+#[path = "../common/lane_frames.rs"]
+mod lane_frames;
+mod lanes;
 mod leaving;
 mod life;
 mod many;
