@@ -305,7 +305,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// Changes [`SessionConfig::read_ahead`] for receives to come.
     pub fn set_read_ahead(&mut self, bytes: usize) {
         self.config.read_ahead = bytes;
-        self.input.read_ahead = bytes;
+        self.look_at_lanes();
     }
 
     /// Sends from this thread and others.

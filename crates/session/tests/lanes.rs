@@ -16,6 +16,8 @@ use embar_session::{CloseReason, MIN_CHUNK_BYTES, Plain, SendError, SessionConfi
 use lane_frames::{BODY_BEGIN, BODY_CHUNK, begin, begin_with, cancelled, chunk, refused, taken};
 
 const WINDOW: usize = 8 << 10;
+const PING: u16 = 0xFF02;
+const PONG: u16 = 0xFF03;
 
 fn laned(lanes: u8) -> SessionConfig {
     config().with(|config| {
@@ -115,7 +117,7 @@ fn check(lanes: u8, acts: &[Act]) {
     assert!(pair.b.lanes.is_empty(), "nothing is left under way");
     let heard: Vec<u16> = pair.b.messages().iter().map(|(id, _)| *id).collect();
     assert_eq!(heard, said);
-    let mut latest = vec![0; 5];
+    let mut latest = [0; 5];
     let mut cancelled = 0;
     for told in &pair.b.told {
         match told {
@@ -191,6 +193,25 @@ fn a_message_waits_for_one_chunk_at_most() {
         }
     }
     assert_eq!(chunks, 10);
+}
+
+#[test]
+fn a_heartbeat_waits_for_one_chunk_at_most() {
+    let patient = laned(1).with(|config| config.lane_window_bytes = 90_000);
+    let mut pair = Pair::open_with(&laned(1), &patient);
+    queue(&mut pair.a, 1, 1, 90_000);
+    let mut wire = Wire::new();
+    let ids = |frames: Vec<(u16, Vec<u8>)>| -> Vec<u16> { frames.iter().map(|it| it.0).collect() };
+    assert_eq!(ids(wire.next(&mut pair.a)), [BODY_BEGIN, BODY_CHUNK]);
+    // Its own, and the answer to the peer's.
+    pair.a.core.ping();
+    let ping = [&[9][..], &[7; 8]].concat();
+    pair.a.inbox.extend(frame(PING, 0, &ping));
+    assert_eq!(ids(wire.next(&mut pair.a)), [PING]);
+    pair.a.feed(&[], usize::MAX);
+    assert_eq!(ids(wire.next(&mut pair.a)), [BODY_CHUNK]);
+    assert_eq!(ids(wire.next(&mut pair.a)), [PONG]);
+    assert_eq!(ids(wire.next(&mut pair.a)), [BODY_CHUNK]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use socket2::SockRef;
 
 use crate::handed::{self, Unread};
 use crate::shm::Shm;
@@ -81,7 +82,11 @@ pub struct SocketOptions {
     pub recv_buffer_bytes: Option<usize>,
     /// `SO_SNDBUF` in bytes. Default `None`: the kernel tunes it.
     pub send_buffer_bytes: Option<usize>,
-    /// The same of Unix sockets, where `send_buffer_bytes` says nothing. The kernel does not tune theirs: it is what may
+    /// `TCP_NOTSENT_LOWAT` in bytes: so much the kernel takes beyond what it has on its way to the peer. What it has taken
+    /// nothing overtakes, so where the network is slow this is how long an urgent message waits behind others. Less costs more
+    /// system calls. Default `None`: up to the send buffer.
+    pub unsent_bytes: Option<u32>,
+    /// `SO_SNDBUF` of Unix sockets, where `send_buffer_bytes` says nothing. The kernel does not tune theirs: it is what may
     /// be on its way in one direction. Default `None`: the kernel's `net.core.wmem_default`, often 208 KiB.
     pub unix_send_buffer_bytes: Option<usize>,
     /// The same of TCP connections of this machine with itself, where `send_buffer_bytes` says nothing: to a loopback
@@ -107,6 +112,7 @@ impl Default for SocketOptions {
             unacknowledged_timeout: Some(Duration::from_secs(300)),
             recv_buffer_bytes: None,
             send_buffer_bytes: None,
+            unsent_bytes: None,
             unix_send_buffer_bytes: None,
             loopback_send_buffer_bytes: None,
             backlog: 1024,
@@ -340,6 +346,9 @@ pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
         let millis = timeout.max(second).as_millis().min(i32::MAX as u128) as u32;
         sockopt::set_tcp_user_timeout(socket, millis)?;
     }
+    if let Some(bytes) = options.unsent_bytes {
+        SockRef::from(&socket).set_tcp_notsent_lowat(bytes.max(1))?;
+    }
     Ok(())
 }
 
@@ -419,6 +428,7 @@ mod tests {
             unacknowledged_timeout: Some(Duration::from_secs(40)),
             recv_buffer_bytes: Some(32 * 1024),
             send_buffer_bytes: Some(48 * 1024),
+            unsent_bytes: Some(20_000),
             backlog: 4,
             ..SocketOptions::default()
         };
@@ -443,6 +453,8 @@ mod tests {
             let granted = granted(stream).unwrap();
             assert_eq!(granted.recv_bytes, 64 * 1024);
             assert_eq!(granted.send_bytes, 96 * 1024);
+            let unsent = SockRef::from(stream).tcp_notsent_lowat();
+            assert_eq!(unsent.unwrap(), 20_000);
         }
     }
 

@@ -206,7 +206,10 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                     OwnId::Status => Some(Incoming::Status),
                     OwnId::StatusReply => Some(Incoming::StatusReply { body }),
                     OwnId::Ping | OwnId::Pong | OwnId::Close => None,
-                    other => Self::lane_event(other, body).map(Incoming::Lane),
+                    other => {
+                        self.input.messages += u64::from(other == OwnId::BodyBegin);
+                        Self::lane_event(other, body).map(Incoming::Lane)
+                    }
                 }
             }
             Found::Closed => {

@@ -61,6 +61,11 @@ impl Lanes {
         })
     }
 
+    /// When a peer has had its time to go on with a body.
+    pub fn deadline(&self, config: &SessionConfig) -> Option<Now> {
+        self.incoming.deadline(config)
+    }
+
     /// The peer has its time from now on.
     pub fn restart(&mut self, now: Now) {
         self.incoming.restart(now);
@@ -210,7 +215,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     }
 
     /// Whether chunks may come has changed.
-    fn look_at_lanes(&mut self) {
+    pub(super) fn look_at_lanes(&mut self) {
         let active = |lanes: &Lanes| lanes.incoming.is_active();
         let most = match self.lanes.as_deref().is_some_and(active) {
             true => LANE_READ_AHEAD,
@@ -359,12 +364,6 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             }
             _ => return None,
         })
-    }
-
-    /// When a peer has had its time to go on with a body in a lane.
-    pub(super) fn lane_deadline(&self) -> Option<Now> {
-        let lanes = self.lanes.as_ref()?;
-        lanes.incoming.deadline(&self.config)
     }
 
     /// Since when nothing but the peer's answers to bodies is waited for, if so.

@@ -256,9 +256,10 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
 
     /// When bytes of a body in a lane must have come.
     fn lanes_deadline(&self) -> Option<Now> {
+        let lanes = self.lanes.as_ref()?;
         let open = self.is_open() && self.is_reading();
         some(self.config.frame_timeout).filter(|_| open)?;
-        self.lane_deadline()
+        lanes.deadline(&self.config)
     }
 
     fn idle_deadline(&self) -> Option<Now> {
@@ -276,14 +277,14 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
 
     /// When an owner that is leaving has waited long enough for its peer to take something.
     fn leave_deadline(&self) -> Option<Now> {
-        let leaving = self.is_open() && self.timers.leaving.is_some();
+        self.timers.leaving.filter(|_| self.is_open())?;
+        let stalled = self.timers.stalled_until(self.config.linger);
         // What answers heartbeats is no sign that a body gets its answer.
         let unanswered = self
             .waits_for_answers()
             .map(|at| at.max(self.timers.left_at));
-        let unanswered = unanswered.map_or(Now(u64::MAX), |at| at.after(self.config.linger));
-        let stalled = self.timers.stalled_until(self.config.linger);
-        leaving.then(|| stalled.min(unanswered))
+        let unanswered = unanswered.map(|at| at.after(self.config.linger));
+        Some(unanswered.map_or(stalled, |until| until.min(stalled)))
     }
 
     /// The owner is going to [finish](SessionCore::finish), or [fail](SessionCore::fail), as soon

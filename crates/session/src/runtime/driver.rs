@@ -166,37 +166,6 @@ impl<P: Protocol> SessionDriver<P> {
         }
     }
 
-    /// A receive that the core or a body asked for is over.
-    fn got(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        if matches!(result, Ok(1..)) {
-            self.session.0.counters.reads.add(1);
-        }
-        // While a body arrives the core receives nothing.
-        if self.incoming_body.as_ref().is_none_or(|a| a.buf.is_some()) {
-            return self.core.received(buf, result, now);
-        }
-        let beyond = buf.overflow();
-        match result {
-            Ok(count @ 1..) => self.core.body_received(count - beyond, now),
-            _ => {
-                if let (_, Some(space)) = buf.into_parts() {
-                    self.core.ahead_received(space, 0, now);
-                }
-                self.incoming_body = None;
-                return self.core.end_of_stream(result, now);
-            }
-        }
-        if self.core.is_ending() {
-            // The rest of it goes where all else goes now.
-            if let (_, Some(space)) = buf.into_parts() {
-                self.core.ahead_received(space, beyond, now);
-            }
-            self.incoming_body = None;
-            return self.core.discard_body(now);
-        }
-        self.body_goes_on(buf, now);
-    }
-
     /// The reactor is done with a send.
     pub(super) fn sent(&mut self, buf: SendBuf, result: &io::Result<()>, now: Now) {
         match &mut self.channel {

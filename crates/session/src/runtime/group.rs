@@ -43,7 +43,7 @@ impl Group {
     ) -> Self {
         let per_address = settings.admission.max_body_bytes_per_address;
         Self {
-            bodies: BodyBudget::new(settings.body_limit(&budget), per_address),
+            bodies: BodyBudget::new(settings.body_limit(), per_address),
             places: Places::new(settings.max_sessions, settings.admission.clone()),
             settings,
             rings,

@@ -57,7 +57,7 @@ impl WorkerPool {
         };
         let mut reactors = Vec::new();
         for _ in 0..settings.workers.max(1) {
-            let mut reactor = Epoll::with_options(settings.sockets.clone())?;
+            let mut reactor = Epoll::with_options(settings.sockets_in_use())?;
             reactor.set_spin(settings.spin);
             reactors.push(reactor);
         }

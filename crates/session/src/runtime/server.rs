@@ -103,8 +103,9 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
     ) -> Result<Server, StartError> {
         let mut listeners: Vec<Listener> = Vec::new();
         let mut addresses = Vec::new();
+        let sockets = self.settings.sockets_in_use();
         for address in &self.addresses {
-            let listener = socket::listen(address, &self.settings.sockets)?;
+            let listener = socket::listen(address, &sockets)?;
             addresses.push(listener.local_address()?);
             listeners.push(listener);
         }

@@ -64,7 +64,8 @@ pub struct Settings {
     pub spin: Duration,
     /// Which peers get the figures of this process when they ask. Default: none, and no answer.
     pub status: StatusPolicy,
-    /// Options of TCP sockets.
+    /// Options of TCP sockets. With [`body_lanes`](SessionConfig::body_lanes), `unsent_bytes` is two
+    /// chunks unless it is set.
     pub sockets: SocketOptions,
 }
 
@@ -93,13 +94,22 @@ impl Settings {
 }
 
 impl Settings {
-    /// What bodies may take of a budget.
-    pub(super) fn body_limit(&self, budget: &MemoryBudget) -> usize {
-        let most = BODY_BYTES.min(match self.budget {
-            Some(_) => budget.limit() / 2,
-            None => BODY_BYTES,
-        });
-        self.body_budget_bytes.unwrap_or(most)
+    /// The options of sockets. A message overtakes what lanes hold, and nothing that the kernel has:
+    /// with lanes, the kernel has little that is not on its way.
+    pub(super) fn sockets_in_use(&self) -> SocketOptions {
+        let mut sockets = self.sockets.clone();
+        if self.session.body_lanes > 0 {
+            let chunks = u32::try_from(self.session.chunk_bytes).unwrap_or(u32::MAX);
+            sockets.unsent_bytes.get_or_insert(chunks.saturating_mul(2));
+        }
+        sockets
+    }
+
+    /// What bodies that come in may take of the budget.
+    pub(super) fn body_limit(&self) -> usize {
+        let half = self.budget.as_ref().map(|budget| budget.limit() / 2);
+        let usual = half.map_or(BODY_BYTES, |half| half.min(BODY_BYTES));
+        self.body_budget_bytes.unwrap_or(usual)
     }
 }
 

@@ -149,7 +149,8 @@ impl Queue {
     fn has_room(&self) -> bool {
         let mut state = self.lock();
         let full = state.is_full();
-        state.paused = full;
+        // A body in a lane may wait while messages go on.
+        state.paused |= full;
         !full
     }
 

@@ -490,6 +490,30 @@ fn streams_get_bodies_of_several_lanes_with_their_heads() {
     }
 }
 
+/// A stream that is full when a body begins gets it later, whatever else it gets meanwhile.
+#[test]
+fn a_stream_that_was_full_gets_the_body_that_waits() {
+    let builder = Server::builder().settings(laned(2)).listen(loopback());
+    let (server, mut sessions) = builder.start_async().unwrap();
+    let client = Client::with(Plain, laned(2)).unwrap();
+    let session = client.connect(server.address(), Giver(1)).unwrap();
+    // It holds 64 KiB: two of them, and the third waits.
+    session.send_body_on(1, 1, b"", buffer(1, 40_000)).unwrap();
+    session.send_body_on(2, 2, b"", buffer(2, 40_000)).unwrap();
+    let mut stream = block_on(sessions.next());
+    let theirs = stream.session().clone();
+    until("both are there", || theirs.stats().bytes_received > 80_000);
+    session.send_body_on(1, 3, b"", buffer(3, 10)).unwrap();
+    until("the third began", || theirs.stats().messages_received == 3);
+    let mut next = || block_on(stream.next()).unwrap().unwrap().id();
+    assert!([1, 2].contains(&next()));
+    // There is room for a message, and not yet for a body that was put off.
+    session.send_with(9, 0, |_| ()).unwrap();
+    until("it came", || theirs.stats().messages_received == 4);
+    assert!([1, 2].contains(&next()));
+    assert_eq!([next(), next()], [9, 3]);
+}
+
 /// The HELLO of a client with lanes.
 fn hello(lanes: u8) -> Vec<u8> {
     let rings = RingPools::new(4096, 4096, 0).unwrap();

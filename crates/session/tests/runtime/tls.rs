@@ -19,6 +19,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
+use crate::lanes::{Giver, answers_beside_a_body, laned};
 use crate::streams::block_on;
 use crate::support::{
     Echo, Event, LONG, Recorder, closed, echo_server, in_time, loopback, message, patient,
@@ -586,4 +587,17 @@ fn many_handshakes_that_fail_in_a_row_end_nobody_else() {
     let session = client.connect_tls(server.address(), &authority.target(), handler);
     exchange(&session.unwrap(), &seen);
     drop(crowd);
+}
+
+#[test]
+fn messages_go_on_while_a_body_comes_encrypted() {
+    let authority = Authority::new();
+    let server = encrypted(&authority, laned(2)).start(|_| Giver(1)).unwrap();
+    let client = Client::with(Plain, laned(2)).unwrap();
+    let target = authority.target();
+    let count = answers_beside_a_body(|asker| {
+        let session = client.connect_tls(server.address(), &target, asker);
+        session.unwrap()
+    });
+    assert!(count >= 10, "{count} answers");
 }

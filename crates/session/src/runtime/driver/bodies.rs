@@ -1,6 +1,7 @@
 //! The bodies of one session's frames. The driver asks the handler where to put a body that comes,
 //! and receives it there. Bodies to send wait for their turn.
 
+use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -65,14 +66,11 @@ pub(super) struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Counts `bytes` of bodies.
-    pub(super) fn reserve(&self, bytes: usize) -> Result<BodyShare, String> {
-        self.session.0.group.reserve_body(self.network, bytes)
-    }
-
-    /// Bytes of a body that may come before it has a place.
-    pub(super) fn window(&self) -> usize {
-        self.session.0.group.settings.session.lane_window_bytes as usize
+    /// Counts what may come of a body of `len` bytes before it has a place.
+    pub(super) fn reserve_window(&self, head: usize, len: usize) -> Result<BodyShare, String> {
+        let group = &self.session.0.group;
+        let window = group.settings.session.lane_window_bytes as usize;
+        group.reserve_body(self.network, head + len.min(window))
     }
 
     /// Asks the handler where a body goes; `Ok(None)` if it has to wait.
@@ -138,6 +136,37 @@ pub(super) fn ask_for_body(mut places: Places<'_>, head: &Head<'_>) -> Asked {
 }
 
 impl<P: Protocol> SessionDriver<P> {
+    /// A receive that the core or a body asked for is over.
+    pub(super) fn got(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        if matches!(result, Ok(1..)) {
+            self.session.0.counters.reads.add(1);
+        }
+        // While a body arrives the core receives nothing.
+        if self.incoming_body.as_ref().is_none_or(|a| a.buf.is_some()) {
+            return self.core.received(buf, result, now);
+        }
+        let beyond = buf.overflow();
+        match result {
+            Ok(count @ 1..) => self.core.body_received(count - beyond, now),
+            _ => {
+                if let (_, Some(space)) = buf.into_parts() {
+                    self.core.ahead_received(space, 0, now);
+                }
+                self.incoming_body = None;
+                return self.core.end_of_stream(result, now);
+            }
+        }
+        if self.core.is_ending() {
+            // The rest of it goes where all else goes now.
+            if let (_, Some(space)) = buf.into_parts() {
+                self.core.ahead_received(space, beyond, now);
+            }
+            self.incoming_body = None;
+            return self.core.discard_body(now);
+        }
+        self.body_goes_on(buf, now);
+    }
+
     /// Asks for what is missing of a body, or hands it over.
     pub(super) fn body_goes_on(&mut self, buf: RecvBuf, now: Now) {
         if buf.remaining() > 0 {
@@ -210,9 +239,12 @@ impl<P: Protocol> SessionDriver<P> {
 
     /// Hands the core bodies to send, when it is their turn.
     pub(super) fn feed_body(&mut self) {
-        let may_go = self.core.may_send_body();
+        let mut may_go = self.core.may_send_body();
         if may_go && let Some(sent) = self.body_sending.take() {
             self.session.0.give_body_room(sent);
+            // Bodies in one piece, one after the other, leave chunks their turns.
+            self.core.send_chunk();
+            may_go = self.core.may_send_body();
         }
         if !self.session.0.has_bodies() {
             return;

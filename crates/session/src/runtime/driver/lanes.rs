@@ -32,7 +32,8 @@ enum Destination {
     Waiting {
         head: Vec<u8>,
         bytes: Option<Vec<u8>>,
-        _share: BodyShare,
+        /// Of what may come meanwhile.
+        share: Option<BodyShare>,
     },
 }
 
@@ -96,13 +97,13 @@ fn begin(lane: usize, id: u16, head: &[u8], len: usize, mut places: Places<'_>) 
     match places.ask(id, head, len) {
         Ok(Some(place)) => Heard::Begun(lane, body(Destination::given(place))),
         // No more of it comes than the window.
-        Ok(None) => match places.reserve(head.len() + len.min(places.window())) {
+        Ok(None) => match places.reserve_window(head.len(), len) {
             Ok(share) => Heard::Begun(
                 lane,
                 body(Destination::Waiting {
                     head: head.to_vec(),
                     bytes: Some(Vec::new()),
-                    _share: share,
+                    share: Some(share),
                 }),
             ),
             Err(text) => Heard::Unwanted(lane, Some(text)),
@@ -236,9 +237,11 @@ impl<P: Protocol> SessionDriver<P> {
             let Some(mut body) = self.lanes.0[lane].take_if(|body| !body.is_given()) else {
                 continue;
             };
-            let Destination::Waiting { head, bytes, .. } = &mut body.at else {
+            let Destination::Waiting { head, bytes, share } = &mut body.at else {
                 continue;
             };
+            // Or the body would not have the room that it has itself.
+            *share = None;
             let mut places = Places {
                 handler: &mut self.handler,
                 session: &self.session,
@@ -256,7 +259,15 @@ impl<P: Protocol> SessionDriver<P> {
                     };
                     self.lane_goes_on(Heard::Begun(lane, body), now);
                 }
-                Ok(None) => self.lanes.0[lane] = Some(body),
+                Ok(None) => match places.reserve_window(head.len(), body.len) {
+                    Ok(again) => {
+                        *share = Some(again);
+                        self.lanes.0[lane] = Some(body);
+                    }
+                    Err(text) => {
+                        self.lane_goes_on(Heard::Unwanted(lane, Some(text)), now);
+                    }
+                },
                 Err(unwanted) => {
                     self.lane_goes_on(Heard::Unwanted(lane, unwanted.text()), now);
                 }
