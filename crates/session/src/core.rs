@@ -11,7 +11,8 @@
 //! submits a buffer of its own for the [`SessionCore::body_due`] bytes and reports
 //! [`SessionCore::body_received`]; the core asks for nothing meanwhile. [`SessionCore::lend_ahead`]
 //! gives memory for what follows the body, so that one system call takes both. Or the owner
-//! receives that into its own memory, too: [`SessionCore::next_ahead`] finds frames there.
+//! receives that into its own memory, too: [`SessionCore::next_ahead`] finds frames there. A chunk of
+//! a body ([`LaneEvent`](crate::LaneEvent)) is received in the same way.
 //!
 //! Invariants
 //! - At most one receive and one send of the core are out.

@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`Handler`], [`Session`], `settings.rs`, `server.rs`, `client.rs`, `group.rs` and
 //! `registry.rs` (what workers have in common), `worker_marks.rs` and `mailbox.rs` (how other
-//! threads reach a worker), `shared.rs`, `pool.rs`, `admission.rs`, `guest.rs` and `arrivals.rs`
+//! threads reach a worker), `shared.rs`, `pool.rs`, `body_budget.rs`, `admission.rs`, `guest.rs` and `arrivals.rs`
 //! (connections before they are sessions), `worker.rs`, `driver.rs`, `timer_queue.rs`, `stream.rs`.
 
 #[cfg(feature = "admin")]
