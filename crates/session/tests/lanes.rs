@@ -424,6 +424,98 @@ fn what_breaks_the_rules_of_lanes_ends_the_session() {
     assert_eq!(end.core.closed().map(|it| it.reason), Some(UnknownFrame));
 }
 
+/// A body that is given up needs no answer any more, and the next one begins at once.
+#[test]
+fn a_body_begins_behind_a_cancelled_one_whatever_was_answered() {
+    for piece in [1, usize::MAX] {
+        let mut end = end();
+        let frames = [
+            begin(1, 1, 20_000, b""),
+            cancelled(1),
+            begin(1, 2, 3, b""),
+            chunk(1, b"abc"),
+        ];
+        end.feed(&frames.concat(), piece);
+        assert!(end.core.is_open(), "{:?}", end.core.closed());
+        assert!(matches!(end.told.last(), Some(Told::Body { body, .. }) if body == b"abc"));
+    }
+}
+
+#[derive(Debug, TypeGenerator)]
+enum Frame {
+    Begin {
+        lane: u8,
+        number: u8,
+        len: u16,
+    },
+    Chunk {
+        lane: u8,
+        len: u16,
+    },
+    Taken {
+        number: u8,
+    },
+    Refused {
+        number: u8,
+    },
+    Cancelled {
+        lane: u8,
+    },
+    Message,
+    /// The owner has a place for what waits, or does not want it.
+    Take {
+        lane: bool,
+    },
+    Refuse {
+        lane: bool,
+    },
+}
+
+/// Whatever frames come in whatever order: the session goes on or ends with a reason, and its owner
+/// sees one body at a time in each lane.
+#[test]
+fn any_frames_of_lanes_are_taken_or_refused() {
+    bolero::check!()
+        .with_type::<(u8, bool, Vec<Frame>)>()
+        .for_each(|(piece, holds, frames)| {
+            let mut end = end();
+            end.holds_lanes = *holds;
+            queue(&mut end, 1, 1, 50_000);
+            for it in frames {
+                let few = |lane: u8| u32::from(lane % 4);
+                let bytes = match *it {
+                    Frame::Begin { lane, number, len } => {
+                        begin(few(lane), number.into(), len.into(), b"head")
+                    }
+                    Frame::Chunk { lane, len } => chunk(few(lane), &vec![1; len.into()]),
+                    Frame::Taken { number } => taken(u64::from(number % 3)),
+                    Frame::Refused { number } => refused(u64::from(number % 3)),
+                    Frame::Cancelled { lane } => cancelled(few(lane)),
+                    Frame::Message => frame(1, 0, b"said"),
+                    Frame::Take { lane } | Frame::Refuse { lane } => {
+                        let lane = 1 + u8::from(lane);
+                        if end.lanes.contains_key(&lane) && !end.has_taken(lane) {
+                            if matches!(it, Frame::Take { .. }) {
+                                end.take_lane(lane);
+                            } else {
+                                end.lanes.remove(&lane);
+                                end.core.refuse_body(lane, "not wanted");
+                            }
+                        }
+                        continue;
+                    }
+                };
+                end.feed(&bytes, usize::from(*piece).max(1) * 64);
+                while end.transmit(usize::MAX, &mut VecDeque::new()) {}
+            }
+            end.inbox_ended = true;
+            while end.receive(usize::MAX) {
+                while end.transmit(usize::MAX, &mut VecDeque::new()) {}
+            }
+            assert!(end.end().is_some(), "{:?}", end.told);
+        });
+}
+
 #[test]
 fn no_more_than_the_window_comes_before_a_body_has_a_place() {
     let mut end = end();

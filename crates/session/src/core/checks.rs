@@ -8,8 +8,7 @@ use embar_memory::canary::{Canary, injected};
 use embar_transport::Memory;
 
 use super::SessionCore;
-use super::frames::OwnId;
-use super::lanes::CHUNK_CONTENT_MAX;
+use super::frames::{CHUNK_CONTENT_MAX, OwnId};
 use crate::config::MAX_OWN_FRAME_BYTES;
 use crate::reason::CloseReason;
 

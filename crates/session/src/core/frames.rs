@@ -2,9 +2,11 @@
 //! reply, bodies in chunks): their ids, and how they are written and read.
 
 use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
-use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, write_checksum};
+use embar_frame::{
+    CHECKSUM_BYTES, FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, write_checksum,
+};
 
-use crate::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
+use crate::config::{MAX_CHUNK_BYTES, MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
 use crate::proto;
 use crate::reason::{CloseReason, Closed, Side};
 use crate::sender::{Bounded, Sender};
@@ -13,6 +15,13 @@ use crate::sender::{Bounded, Sender};
 pub const SESSION_VERSION: u32 = 1;
 /// The first bytes of a greeting.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"EMBS");
+
+/// In a chunk's frame, the bytes that say its lane.
+pub(super) const CHUNK_FIXED_BYTES: usize = 4;
+/// Where the bytes of a body begin in a chunk's frame.
+pub(super) const CHUNK_AT: usize = FRAME_HEADER_BYTES + CHUNK_FIXED_BYTES;
+/// Longest content of a chunk's frame.
+pub(super) const CHUNK_CONTENT_MAX: u32 = (MAX_CHUNK_BYTES + CHUNK_FIXED_BYTES) as u32;
 
 /// An id of the session layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +64,11 @@ impl OwnId {
 
     /// Whether it is about bodies in chunks.
     pub(super) fn is_of_lanes(self) -> bool {
-        self as u16 >= Self::BodyBegin as u16
+        use OwnId::{BodyBegin, BodyCancelled, BodyChunk, BodyRefused, BodyTaken};
+        matches!(
+            self,
+            BodyBegin | BodyChunk | BodyTaken | BodyRefused | BodyCancelled
+        )
     }
 
     pub(super) fn of(number: u16) -> Option<Self> {
@@ -146,7 +159,7 @@ pub(super) fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use embar_frame::{FRAME_HEADER_BYTES, verify_checksum};
+    use embar_frame::verify_checksum;
 
     #[test]
     fn ids_are_numbered_without_gaps_from_the_first_reserved_one() {

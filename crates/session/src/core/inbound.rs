@@ -16,8 +16,7 @@ use embar_frame::{FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now, Proto
 use embar_transport::{Memory, RecvBuf};
 
 use super::checks::{Fault, checksum_bytes, content_of};
-use super::frames::{OwnId, read, read_close};
-use super::lanes::CHUNK_AT;
+use super::frames::{CHUNK_AT, OwnId, read, read_close};
 use super::{SessionCore, State};
 use crate::incoming::{Head, Incoming, LaneEvent, Message};
 use crate::proto::{GoodbyeView, GreetingView, PingView};

@@ -18,23 +18,14 @@ use embar_transport::{Body, Memory};
 use self::incoming::{Answer, Incoming};
 use self::outgoing::Outgoing;
 use super::checks::{Fault, frame_fault};
-use super::frames::{OwnId, cut, plain_frame, put, read, read_within};
+use super::frames::{CHUNK_AT, CHUNK_FIXED_BYTES, OwnId, cut, plain_frame, put, read, read_within};
 use super::inbound::Found;
 use super::{SessionCore, State};
-use crate::config::{MAX_BODY_LANES, MAX_CHUNK_BYTES, SessionConfig};
+use crate::config::{MAX_BODY_LANES, SessionConfig};
 use crate::incoming::LaneEvent;
 use crate::proto::{BodyBeginView, BodyCancelledView, BodyRefusedView, BodyTakenView};
 use crate::reason::CloseReason;
 use crate::sender::{SendError, Sender};
-
-/// In a chunk's frame, the bytes that say its lane.
-const CHUNK_FIXED_BYTES: usize = 4;
-
-/// Where the bytes of a body begin in a chunk's frame.
-pub(super) const CHUNK_AT: usize = FRAME_HEADER_BYTES + CHUNK_FIXED_BYTES;
-
-/// Longest content of a chunk's frame.
-pub(super) const CHUNK_CONTENT_MAX: u32 = (MAX_CHUNK_BYTES + CHUNK_FIXED_BYTES) as u32;
 
 /// While chunks come, no more is received beyond what a frame needs: what lies in the ring of a
 /// chunk has to be copied to its body.

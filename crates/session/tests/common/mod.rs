@@ -231,6 +231,10 @@ impl<P: Protocol> End<P> {
         }
     }
 
+    pub fn has_taken(&self, lane: u8) -> bool {
+        self.taken.contains(&lane)
+    }
+
     /// Takes the body that began in a lane.
     pub fn take_lane(&mut self, lane: u8) {
         self.core.take_body(lane, self.now);

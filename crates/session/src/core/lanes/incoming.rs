@@ -149,6 +149,8 @@ impl Incoming {
     /// The rest of a body does not come; false if the owner does not know it any more.
     pub(super) fn cancelled(&mut self, lane: u32) -> Result<bool, Fault> {
         let its = self.lane(lane)?;
+        // Its sender waits for none: the next one may come at once.
+        its.answer = None;
         match its.body.take().filter(|body| body.left > 0) {
             Some(body) => Ok(!body.refused),
             None => Err(bad(format!("nothing to cancel in lane {lane}"))),

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, Now};
 use embar_memory::Buffer;
 
+use super::LaneBody;
 use super::schedule::Schedule;
-use super::{CHUNK_FIXED_BYTES, LaneBody};
 use crate::config::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
-use crate::core::frames::{OwnId, plain_frame};
+use crate::core::frames::{CHUNK_FIXED_BYTES, OwnId, plain_frame};
 use crate::proto::BodyCancelledView;
 
 /// A body of which all, or a part, is to go.
