@@ -189,6 +189,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn with_lanes_the_kernel_takes_two_chunks_unless_told_otherwise() {
+        let settings = |lanes: u8, unsent: Option<u32>| {
+            Settings::default().with(|settings| {
+                settings.session.body_lanes = lanes;
+                settings.sockets.unsent_bytes = unsent;
+            })
+        };
+        let unsent = |settings: Settings| settings.sockets_in_use().unsent_bytes;
+        assert_eq!(unsent(settings(0, None)), None);
+        assert_eq!(unsent(settings(1, None)), Some(128 << 10));
+        assert_eq!(unsent(settings(1, Some(9))), Some(9));
+    }
+
+    #[test]
+    fn bodies_have_half_of_a_small_budget_unless_told_otherwise() {
+        let limit = |budget: Option<usize>, bodies: Option<usize>| {
+            let settings = Settings::default().with(|settings| {
+                settings.budget = budget.map(MemoryBudget::new);
+                settings.body_budget_bytes = bodies;
+            });
+            settings.body_limit()
+        };
+        assert_eq!(limit(None, None), BODY_BYTES);
+        assert_eq!(limit(Some(1 << 20), None), 1 << 19);
+        assert_eq!(limit(Some(1 << 30), None), BODY_BYTES);
+        assert_eq!(limit(Some(1 << 20), Some(9)), 9);
+    }
+
+    #[test]
     fn local_is_this_machine() {
         let peer = |text: &str| Peer::Tcp(text.parse().unwrap());
         for local in [
