@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_session::rustls::{self, ClientConfig, ServerConfig};
-use embar_session::{Settings, TlsTarget};
+use embar_session::{MIN_IDLE_TIMEOUT, Settings, TlsTarget};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
@@ -33,15 +33,9 @@ pub struct TlsConfigError(String);
 /// does not read: so QUIC's timeout means that the network is gone, and does not end what the session would keep.
 pub(crate) fn transport(settings: &Settings) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
-    let idle = settings.session.idle_timeout;
-    let idle = idle.max(embar_session::MIN_IDLE_TIMEOUT.min(idle * 1_000_000));
-    let keep_alive = match idle {
-        Duration::ZERO => KEEP_ALIVE,
-        idle => KEEP_ALIVE.min(idle / 3),
-    };
-    let timeout = (!idle.is_zero()).then(|| idle.saturating_mul(3) / 2);
+    let (keep_alive, silence) = silence(settings.session.idle_timeout);
     config
-        .max_idle_timeout(timeout.and_then(|idle| IdleTimeout::try_from(idle).ok()))
+        .max_idle_timeout(silence.and_then(|most| IdleTimeout::try_from(most).ok()))
         .keep_alive_interval(Some(keep_alive))
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -51,6 +45,18 @@ pub(crate) fn transport(settings: &Settings) -> Arc<TransportConfig> {
         .datagram_receive_buffer_size(Some(RECEIVE_DATAGRAM_BYTES))
         .datagram_send_buffer_size(SEND_DATAGRAM_BYTES);
     Arc::new(config)
+}
+
+/// How often to say something, and how much silence is the end, beside sessions that end after `idle`; zero stands for never.
+fn silence(idle: Duration) -> (Duration, Option<Duration>) {
+    if idle.is_zero() {
+        return (KEEP_ALIVE, None);
+    }
+    let idle = idle.max(MIN_IDLE_TIMEOUT);
+    (
+        KEEP_ALIVE.min(idle / 3),
+        Some(idle.saturating_add(idle / 2)),
+    )
 }
 
 fn window(ring: usize) -> VarInt {
@@ -103,4 +109,18 @@ pub(crate) fn client(
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     config.transport_config(transport);
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quic_is_more_patient_than_the_session() {
+        let ms = Duration::from_millis;
+        assert_eq!(silence(ms(60_000)), (KEEP_ALIVE, Some(ms(90_000))));
+        assert_eq!(silence(ms(10)), (MIN_IDLE_TIMEOUT / 3, Some(ms(1500))));
+        assert_eq!(silence(Duration::ZERO), (KEEP_ALIVE, None));
+        assert_eq!(silence(Duration::MAX).1, Some(Duration::MAX));
+    }
 }

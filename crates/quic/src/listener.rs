@@ -227,7 +227,8 @@ async fn accept(endpoint: Endpoint, listening: Arc<Listening>, mut stop: Stop) {
         tokio::select! {
             time = stop.wait() => break time,
             incoming = endpoint.accept() => match incoming {
-                Some(incoming) => welcome(incoming, &listening),
+                Some(incoming) if welcome(incoming, &listening) => {}
+                Some(_) => continue,
                 None => break stop.wait().await,
             },
             () = listening.freed.notified() => {}
@@ -241,17 +242,18 @@ async fn accept(endpoint: Endpoint, listening: Arc<Listening>, mut stop: Stop) {
     let _ = timeout(FAREWELL, endpoint.wait_idle()).await;
 }
 
-/// Somebody wants a connection, and has nothing of this side so far.
-fn welcome(incoming: Incoming, listening: &Arc<Listening>) {
+/// Somebody wants a connection, and has nothing of this side so far. False: nothing waits for a turn that did not before.
+fn welcome(incoming: Incoming, listening: &Listening) -> bool {
     let busy = listening.handshakes().is_busy();
     if busy && !incoming.remote_address_validated() && incoming.may_retry() {
         // It cannot fail for one that may.
         let _ = incoming.retry();
-        return;
+        return false;
     }
     let peer = Peer::Quic(incoming.remote_address());
     if !listening.adopter.wants(&peer) {
-        return incoming.ignore();
+        incoming.ignore();
+        return false;
     }
     let network = listening.adopter.settings().admission.network_of(&peer);
     let newcomer = Newcomer {
@@ -262,6 +264,7 @@ fn welcome(incoming: Incoming, listening: &Arc<Listening>) {
     let now = Instant::now();
     let forgotten = listening.handshakes().wait(network, now, newcomer);
     forget(forgotten, listening);
+    true
 }
 
 /// Begins handshakes as far as they may run.

@@ -56,7 +56,9 @@ fn an_end_at_the_server_says_the_same_as_over_tcp() {
     let (handler, seen) = recorder();
     caller.connect(&both, handler).unwrap();
     let Both {
-        server, listener, ..
+        authority,
+        server,
+        listener,
     } = both;
     opened(&at_server);
     server.shutdown(LONG);
@@ -67,6 +69,11 @@ fn an_end_at_the_server_says_the_same_as_over_tcp() {
         (there.by, there.reason),
         (Side::Local, CloseReason::Shutdown)
     );
+    // Who comes now learns it, too.
+    let target = authority.target();
+    let late = caller.connect_at(listener.address(), &target, recorder().0);
+    let late = late.unwrap_err();
+    assert_eq!((late.by, late.reason), (Side::Peer, CloseReason::Shutdown));
     listener.shutdown(LONG);
 }
 

@@ -49,6 +49,21 @@ fn a_server_has_sessions_by_tcp_and_by_quic_side_by_side() {
     }
 }
 
+/// QUIC encrypts: a server that wants TLS of others does not want it once more.
+#[test]
+fn a_server_that_wants_tls_has_sessions_by_quic() {
+    let authority = crate::support::Authority::new();
+    let server = embar_session::Server::builder().tls(authority.server());
+    let server = server.start(|_| Echo).unwrap();
+    let listener = embar_quic::Listener::builder(crate::support::loopback(), authority.server());
+    let listener = listener.start(&server).unwrap();
+    let caller = Caller::new(Settings::default());
+    let (handler, seen) = recorder();
+    let session = caller.connect_at(listener.address(), &authority.target(), handler);
+    session.unwrap().send_with(1, 1, |buf| buf.fill(4)).unwrap();
+    assert_eq!(message(&seen), (1, vec![4]));
+}
+
 #[test]
 fn greetings_and_bodies_pass_both_ways() {
     let mut settings = Settings::default();

@@ -13,7 +13,7 @@ use embar_session::rustls::{ClientConfig, RootCertStore};
 use embar_session::{CloseReason, Peer, Server, Settings, Side, TlsTarget};
 
 use crate::support::{
-    Authority, Both, Caller, Echo, LONG, closed, datagram_through, loopback, message, opened,
+    Authority, Both, Caller, Echo, Event, closed, datagram_through, loopback, message, opened,
     recorder, until,
 };
 
@@ -140,13 +140,46 @@ fn messages_arrive_and_datagrams_go_on_where_packets_are_lost() {
     assert!(relay.way.lost.load(Ordering::Relaxed) > 10);
 }
 
+/// Where the path takes nothing, the queue stays short, the newest stay in it, and the sender goes on.
+#[test]
+fn older_datagrams_make_room_while_the_path_takes_none() {
+    let (both, at_server) = Both::recording(Settings::default());
+    let relay = Relay::to(both.listener.address());
+    let caller = Caller::new(Settings::default());
+    let target = both.authority.target();
+    let session = caller
+        .connect_at(relay.address, &target, recorder().0)
+        .unwrap();
+    datagram_through(&session, &at_server, b"there");
+    relay.lose_every(1);
+    let unsent = || session.datagram_stats().unwrap().unsent;
+    let mut last = 0u32;
+    while unsent() < 50 {
+        last += 1;
+        let fill = |to: &mut [u8]| to[..4].copy_from_slice(&last.to_le_bytes());
+        session.send_datagram_with(6, 1000, fill).unwrap();
+        std::thread::yield_now();
+    }
+    relay.lose_every(0);
+    // Some of the last are lost with those before them, or not.
+    until("one of the newest arrives", || {
+        while let Ok(event) = at_server.try_recv() {
+            if let Event::Datagram(6, _, state) = event {
+                let number = u32::from_le_bytes(*state.first_chunk().unwrap());
+                return number + 16 > last;
+            }
+        }
+        false
+    });
+}
+
 /// The server's session keeps the address it came from, whatever becomes of the path.
 #[test]
 fn a_session_goes_on_when_its_path_changes() {
     let (both, at_server) = Both::recording(Settings::default());
     let relay = Relay::to(both.listener.address());
     let caller = Caller::new(Settings::default());
-    let (handler, _seen) = recorder();
+    let (handler, seen) = recorder();
     let target = both.authority.target();
     let session = caller.connect_at(relay.address, &target, handler).unwrap();
     let other = opened(&at_server);
@@ -165,7 +198,7 @@ fn a_session_goes_on_when_its_path_changes() {
     caller.connector.rebind().unwrap();
     say(3);
     assert_eq!(*other.peer(), came_from);
-    datagram_through(&other, &_seen, b"also back");
+    datagram_through(&other, &seen, b"also back");
 }
 
 #[test]
@@ -281,5 +314,4 @@ fn the_next_server_at_the_address_of_one_that_was_killed_says_so() {
     let end = closed(&seen);
     let reset = CloseReason::Io(ErrorKind::ConnectionReset);
     assert_eq!((end.by, end.reason), (Side::Network, reset), "{end}");
-    drop((server, LONG));
 }

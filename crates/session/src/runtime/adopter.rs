@@ -8,7 +8,7 @@ use std::sync::Arc;
 use embar_transport::{Peer, Stream, socket};
 
 use super::arrivals::{Counted, Newcomer};
-use super::datagrams::DatagramLink;
+use super::datagrams::{DatagramLink, UnclaimedLink};
 use super::dealer::Dealer;
 use super::mailbox::Command;
 use super::refusal::Refusal;
@@ -87,14 +87,14 @@ impl Adopter {
         if self.dealer.is_stopping() {
             return Err(AdoptError::Ended);
         }
-        self.deal(Stream::Unix(stream), peer, Some(link.clone()))
+        self.deal(Stream::Unix(stream), peer, Some(UnclaimedLink::new(link)))
     }
 
     fn deal(
         &self,
         stream: Stream,
         peer: Peer,
-        link: Option<DatagramLink>,
+        link: Option<UnclaimedLink>,
     ) -> Result<(), AdoptError> {
         let newcomer = Newcomer {
             stream,

@@ -18,7 +18,7 @@ use embar_transport::{Peer, Stream, Token};
 
 use super::admission::Admission;
 use super::crowd::Crowd;
-use super::datagrams::DatagramLink;
+use super::datagrams::UnclaimedLink;
 use super::group::Group;
 use super::guest::Guest;
 use super::handshakes::Handshakes;
@@ -48,7 +48,7 @@ pub(super) struct Newcomer {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
     /// Where somebody else carries it.
-    pub(super) link: Option<DatagramLink>,
+    pub(super) link: Option<UnclaimedLink>,
     pub(super) counted: Counted,
 }
 

@@ -10,7 +10,7 @@ use embar_transport::tls::TlsTarget;
 use embar_transport::{Address, Peer};
 
 use super::connecting::{ConnectOutcome, Connecting, Promise};
-use super::datagrams::DatagramLink;
+use super::datagrams::{DatagramLink, UnclaimedLink};
 use super::handler::Handler;
 use super::mailbox::{Command, ConnectRequest, ConnectTo};
 use super::pool::{PoolConfig, WorkerPool};
@@ -121,7 +121,7 @@ impl Client {
         greeting: &[u8],
         handler: impl Handler,
     ) -> Connecting {
-        let to = ConnectTo::Carried(stream, peer, link.clone());
+        let to = ConnectTo::Carried(stream, peer, UnclaimedLink::new(link));
         self.begin(to, greeting, Box::new(handler), None)
     }
 

@@ -259,7 +259,7 @@ impl DatagramLink {
         }
     }
 
-    /// Waits until the session is open. False: it is over.
+    /// Waits until the session is open. False: it is over, or there will be none.
     pub fn poll_open(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.lock();
         match state.phase {
@@ -272,7 +272,7 @@ impl DatagramLink {
         }
     }
 
-    /// Waits until the session is over. What it said last may still be on its way through the stream.
+    /// Waits until the session is over, or there will be none. What it said last may still be on its way through the stream.
     pub fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if matches!(state.phase, Phase::Over) {
@@ -351,6 +351,28 @@ impl DatagramLink {
     }
 }
 
+/// The link of a session that is to be made. Dropped, it ends the link: there will be no session.
+pub(super) struct UnclaimedLink(Option<DatagramLink>);
+
+impl UnclaimedLink {
+    pub(super) fn new(link: &DatagramLink) -> Self {
+        Self(Some(link.clone()))
+    }
+
+    /// There is a session.
+    pub(super) fn claim(mut self) -> Option<DatagramLink> {
+        self.0.take()
+    }
+}
+
+impl Drop for UnclaimedLink {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.take() {
+            link.end();
+        }
+    }
+}
+
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         catch_panic(|| waker.wake());
@@ -365,8 +387,8 @@ impl fmt::Debug for DatagramLink {
 
 impl Shared {
     /// Somebody carries the session's datagrams, and its bytes.
-    pub(super) fn carry(&self, link: Option<DatagramLink>) {
-        if let Some(link) = link {
+    pub(super) fn carry(&self, link: Option<UnclaimedLink>) {
+        if let Some(link) = link.and_then(UnclaimedLink::claim) {
             let _ = self.link.set(link);
         }
     }

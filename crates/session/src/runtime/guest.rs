@@ -8,7 +8,7 @@ use embar_frame::{Now, Protocol};
 use embar_transport::tls::{Acceptor, Channel, Turn};
 use embar_transport::{Epoll, Peer, Reactor, RecvBuf, SendBuf, Token};
 
-use super::datagrams::DatagramLink;
+use super::datagrams::UnclaimedLink;
 use super::driver::tls_end;
 use super::group::GroupCounters;
 use super::refusal::Refusal;
@@ -35,7 +35,7 @@ pub(super) struct Guest<P: Protocol> {
     token: Token,
     pub(super) peer: Peer,
     /// Who carries it, if that is not the kernel.
-    pub(super) link: Option<DatagramLink>,
+    pub(super) link: Option<UnclaimedLink>,
     tls: Tls,
     /// Why there is no session, if somebody else than the arrival found that.
     refusal: Option<Refusal>,

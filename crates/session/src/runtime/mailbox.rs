@@ -10,7 +10,7 @@ use embar_transport::{Address, Peer};
 use super::admission::Place;
 use super::arrivals::Newcomer;
 use super::connecting::Promise;
-use super::datagrams::DatagramLink;
+use super::datagrams::UnclaimedLink;
 use super::handler::Handler;
 use super::worker_marks::WorkerMarks;
 
@@ -40,7 +40,7 @@ pub(super) enum ConnectTo {
     /// Whoever listens there.
     Address(Address),
     /// Who is at the other end of a connection that stands: its bytes, and its datagrams, are carried by somebody else.
-    Carried(UnixStream, Peer, DatagramLink),
+    Carried(UnixStream, Peer, UnclaimedLink),
 }
 
 #[derive(Default)]

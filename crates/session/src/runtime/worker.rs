@@ -225,9 +225,9 @@ impl<P: Protocol + Clone> Worker<P> {
             place,
             tls,
         } = request;
-        let (peer, link) = match &to {
-            ConnectTo::Address(address) => (peer_at(address), None),
-            ConnectTo::Carried(_, peer, link) => (*peer, Some(link.clone())),
+        let peer = match &to {
+            ConnectTo::Address(address) => peer_at(address),
+            ConnectTo::Carried(_, peer, _) => *peer,
         };
         let started = SessionCore::connecting(
             self.protocol.clone(),
@@ -239,14 +239,16 @@ impl<P: Protocol + Clone> Worker<P> {
         .and_then(|core| {
             let channel = tls.map(|tls| tls.connect()).transpose();
             let channel = channel.map_err(io::Error::other)?;
-            let token = match to {
-                ConnectTo::Address(address) => self.reactor.connect(address)?,
-                ConnectTo::Carried(stream, ..) => self.reactor.add(Stream::Unix(stream))?,
+            let (token, link) = match to {
+                ConnectTo::Address(address) => (self.reactor.connect(address)?, None),
+                ConnectTo::Carried(stream, _, link) => {
+                    (self.reactor.add(Stream::Unix(stream))?, Some(link))
+                }
             };
-            Ok((core, channel, token))
+            Ok((core, channel, token, link))
         });
         match started {
-            Ok((core, channel, token)) if self.draining.is_none() => {
+            Ok((core, channel, token, link)) if self.draining.is_none() => {
                 let session = self.session(peer, token, &core);
                 let registry = Arc::clone(&self.registry);
                 let outcome = promise.outcome();
@@ -260,7 +262,7 @@ impl<P: Protocol + Clone> Worker<P> {
                 self.enter(token, driver, place, now);
                 promise.hand_on();
             }
-            Ok((_, _, token)) => {
+            Ok((_, _, token, _)) => {
                 self.reactor.close(token);
                 not_started(CloseReason::Shutdown, "", promise, handler);
             }

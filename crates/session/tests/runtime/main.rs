@@ -6,6 +6,7 @@ mod admission;
 mod adopting;
 mod bodies;
 mod budget;
+mod carried;
 mod ending;
 mod fairness;
 mod flow;
