@@ -7,6 +7,7 @@
 
 use std::future::{pending, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -38,16 +39,15 @@ pub(crate) async fn carry(
     linger: Duration,
 ) {
     link.set_max_bytes(connection.max_datagram_size());
-    // Both halves stay until the session can learn why: to drop one is the end of its stream.
-    let (from_session, mut to_session) = socket.into_split();
+    let (from_session, to_session) = socket.into_split();
     let silent = Notify::new();
-    let stream = async {
-        let (sent, received) = tokio::join!(
+    // It owns the socket, and goes last: the session is to find the reason when its stream ends.
+    let mut stream = pin!(async {
+        tokio::join!(
             outward(&from_session, send, connection, link, &silent),
-            inward(receive, &mut to_session)
-        );
-        sent.err().or(received.err())
-    };
+            inward(receive, to_session, link)
+        )
+    });
     let late = async {
         tokio::select! {
             () = poll_fn(|cx| link.poll_over(cx)) => {}
@@ -55,16 +55,13 @@ pub(crate) async fn carry(
         }
         sleep(linger.saturating_mul(2).saturating_add(GRACE)).await;
     };
-    let why = tokio::select! {
+    tokio::select! {
         biased;
-        why = stream => why,
-        () = late => None,
-        error = connection.closed() => Some(end_of(&error)),
-        () = send_datagrams(connection, link) => None,
-        () = receive_datagrams(connection, link) => None,
-    };
-    if let Some(why) = why {
-        link.lost(why);
+        _ = &mut stream => {}
+        () = late => {}
+        error = connection.closed() => link.lost(end_of(&error)),
+        () = send_datagrams(connection, link) => {}
+        () = receive_datagrams(connection, link) => {}
     }
     connection.close(0u32.into(), b"");
 }
@@ -81,7 +78,7 @@ async fn outward(
     connection: &Connection,
     link: &DatagramLink,
     silent: &Notify,
-) -> Result<(), Closed> {
+) {
     let mut bytes = BytesMut::new();
     loop {
         let read = match from.readable().await {
@@ -96,7 +93,9 @@ async fn outward(
         match read {
             Ok(1..) => {
                 let chunk = bytes.split().freeze();
-                to.write_chunk(chunk).await.map_err(|e| of_write(&e))?;
+                if let Err(error) = to.write_chunk(chunk).await {
+                    return link.lost(of_write(&error));
+                }
                 // The path may take longer ones by now.
                 link.set_max_bytes(connection.max_datagram_size());
             }
@@ -109,23 +108,23 @@ async fn outward(
     // Stopped or finished already: the peer wants nothing more.
     let _ = to.finish();
     let _ = to.stopped().await;
-    Ok(())
 }
 
 /// What the peer sends, until it ends or the session takes no more.
-async fn inward(mut from: RecvStream, to: &mut OwnedWriteHalf) -> Result<(), Closed> {
-    while let Some(chunk) = from
-        .read_chunk(CHUNK_BYTES, true)
-        .await
-        .map_err(|e| of_read(&e))?
-    {
-        if to.write_all(&chunk.bytes).await.is_err() {
-            let _ = from.stop(0u32.into());
-            break;
+async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf, link: &DatagramLink) {
+    loop {
+        match from.read_chunk(CHUNK_BYTES, true).await {
+            Ok(Some(chunk)) => {
+                if to.write_all(&chunk.bytes).await.is_err() {
+                    let _ = from.stop(0u32.into());
+                    return;
+                }
+            }
+            Ok(None) => return,
+            // Before the session's stream ends.
+            Err(error) => return link.lost(of_read(&error)),
         }
     }
-    let _ = to.shutdown().await;
-    Ok(())
 }
 
 fn of_write(error: &WriteError) -> Closed {

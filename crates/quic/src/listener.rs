@@ -227,8 +227,9 @@ async fn accept(endpoint: Endpoint, listening: Arc<Listening>, mut stop: Stop) {
         tokio::select! {
             time = stop.wait() => break time,
             incoming = endpoint.accept() => match incoming {
-                Some(incoming) if welcome(incoming, &listening) => {}
-                Some(_) => continue,
+                Some(incoming) => if !welcome(incoming, &listening) {
+                    continue;
+                },
                 None => break stop.wait().await,
             },
             () = listening.freed.notified() => {}

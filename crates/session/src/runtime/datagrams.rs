@@ -12,12 +12,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use buffa::{DecodeError, Message as Protobuf, MessageView};
 use thiserror::Error;
 
 use self::queues::Queues;
 pub(super) use self::queues::ReceivedDatagram;
+use super::clock;
 use super::panics::catch_panic;
 use super::session::Session;
 use super::shared::{Shared, request};
@@ -33,9 +35,11 @@ pub const DATAGRAM_HEADER_BYTES: usize = 8;
 /// newer is worth more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramSettings {
-    /// Most that wait for the path to have room. They wait for as long as the path is slower than their sender, and are that
-    /// much older when they arrive. At least 1; default 16.
+    /// Most that wait for the path to have room. At least 1; default 16.
     pub max_queued: usize,
+    /// Longest that one waits for that: where the path is slower than the sender, what arrives is so much older at most, and what is
+    /// not sent in time never is. Zero: for ever. Default 50 ms.
+    pub max_wait: Duration,
     /// Most that came and wait for the handler. At least 1; default 64.
     pub max_received: usize,
     /// Which of those that came out of order the handler gets.
@@ -46,6 +50,7 @@ impl Default for DatagramSettings {
     fn default() -> Self {
         Self {
             max_queued: 16,
+            max_wait: Duration::from_millis(50),
             max_received: 64,
             order: DatagramOrder::default(),
         }
@@ -220,10 +225,16 @@ impl DatagramLink {
     /// The next datagram to send, ready for the network; `None` when the session is over. One task at a time may wait.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
         let mut state = self.lock();
-        if matches!(state.phase, Phase::Over) {
-            return Poll::Ready(None);
+        let State { phase, queues, .. } = &mut *state;
+        let (next, late) = match phase {
+            Phase::Over => return Poll::Ready(None),
+            Phase::NotOpen => (None, 0),
+            Phase::Open(_, settings) => queues.next_to_send(settings, clock::now()),
+        };
+        if late > 0 {
+            self.0.counters.unsent.add(late);
         }
-        match state.queues.next_to_send() {
+        match next {
             Some(datagram) => {
                 self.0.counters.sent.add(1);
                 Poll::Ready(Some(datagram))
@@ -329,7 +340,7 @@ impl DatagramLink {
         let displaced = match phase {
             Phase::NotOpen => return Err(DatagramError::NotOpen),
             Phase::Over => return Err(DatagramError::Closed),
-            Phase::Open(_, settings) => queues.send(settings, id, bytes),
+            Phase::Open(_, settings) => queues.send(settings, clock::now(), id, bytes),
         };
         let waker = state.sending.take();
         drop(state);
@@ -413,8 +424,8 @@ impl Session {
     /// Sends a Protobuf message that may be lost, or arrive before what was sent earlier; what arrives is whole, and arrives once. For
     /// state of which only the newest counts. Works on sessions that are carried by QUIC.
     ///
-    /// Never waits. While the path has no room, [`DatagramSettings::max_queued`] of them wait, and a further one takes the
-    /// place of the oldest. Allocates once.
+    /// Never waits. While the path has no room, [`DatagramSettings::max_queued`] of them wait, for
+    /// [`DatagramSettings::max_wait`], and a further one takes the place of the oldest. Allocates once.
     ///
     /// # Errors
     /// [`DatagramError`]: where a session has no datagrams, or the message is too long for one,

@@ -43,8 +43,7 @@ pub struct SessionStats {
 pub struct DatagramStats {
     /// Handed to who carries the session. The network may have lost them since.
     pub sent: u64,
-    /// Taken to be sent, and thrown away because newer ones came before the path had room for them, or because the path
-    /// takes shorter ones only by now.
+    /// Taken to be sent, and thrown away: the path had no room for them in time, or takes shorter ones only by now.
     pub unsent: u64,
     /// Handed to the handler.
     pub received: u64,

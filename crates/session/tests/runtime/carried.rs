@@ -54,15 +54,17 @@ struct Carried {
 
 impl Carried {
     fn new(settings: Settings, pauses: bool) -> Self {
+        // However slow the test's machine is.
+        let settings = settings.with(|settings| settings.datagrams.max_wait = LONG);
         let (datagrams, seen) = channel();
         let datagrams = std::sync::Mutex::new(datagrams);
-        let server = Server::builder().settings(settings);
+        let server = Server::builder().settings(settings.clone());
         let server = server.start(move |_| Player {
             datagrams: datagrams.lock().unwrap().clone(),
             pauses,
         });
         let server = server.unwrap();
-        let client = Client::new().unwrap();
+        let client = Client::with(Plain, settings).unwrap();
         let (near, far) = UnixStream::pair().unwrap();
         let links = [DatagramLink::new(), DatagramLink::new()];
         for link in &links {

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use embar_frame::Now;
+
 use super::{DATAGRAM_HEADER_BYTES, DatagramOrder, DatagramSettings};
 
 /// Most ids of which the newest number is known. Of those that are not, late ones cannot be told.
@@ -37,7 +39,8 @@ fn parse(datagram: &[u8]) -> Option<(u16, u64, &[u8])> {
 /// The datagrams of a session that wait.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    outgoing: VecDeque<Vec<u8>>,
+    /// With the times since when they wait.
+    outgoing: VecDeque<(Now, Vec<u8>)>,
     incoming: VecDeque<ReceivedDatagram>,
     /// The number of the next one sent.
     next: u64,
@@ -46,15 +49,33 @@ pub(super) struct Queues {
 
 impl Queues {
     /// Queues a datagram with room for its header in front; true: the oldest went for it.
-    pub(super) fn send(&mut self, limits: &DatagramSettings, id: u16, mut bytes: Vec<u8>) -> bool {
+    pub(super) fn send(
+        &mut self,
+        limits: &DatagramSettings,
+        now: Now,
+        id: u16,
+        mut bytes: Vec<u8>,
+    ) -> bool {
         let sequence = self.next & ((1 << NUMBER_BITS) - 1);
         self.next += 1;
         bytes[..DATAGRAM_HEADER_BYTES].copy_from_slice(&header(id, sequence));
-        push(&mut self.outgoing, limits.max_queued, bytes)
+        push(&mut self.outgoing, limits.max_queued, (now, bytes))
     }
 
-    pub(super) fn next_to_send(&mut self) -> Option<Vec<u8>> {
-        self.outgoing.pop_front()
+    /// The oldest one that did not wait for too long, and how many did.
+    pub(super) fn next_to_send(
+        &mut self,
+        limits: &DatagramSettings,
+        now: Now,
+    ) -> (Option<Vec<u8>>, u64) {
+        let mut late = 0;
+        while let Some((since, bytes)) = self.outgoing.pop_front() {
+            if limits.max_wait.is_zero() || now.since(since) <= limits.max_wait {
+                return (Some(bytes), late);
+            }
+            late += 1;
+        }
+        (None, late)
     }
 
     /// A datagram came. Whether it is the only one that waits, and how many were thrown away for it, itself perhaps.
@@ -108,12 +129,17 @@ fn push<T>(queue: &mut VecDeque<T>, limit: usize, item: T) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const MAX_WAIT: Duration = Duration::from_millis(50);
 
     fn limits(order: DatagramOrder) -> DatagramSettings {
         DatagramSettings {
             max_queued: 2,
             max_received: 2,
+            max_wait: MAX_WAIT,
             order,
         }
     }
@@ -132,15 +158,33 @@ mod tests {
         let limits = limits(DatagramOrder::Newest);
         let mut queues = Queues::default();
         let room = || vec![0; DATAGRAM_HEADER_BYTES + 1];
-        let displaced: Vec<bool> = (0..4).map(|id| queues.send(&limits, id, room())).collect();
+        let sent = (0..4).map(|id| queues.send(&limits, Now(0), id, room()));
+        let displaced: Vec<bool> = sent.collect();
         assert_eq!(displaced, [false, false, true, true]);
-        let left = std::iter::from_fn(|| queues.next_to_send());
+        let left = std::iter::from_fn(|| queues.next_to_send(&limits, Now(0)).0);
         let left: Vec<_> = left.filter_map(|it| Some(parse(&it)?.1)).collect();
         assert_eq!(left, [2, 3]);
 
         let came = [5, 6, 7].map(|number| queues.receive(&limits, &datagram(1, number)));
         assert_eq!(came, [(true, 0), (false, 0), (false, 1)]);
         assert_eq!(waiting(&mut queues), [(1, 6), (1, 7)]);
+    }
+
+    #[test]
+    fn what_waited_for_too_long_is_not_sent() {
+        let mut limits = limits(DatagramOrder::Newest);
+        let room = || vec![0; DATAGRAM_HEADER_BYTES];
+        let at = |ms| Now(0).after(Duration::from_millis(ms));
+        let mut queues = Queues::default();
+        queues.send(&limits, at(0), 1, room());
+        queues.send(&limits, at(30), 2, room());
+        let (next, late) = queues.next_to_send(&limits, at(60));
+        assert_eq!((next.map(|it| it[0]), late), (Some(2), 1));
+        queues.send(&limits, at(60), 3, room());
+        assert_eq!(queues.next_to_send(&limits, at(111)), (None, 1));
+        limits.max_wait = Duration::ZERO;
+        queues.send(&limits, at(0), 4, room());
+        assert!(queues.next_to_send(&limits, at(1_000_000)).0.is_some());
     }
 
     #[test]
