@@ -7,7 +7,11 @@ use std::time::Duration;
 /// do not come together.
 #[must_use]
 pub fn pause(attempt: u32, first: Duration, most: Duration, random: u32) -> Duration {
-    let part = |of: Duration| of.mul_f64(f64::from(random) / f64::from(u32::MAX));
+    let part = |of: Duration| {
+        let nanos = of.as_nanos() / u128::from(u32::MAX) * u128::from(random)
+            + of.as_nanos() % u128::from(u32::MAX) * u128::from(random) / u128::from(u32::MAX);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    };
     let doublings = attempt.saturating_sub(2).min(31);
     let full = first.saturating_mul(1 << doublings).min(most);
     match attempt {
@@ -34,5 +38,8 @@ mod tests {
             assert_eq!((shortest(attempt), longest(attempt)), (full / 2, full));
         }
         assert_eq!(longest(u32::MAX), MOST);
+        for attempt in [1, 2, 99] {
+            let _ = pause(attempt, Duration::MAX, Duration::MAX, u32::MAX);
+        }
     }
 }

@@ -95,6 +95,7 @@ impl Dialing {
                 received: seat.inbox.number(),
                 keeps: self.settings.replay.keeps(),
                 greeting: &seat.own.target.greeting,
+                attempt: seat.generation,
             };
             (seat.generation, address, hello.to_bytes())
         });

@@ -31,6 +31,11 @@ pub trait Handler: Send + 'static {
     /// after [`Resumable::go_on`], or on the next connection. It counts as handled when this returns [`Flow::Continue`].
     fn message(&mut self, session: &Resumable, message: Message<'_>) -> Flow;
 
+    /// The time is there for which [`Resumable::wake_after`] was called.
+    fn woken(&mut self, session: &Resumable) {
+        let _ = session;
+    }
+
     /// The connection is lost. What is sent meanwhile waits.
     fn suspended(&mut self, session: &Resumable, why: &Closed) {
         let _ = (session, why);

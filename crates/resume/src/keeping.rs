@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use embar_session::{Peer, Side};
+
 use crate::kept::Seat;
-use crate::schedule::{Schedule, must_not_block};
+use crate::schedule::{Schedule, after, must_not_block};
 use crate::settings::KeeperSettings;
 use crate::state::{End, WhyFresh};
 use crate::suspended_bytes::SuspendedBytes;
 use crate::table::{ServerKept, ServerSide, Suspended, Table};
-use embar_session::Side;
+use crate::waiting::Whose;
 
 pub(crate) struct Keeping {
     pub(crate) settings: KeeperSettings,
@@ -47,15 +49,20 @@ impl Keeping {
     }
 
     /// The session has no connection: it waits for one.
-    pub(crate) fn suspend(&self, kept: &ServerKept, seat: &mut Seat<ServerSide>) {
+    pub(crate) fn suspend(&self, kept: &ServerKept, seat: &mut Seat<ServerSide>, peer: &Peer) {
         let id = kept.session.id();
+        let whose = Whose::of(peer, id);
         let now = Instant::now();
-        let until = now + self.settings.resume_window;
+        let until = after(now, self.settings.resume_window);
         let mut table = self.table();
-        let place = table.suspend(id);
+        let place = table.suspend(id, whose);
         let many = table.suspended() > self.settings.max_suspended;
         drop(table);
-        seat.own.suspended = Some(Suspended { place, until });
+        seat.own.suspended = Some(Suspended {
+            place,
+            until,
+            whose,
+        });
         kept.link().count_in(&self.suspended_bytes);
         let too_much = many || self.suspended_bytes.is_exceeded();
         self.schedule.by(id, if too_much { now } else { until });
@@ -64,7 +71,7 @@ impl Keeping {
     /// The session gets a connection, or is over.
     pub(crate) fn unsuspend(&self, kept: &ServerKept, seat: &mut Seat<ServerSide>) {
         if let Some(suspended) = seat.own.suspended.take() {
-            self.table().unsuspend(suspended.place);
+            self.table().unsuspend(suspended.place, suspended.whose);
             kept.link().count_nowhere();
         }
     }
@@ -123,7 +130,7 @@ impl Keeping {
             if !many && !self.suspended_bytes.is_exceeded() {
                 return;
             }
-            let Some((place, kept)) = table.oldest() else {
+            let Some((place, kept)) = table.first_to_go() else {
                 return;
             };
             drop(table);

@@ -132,6 +132,9 @@ impl<X> Kept<X> {
             self.acknowledge(&mut seat);
         }
         self.link().woken(generation);
+        if self.link().is_wake_due() && !self.call(&mut seat, |it, session| it.woken(session)) {
+            self.link().kill(End::Panicked, code::PANICKED, "the handler panicked");
+        }
     }
 
     /// Calls the handler. False: it panicked, and the session is to end.

@@ -70,10 +70,16 @@ impl KeptConnection {
         if seat.handler.is_none() || kept.is_broken() {
             return Err(Instead::Fresh(WhyFresh::Ended));
         }
+        // A server that was stopped finds several attempts, and its workers do not take them in their order.
+        if hello.attempt != 0 && hello.attempt <= seat.own.attempt {
+            let text = "a later connection of this client is here";
+            return Err(Instead::Refuse(text.to_owned()));
+        }
         let link = kept.link();
         let next = random_token().map_err(Instead::Refuse)?;
         link.check(hello.received).map_err(Instead::Refuse)?;
         self.keeping.unsuspend(&kept, &mut seat);
+        seat.own.attempt = hello.attempt;
         seat.generation += 1;
         let before = link.begin(seat.generation);
         // Checked above, and nobody else acknowledges without the seat.
@@ -130,6 +136,7 @@ impl KeptConnection {
         let own = ServerSide {
             name: token.name,
             tokens: Tokens::new(token),
+            attempt: hello.attempt,
             suspended: None,
         };
         let replay = &self.keeping.settings.replay;
@@ -256,7 +263,7 @@ impl embar_session::Handler for KeptConnection {
         }
         match end {
             Some(end) => self.keeping.end(kept, &mut seat, end),
-            None => self.keeping.suspend(kept, &mut seat),
+            None => self.keeping.suspend(kept, &mut seat, &self.peer),
         }
     }
 }

@@ -23,6 +23,7 @@ mod suspended_bytes;
 mod table;
 mod target;
 mod token;
+mod waiting;
 mod wire;
 
 pub use connector::Connector;

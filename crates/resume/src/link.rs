@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use embar_session::{Address, OnFull, Peer, Room, SendError, Session, Side};
 
 use crate::outbox::{MESSAGE_HEADER_BYTES, Outbox, OutboxError};
-use crate::schedule::{Schedule, must_not_block};
+use crate::schedule::{Schedule, after, must_not_block};
 use crate::settings::Replay;
 use crate::state::{End, Ended, State};
 use crate::suspended_bytes::SuspendedBytes;
@@ -53,13 +53,24 @@ pub(crate) struct Inner {
     due: Due,
     close_by: Option<Instant>,
     kill: Option<End>,
-    stalled_since: Option<Instant>,
+    stall: Option<Stall>,
+    /// Threads that wait for room.
+    waiting: usize,
     /// Where bytes count while there is no connection.
     suspended: Option<Arc<SuspendedBytes>>,
     next_address: Option<Address>,
+    /// When the program wants its handler woken.
+    wake_at: Option<Instant>,
     state: State,
     /// Sizes of nested messages, kept from one to the next.
     pub(crate) spill: Vec<u32>,
+}
+
+/// The peer acknowledges too little: senders wait, all of them together for as long as the policy says.
+struct Stall {
+    since: Instant,
+    /// It is over when so many messages more are acknowledged: half of those that waited when it began.
+    left: u64,
 }
 
 /// What is to be said to the peer beside messages.
@@ -164,9 +175,11 @@ impl Link {
                 due: Due::default(),
                 close_by: None,
                 kill: None,
-                stalled_since: None,
+                stall: None,
+                waiting: 0,
                 suspended: None,
                 next_address: None,
+                wake_at: None,
                 state: State::Connecting { attempt: 0 },
                 spill: Vec::new(),
             }),
@@ -219,13 +232,20 @@ impl Link {
             _ => return Err(SendError::Full),
         };
         let now = Instant::now();
-        let since = *inner.stalled_since.get_or_insert(now);
-        let left = timeout.saturating_sub(now - since);
+        let half = inner.outbox.len() / 2;
+        let stall = inner.stall.get_or_insert(Stall {
+            since: now,
+            left: half,
+        });
+        let left = timeout.saturating_sub(now - stall.since);
         if left.is_zero() {
             return Err(SendError::Full);
         }
+        inner.waiting += 1;
         let waited = self.room.wait_timeout(inner, left);
-        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.waiting -= 1;
+        Ok(inner)
     }
 
     /// Takes a message for which there is room, and sends it if it can leave.
@@ -368,6 +388,9 @@ impl Link {
             ack: true,
             ..Due::default()
         };
+        if inner.wake_at.is_some() {
+            session.wake_after(Duration::ZERO);
+        }
         self.set_state(&mut inner, state);
         self.flush_or_end(&mut inner);
     }
@@ -402,9 +425,10 @@ impl Link {
     /// The text about it, if it cannot have.
     pub(crate) fn resume(&self, received: u64) -> Result<(), String> {
         let mut inner = self.lock();
-        let resumed = inner.outbox.resume(received);
-        resumed.map_err(|error| error.to_string())?;
-        self.relieved(&mut inner);
+        let acked = inner.outbox.ack(received);
+        let acked = acked.map_err(|error| error.to_string())?;
+        inner.outbox.rewind();
+        self.acknowledged(&mut inner, acked);
         Ok(())
     }
 
@@ -413,7 +437,7 @@ impl Link {
         let mut inner = self.lock();
         let unsent = inner.outbox.unwritten();
         let in_doubt = inner.outbox.restart(send_again);
-        self.relieved(&mut inner);
+        self.acknowledged(&mut inner, in_doubt);
         (in_doubt, unsent)
     }
 
@@ -450,9 +474,8 @@ impl Link {
             return Ok(Effect::None);
         }
         let acked = inner.outbox.ack(control.received);
-        if acked.map_err(|error| error.to_string())? > 0 {
-            self.relieved(&mut inner);
-        }
+        let acked = acked.map_err(|error| error.to_string())?;
+        self.acknowledged(&mut inner, acked);
         if control.answer {
             inner.due.ack = true;
         }
@@ -495,12 +518,25 @@ impl Link {
         }
     }
 
-    /// After acknowledgements: wakes who waits.
-    fn relieved(&self, inner: &mut Inner) {
-        if inner.outbox.is_relieved() {
-            inner.stalled_since = None;
+    /// So many messages wait no more.
+    fn acknowledged(&self, inner: &mut Inner, count: u64) {
+        if count == 0 {
+            return;
         }
-        self.room.notify_all();
+        if let Some(stall) = &mut inner.stall {
+            stall.left = stall.left.saturating_sub(count);
+            if stall.left == 0 {
+                inner.stall = None;
+            }
+        }
+        self.wake_waiting(inner);
+    }
+
+    /// To notify nobody is a system call, too.
+    fn wake_waiting(&self, inner: &Inner) {
+        if inner.waiting > 0 {
+            self.room.notify_all();
+        }
     }
 
     /// Begins a polite end.
@@ -511,11 +547,11 @@ impl Link {
         }
         inner.gate = Gate::Closing;
         let now = Instant::now();
-        let by = now + self.replay.close_within;
+        let by = after(now, self.replay.close_within);
         inner.close_by = Some(by);
         let over = inner.connection.is_none() && inner.outbox.is_empty();
         self.flush_or_end(&mut inner);
-        self.room.notify_all();
+        self.wake_waiting(&inner);
         drop(inner);
         self.schedule.by(self.id, if over { now } else { by });
     }
@@ -531,7 +567,7 @@ impl Link {
             return;
         }
         inner.kill = Some(end);
-        self.room.notify_all();
+        self.wake_waiting(inner);
         match &inner.connection {
             Some(connection) => connection.session.refuse(code, text),
             None => self.schedule.by(self.id, Instant::now()),
@@ -568,7 +604,7 @@ impl Link {
         inner.connection = None;
         inner.outbox.clear();
         self.set_state(&mut inner, State::Closed(ended.clone()));
-        self.room.notify_all();
+        self.wake_waiting(&inner);
         ended
     }
 
@@ -622,6 +658,34 @@ impl Link {
 
     pub(crate) fn take_next_address(&self) -> Option<Address> {
         self.lock().next_address.take()
+    }
+
+    /// Has the program's handler woken after this time, if it has a connection then.
+    pub(crate) fn wake_after(&self, wait: Duration) {
+        let mut inner = self.lock();
+        let at = after(Instant::now(), wait);
+        let at = inner.wake_at.map_or(at, |earlier| earlier.min(at));
+        inner.wake_at = Some(at);
+        if let Some(connection) = &inner.connection {
+            connection.session.wake_after(wait);
+        }
+    }
+
+    /// Whether the time is there for which the program's timer is set. If it is later, its connection's timer is set.
+    pub(crate) fn is_wake_due(&self) -> bool {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        match (inner.wake_at, &inner.connection) {
+            (Some(at), Some(_)) if at <= now => {
+                inner.wake_at = None;
+                true
+            }
+            (Some(at), Some(connection)) => {
+                connection.session.wake_after(at - now);
+                false
+            }
+            _ => false,
+        }
     }
 
     /// Its bytes count in `suspended` from now on.

@@ -152,12 +152,6 @@ impl Outbox {
         self.len() < self.max_messages && self.bytes + MESSAGE_HEADER_BYTES + len <= self.max_bytes
     }
 
-    /// Whether it is half empty, at least.
-    #[must_use]
-    pub fn is_relieved(&self) -> bool {
-        self.len() <= self.max_messages / 2 && self.bytes <= self.max_bytes / 2
-    }
-
     /// Makes sure that the next message may have `len` bytes.
     ///
     /// # Errors
@@ -342,7 +336,8 @@ impl Outbox {
         Ok(())
     }
 
-    fn rewind(&mut self) {
+    /// All that is not acknowledged is to be given to the next connection.
+    pub fn rewind(&mut self) {
         self.written = self.acked;
         self.cursor = Place {
             segment: 0,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use embar_session::{Address, Closed};
 
 use crate::backoff;
+use crate::schedule::after;
 use crate::settings::ConnectorSettings;
 use crate::state::State;
 use crate::target::Target;
@@ -104,7 +105,7 @@ impl Plan {
         let (first, most) = (settings.first_pause, settings.max_pause);
         let attempt = self.attempt.saturating_add(1);
         let pause = backoff::pause(attempt, first, most, fastrand::u32(..));
-        self.connect_at = Some(now + pause);
+        self.connect_at = Some(after(now, pause));
         true
     }
 

@@ -139,6 +139,12 @@ impl Resumable {
         self.0.go_on();
     }
 
+    /// Has [`Handler::woken`](crate::Handler::woken) called when `wait` is over; while there is no connection, as soon as
+    /// there is one again. A session has one timer: of two calls, the earlier time counts, and the other is forgotten.
+    pub fn wake_after(&self, wait: Duration) {
+        self.0.wake_after(wait);
+    }
+
     /// At a client: the next connection goes to this address, and after that to those it has. For a server's hint, say in
     /// a message, where to go when it ends.
     pub fn prefer(&self, address: impl Into<Address>) {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 thread_local! {
     static WAITS: Cell<bool> = const { Cell::new(false) };
@@ -12,6 +12,14 @@ thread_local! {
 /// Whether the calling thread must not block: sessions, or times of a schedule, wait for it.
 pub(crate) fn must_not_block() -> bool {
     WAITS.get() || embar_session::is_worker()
+}
+
+/// A time that is never reached, for durations that lead beyond all times.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// `wait` after `now`.
+pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait).unwrap_or_else(|| now + FAR)
 }
 
 #[derive(Default)]
@@ -95,13 +103,12 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn the_nearest_time_of_each_counts_once() {
         let schedule = Schedule::default();
         let now = Instant::now();
-        let far = now + Duration::from_secs(3600);
+        let far = after(now, Duration::MAX);
         schedule.by(1, far);
         schedule.by(2, now);
         schedule.by(2, far);

@@ -64,10 +64,12 @@ pub struct KeeperSettings {
     pub replay: Replay,
     /// How long a session is kept without a connection. Default 60 s.
     pub resume_window: Duration,
-    /// Most sessions without a connection at a time. The one that has been so for the longest time goes first, with
-    /// [`End::Evicted`](crate::End::Evicted). Default 8,192.
+    /// Most sessions without a connection at a time. Beyond it, of the address that has the most of them, the one goes
+    /// with [`End::Evicted`](crate::End::Evicted) that has been so for the longest time: an address that opens many
+    /// sessions and leaves them displaces its own. A network of 64 bits is one address of version 6; each peer on this
+    /// machine is one. Default 8,192.
     pub max_suspended: usize,
-    /// Most bytes of messages, with their headers, that they keep together; the same one goes first. What is sent to a
+    /// Most bytes of messages, with their headers, that they keep together; beyond it the same one goes. What is sent to a
     /// session without a connection beyond this is refused as at a full buffer. Default 256 MiB.
     pub max_suspended_bytes: usize,
 }

@@ -1,12 +1,13 @@
 //! The sessions of one keeper: by the names in their tokens, and those without a connection by their age.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::kept::Kept;
 use crate::state::WhyFresh;
 use crate::token::{Name, Tokens};
-use std::time::Instant;
+use crate::waiting::{Waiting, Whose};
 
 /// Of so many sessions that are over a keeper knows why.
 const GONE: usize = 1024;
@@ -15,15 +16,18 @@ const GONE: usize = 1024;
 pub(crate) struct ServerSide {
     pub(crate) name: Name,
     pub(crate) tokens: Tokens,
+    /// The client's latest attempt to connect; 0: it does not say.
+    pub(crate) attempt: u64,
     /// While it has no connection.
     pub(crate) suspended: Option<Suspended>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Suspended {
-    /// Its place in the order in which sessions were suspended.
+    /// Its place among those that wait.
     pub(crate) place: u64,
     pub(crate) until: Instant,
+    pub(crate) whose: Whose,
 }
 
 pub(crate) type ServerKept = Kept<ServerSide>;
@@ -32,9 +36,7 @@ pub(crate) type ServerKept = Kept<ServerSide>;
 pub(crate) struct Table {
     by_name: HashMap<Name, Arc<ServerKept>>,
     by_id: HashMap<u64, Arc<ServerKept>>,
-    /// Ids by their places.
-    suspended: BTreeMap<u64, u64>,
-    next_place: u64,
+    suspended: Waiting,
     gone: HashMap<Name, WhyFresh>,
     gone_order: VecDeque<Name>,
 }
@@ -64,25 +66,22 @@ impl Table {
         self.by_id.len()
     }
 
-    pub(crate) fn suspend(&mut self, id: u64) -> u64 {
-        let place = self.next_place;
-        self.next_place += 1;
-        self.suspended.insert(place, id);
-        place
+    pub(crate) fn suspend(&mut self, id: u64, whose: Whose) -> u64 {
+        self.suspended.enter(id, whose)
     }
 
-    pub(crate) fn unsuspend(&mut self, place: u64) {
-        self.suspended.remove(&place);
+    pub(crate) fn unsuspend(&mut self, place: u64, whose: Whose) {
+        self.suspended.leave(place, whose);
     }
 
     pub(crate) fn suspended(&self) -> usize {
         self.suspended.len()
     }
 
-    /// The one that has been without a connection for the longest time.
-    pub(crate) fn oldest(&self) -> Option<(u64, Arc<ServerKept>)> {
-        let (place, id) = self.suspended.first_key_value()?;
-        Some((*place, self.get(*id)?))
+    /// The one that goes first, and its place.
+    pub(crate) fn first_to_go(&self) -> Option<(u64, Arc<ServerKept>)> {
+        let (place, id) = self.suspended.first_to_go()?;
+        Some((place, self.get(id)?))
     }
 
     pub(crate) fn remove(&mut self, id: u64, name: Name, why: WhyFresh) {

@@ -14,7 +14,7 @@ pub const RESERVED_ID: u16 = 0xFEFF;
 pub const MAX_PROGRAM_GREETING_BYTES: usize = MAX_GREETING_BYTES - 128;
 
 /// What a greeting takes beside the program's own and the token: tags, lengths and numbers.
-const OTHER_FIELDS_BYTES: usize = 80;
+const OTHER_FIELDS_BYTES: usize = 90;
 const _: () = assert!(OTHER_FIELDS_BYTES + TOKEN_BYTES <= 128);
 
 /// Longest Control, in bytes.
@@ -33,6 +33,8 @@ pub(crate) mod code {
     pub(crate) const FULL: u32 = 0x454D_0003;
     /// A message that waits is longer than the peer takes.
     pub(crate) const UNSENDABLE: u32 = 0x454D_0004;
+    /// The handler panicked.
+    pub(crate) const PANICKED: u32 = 0x454D_0005;
 }
 
 pub(crate) struct Hello<'a> {
@@ -40,6 +42,8 @@ pub(crate) struct Hello<'a> {
     pub(crate) received: u64,
     pub(crate) keeps: Keeps,
     pub(crate) greeting: &'a [u8],
+    /// Which of the session's connections this is; 0: not told.
+    pub(crate) attempt: u64,
 }
 
 /// What the sender keeps at most until it is acknowledged; 0: not told.
@@ -82,6 +86,7 @@ impl Hello<'_> {
             replay_messages: self.keeps.messages,
             replay_bytes: self.keeps.bytes,
             greeting: self.greeting,
+            attempt: self.attempt,
         };
         view.encode_to_vec()
     }
@@ -102,6 +107,7 @@ impl Hello<'_> {
                 bytes: view.replay_bytes,
             },
             greeting: view.greeting,
+            attempt: view.attempt,
         })
     }
 }
@@ -261,6 +267,7 @@ mod tests {
             received: u64::MAX,
             keeps: KEEPS,
             greeting: &greeting,
+            attempt: u64::MAX,
         };
         assert!(hello.to_bytes().len() <= MAX_GREETING_BYTES);
         let welcome = Welcome {

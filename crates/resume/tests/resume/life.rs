@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use embar_resume::{End, Ended, Handler, Keeper, KeeperSettings, Resumable, State, Target};
 use embar_session::{Closed, Flow, Message, Server, Side};
@@ -288,4 +289,38 @@ fn a_plain_message_of_a_reserved_id_is_refused() {
     );
     send(&session, 0).unwrap();
     expect(&site.seen, 0..1);
+}
+
+/// Counts its calls.
+struct Ticks(Sender<State>);
+
+impl Handler for Ticks {
+    fn opened(&mut self, session: &Resumable, _: &[u8]) {
+        session.wake_after(Duration::from_millis(1));
+    }
+
+    fn message(&mut self, _: &Resumable, _: Message<'_>) -> Flow {
+        Flow::Continue
+    }
+
+    fn woken(&mut self, session: &Resumable) {
+        session.wake_after(Duration::from_millis(1));
+        let _ = self.0.send(session.state());
+    }
+}
+
+#[test]
+fn a_handler_has_a_timer_over_all_connections() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let proxy = Proxy::start(&site.address(), []);
+    let connector = connector(quick());
+    let (ticks, seen) = channel();
+    let session = connector.open(Target::new(&proxy.address), Ticks(ticks));
+    for _ in 0..3 {
+        assert_eq!(seen.recv_timeout(LONG).unwrap(), State::Open);
+    }
+    proxy.cut_all();
+    let state = session.wait_until(LONG, |state| *state == State::Resumed);
+    assert_eq!(state, State::Resumed);
+    while seen.recv_timeout(LONG).unwrap() != State::Resumed {}
 }

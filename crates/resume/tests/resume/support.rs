@@ -202,6 +202,7 @@ pub fn small_rings() -> Settings {
     Settings::default().with(|settings| {
         settings.send_ring_bytes = 16 << 10;
         settings.recv_ring_bytes = 16 << 10;
+        settings.workers = 2;
         settings.session.max_frame_bytes = 4096;
     })
 }

@@ -213,3 +213,21 @@ fn a_server_that_breaks_the_rules_ends_the_session_with_a_reason() {
         assert!(matches!(why, End::BadPeer { .. }), "{outcome}: {why}");
     }
 }
+
+#[test]
+fn an_earlier_attempt_that_comes_late_takes_nothing_over() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let token = wire_to(&site.address()).hello(&[], 0).token;
+    let mut latest = wire_to(&site.address());
+    latest.say_attempt(&token, 0, 3);
+    resumed(&site.seen);
+    for attempt in [1, 2, 3] {
+        let mut late = wire_to(&site.address());
+        late.say_attempt(&token, 0, attempt);
+        let (reason, text) = late.closed();
+        assert_eq!(reason, CloseReason::Refused.number());
+        assert!(text.contains("later connection"), "{text}");
+    }
+    latest.message(&5u64.to_le_bytes());
+    assert_eq!(number(&site.seen), 5);
+}

@@ -191,11 +191,16 @@ impl Wire {
     }
 
     pub fn say_hello(&mut self, token: &[u8], received: u64) {
+        self.say_attempt(token, received, 0);
+    }
+
+    pub fn say_attempt(&mut self, token: &[u8], received: u64, attempt: u64) {
         self.say(&encode(&[
             (1, Field::Fixed(MAGIC)),
             (2, Field::Number(1)),
             (3, Field::Bytes(token)),
             (4, Field::Number(received)),
+            (8, Field::Number(attempt)),
         ]));
     }
 
