@@ -9,7 +9,7 @@ use crate::workspace::{Member, Workspace};
 use std::path::Path;
 
 /// Folders of the crates: each uses only those before it. The tables of [`DOCUMENTS`] list them so.
-pub const LAYERS: [&str; 24] = [
+pub const LAYERS: [&str; 25] = [
     // What everything stands on.
     "build",
     "meter",
@@ -21,6 +21,7 @@ pub const LAYERS: [&str; 24] = [
     "transport",
     // Sessions, and the Redis client.
     "session",
+    "resume",
     "mux",
     "redis",
     "redis-servers",
@@ -50,7 +51,7 @@ pub const DOCUMENTS: [(&str, &str); 2] = [
 const PROGRAMS: [&str; 2] = ["xtask", "outside"];
 
 /// Packages that a user takes without the log.
-const STAND_ALONE: [&str; 2] = ["embar-session", "embar-redis"];
+const STAND_ALONE: [&str; 3] = ["embar-session", "embar-resume", "embar-redis"];
 
 /// The packages of the log: none that stands alone may need one.
 const LOG: [&str; 5] = [

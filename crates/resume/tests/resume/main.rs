@@ -1,6 +1,8 @@
 //! Sessions that survive their connection, over real sockets.
 
 mod cuts;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod life;
 mod limits;
 mod moves;

@@ -20,6 +20,7 @@ mod leaving;
 mod life;
 mod many;
 mod messages;
+mod refusing;
 mod spinning;
 mod status;
 mod streams;
