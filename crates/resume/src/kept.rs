@@ -133,7 +133,8 @@ impl<X> Kept<X> {
         }
         self.link().woken(generation);
         if self.link().is_wake_due() && !self.call(&mut seat, |it, session| it.woken(session)) {
-            self.link().kill(End::Panicked, code::PANICKED, "the handler panicked");
+            self.link()
+                .kill(End::Panicked, code::PANICKED, "the handler panicked");
         }
     }
 

@@ -6,19 +6,22 @@
 //! What waits in the outbox goes into the ring only while that keeps room for replies. If both ends filled their rings
 //! when a session resumes, neither would be given a message, and neither would read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use embar_session::{Address, OnFull, Peer, Room, SendError, Session, Side};
+use embar_session::{Address, OnFull, Peer, Session};
 
-use crate::outbox::{MESSAGE_HEADER_BYTES, Outbox, OutboxError};
+use crate::outbox::Outbox;
 use crate::schedule::{Schedule, after, must_not_block};
 use crate::settings::Replay;
 use crate::state::{End, Ended, State};
 use crate::suspended_bytes::SuspendedBytes;
-use crate::wire::{Control, MAX_CONTROL_BYTES, RESERVED_ID, code};
+use crate::wire::Control;
+use connection::Connection;
+
+mod connection;
+mod sending;
 
 /// The sending side of a session.
 pub(crate) struct Link {
@@ -83,61 +86,6 @@ struct Due {
     left: bool,
 }
 
-struct Connection {
-    session: Session,
-    /// Room of its ring that messages leave free.
-    reserve: usize,
-    waker: Waker,
-    /// The wait for room; while there is one, messages wait.
-    room: Option<Room>,
-    /// It was asked for the last acknowledgement.
-    asked: bool,
-}
-
-/// Wakes a connection's handler.
-struct WakeHandler(Session);
-
-impl Wake for WakeHandler {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.wake_after(Duration::ZERO);
-    }
-}
-
-impl Connection {
-    /// Whether `len` bytes fit; if not, the handler is woken when they may.
-    fn has_room(&mut self, len: usize) -> bool {
-        loop {
-            if self.session.has_room(len) {
-                return true;
-            }
-            let mut room = self.session.room(len);
-            let mut context = Context::from_waker(&self.waker);
-            match std::pin::Pin::new(&mut room).poll(&mut context) {
-                Poll::Ready(Ok(())) => {}
-                // Its handler hears of the end.
-                Poll::Ready(Err(_)) => return false,
-                Poll::Pending => {
-                    self.room = Some(room);
-                    return false;
-                }
-            }
-        }
-    }
-
-    fn say(&mut self, control: Control) -> bool {
-        let sent = control.send_on(&self.session);
-        if sent == Err(SendError::Full) && self.room.is_none() {
-            // If there is room by now, the next message or timer says it.
-            self.has_room(MAX_CONTROL_BYTES);
-        }
-        sent.is_ok()
-    }
-}
-
 /// What a message between the messages brought about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -192,180 +140,6 @@ impl Link {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits by the policy until a message of `len` bytes is taken.
-    pub(crate) fn make_room<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        id: u16,
-        len: usize,
-    ) -> Result<MutexGuard<'a, Inner>, SendError> {
-        if id >= RESERVED_ID {
-            return Err(SendError::ReservedId { id });
-        }
-        loop {
-            if inner.gate != Gate::Open || inner.kill.is_some() {
-                return Err(SendError::Closed);
-            }
-            match inner.reserve(len) {
-                Ok(()) => return Ok(inner),
-                Err(OutboxError::TooLong { max }) => {
-                    let max = u32::try_from(max).unwrap_or(u32::MAX);
-                    return Err(SendError::TooLong { bytes: len, max });
-                }
-                Err(_) => inner = self.at_full(inner)?,
-            }
-        }
-    }
-
-    #[cold]
-    fn at_full<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-    ) -> Result<MutexGuard<'a, Inner>, SendError> {
-        let timeout = match self.replay.on_full {
-            OnFull::Wait { timeout } if !must_not_block() => timeout,
-            OnFull::Close => {
-                let text = "too much waited to be acknowledged";
-                self.kill_in(&mut inner, End::Full, code::FULL, text);
-                return Err(SendError::Full);
-            }
-            _ => return Err(SendError::Full),
-        };
-        let now = Instant::now();
-        let half = inner.outbox.len() / 2;
-        let stall = inner.stall.get_or_insert(Stall {
-            since: now,
-            left: half,
-        });
-        let left = timeout.saturating_sub(now - stall.since);
-        if left.is_zero() {
-            return Err(SendError::Full);
-        }
-        inner.waiting += 1;
-        let waited = self.room.wait_timeout(inner, left);
-        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        inner.waiting -= 1;
-        Ok(inner)
-    }
-
-    /// Takes a message for which there is room, and sends it if it can leave.
-    pub(crate) fn put(
-        &self,
-        inner: &mut Inner,
-        id: u16,
-        len: usize,
-        fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), SendError> {
-        let taken = inner.outbox.append(id, len, fill);
-        taken.map_err(|_| SendError::Encoding)?;
-        if let Some(suspended) = &inner.suspended {
-            suspended.add(MESSAGE_HEADER_BYTES + len);
-        }
-        match self.flush(inner) {
-            // The peer takes none of this length: it is as if it had never been sent.
-            Err(error) if inner.outbox.unwritten() == 1 => {
-                inner.outbox.take_back();
-                Err(error)
-            }
-            Err(error) => {
-                self.end_unsendable(inner, error);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// Gives the connection what it takes.
-    ///
-    /// # Errors
-    /// The next message can never leave by this connection.
-    fn flush(&self, inner: &mut Inner) -> Result<(), SendError> {
-        let Inner {
-            outbox,
-            connection,
-            held,
-            due,
-            gate,
-            ..
-        } = inner;
-        let Some(connection) = connection else {
-            return Ok(());
-        };
-        let received = self.handled.load(Ordering::Relaxed);
-        let ack = Control {
-            received,
-            ..Control::default()
-        };
-        if due.ack && connection.say(ack) {
-            due.ack = false;
-        }
-        while connection.room.is_none() && !*held {
-            let Some((id, content)) = outbox.next_unwritten() else {
-                break;
-            };
-            if !connection.has_room(content.len() + connection.reserve) {
-                return Ok(());
-            }
-            let len = content.len();
-            match connection
-                .session
-                .send_with(id, len, |to| to.copy_from_slice(content))
-            {
-                Ok(()) => outbox.wrote(),
-                // Another thread was faster, with what is not a message; there is room kept for such.
-                Err(SendError::Full) => {
-                    connection.session.wake_after(Duration::from_millis(1));
-                    return Ok(());
-                }
-                Err(SendError::Closed | SendError::NotOpen) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        let all_written = outbox.unwritten() == 0;
-        if *gate == Gate::Closing {
-            if outbox.is_empty() {
-                connection.session.close();
-            } else if all_written && !connection.asked {
-                connection.asked = true;
-                due.answer = true;
-            }
-        }
-        let (answer, left) = (due.answer, due.left && all_written);
-        if answer || due.leaving || left {
-            let said = connection.say(Control {
-                received,
-                answer,
-                leaving: due.leaving,
-                left,
-            });
-            if said {
-                due.answer = false;
-                due.leaving = false;
-                due.left &= !left;
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`Link::flush`], where nobody waits for an error: the session ends.
-    fn flush_or_end(&self, inner: &mut Inner) {
-        if let Err(error) = self.flush(inner) {
-            self.end_unsendable(inner, error);
-        }
-    }
-
-    /// A message was taken while there was no connection, and the peer of this one does not take it.
-    #[cold]
-    fn end_unsendable(&self, inner: &mut Inner, error: SendError) {
-        let text = error.to_string();
-        let end = End::Refused {
-            by: Side::Local,
-            code: code::UNSENDABLE,
-            text: text.clone(),
-        };
-        self.kill_in(inner, end, code::UNSENDABLE, &text);
-    }
-
     /// A connection is open. The peer hears at once what was handled.
     pub(crate) fn attach(&self, session: &Session, generation: u64, state: State) {
         let mut inner = self.lock();
@@ -376,13 +150,7 @@ impl Link {
             return session.close();
         }
         session.set_on_full(OnFull::Fail);
-        inner.connection = Some(Connection {
-            session: session.clone(),
-            reserve: session.reply_room() + MAX_CONTROL_BYTES,
-            waker: Arc::new(WakeHandler(session.clone())).into(),
-            room: None,
-            asked: false,
-        });
+        inner.connection = Some(Connection::new(session));
         inner.held = false;
         inner.due = Due {
             ack: true,
@@ -515,27 +283,6 @@ impl Link {
     pub(crate) fn say_goodbye(&self) {
         if let Some(connection) = &self.lock().connection {
             connection.session.goodbye();
-        }
-    }
-
-    /// So many messages wait no more.
-    fn acknowledged(&self, inner: &mut Inner, count: u64) {
-        if count == 0 {
-            return;
-        }
-        if let Some(stall) = &mut inner.stall {
-            stall.left = stall.left.saturating_sub(count);
-            if stall.left == 0 {
-                inner.stall = None;
-            }
-        }
-        self.wake_waiting(inner);
-    }
-
-    /// To notify nobody is a system call, too.
-    fn wake_waiting(&self, inner: &Inner) {
-        if inner.waiting > 0 {
-            self.room.notify_all();
         }
     }
 
@@ -703,16 +450,6 @@ impl Link {
 }
 
 impl Inner {
-    fn reserve(&mut self, len: usize) -> Result<(), OutboxError> {
-        self.outbox.reserve(len)?;
-        match &self.suspended {
-            Some(suspended) if !suspended.has_room(MESSAGE_HEADER_BYTES + len) => {
-                Err(OutboxError::Full)
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn count_nowhere(&mut self) {
         if let Some(suspended) = self.suspended.take() {
             suspended.sub(self.outbox.bytes());

@@ -108,7 +108,11 @@ mod tests {
         let (one, many) = (whose("192.0.2.1:1", 0), whose("192.0.2.2:1", 0));
         let first = waiting.enter(10, one);
         let second = waiting.enter(20, many);
-        assert_eq!(waiting.first_to_go(), Some((first, 10)), "the oldest of all");
+        assert_eq!(
+            waiting.first_to_go(),
+            Some((first, 10)),
+            "the oldest of all"
+        );
         let third = waiting.enter(21, many);
         let fourth = waiting.enter(22, many);
         assert_eq!(waiting.first_to_go(), Some((second, 20)));

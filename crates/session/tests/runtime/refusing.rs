@@ -19,12 +19,20 @@ fn the_peer_learns_the_code_and_the_text_after_what_was_sent() {
     let Event::Opened(session, _) = at_server.recv_timeout(LONG).unwrap() else {
         panic!("not opened first");
     };
-    session.send_with(1, 3, |to| to.copy_from_slice(b"bye")).unwrap();
+    session
+        .send_with(1, 3, |to| to.copy_from_slice(b"bye"))
+        .unwrap();
     session.refuse(7, "the room is closed");
     session.refuse(8, "too late");
     assert_eq!(message(&seen), (1, b"bye".to_vec()));
-    for (why, by) in [(closed(&seen), Side::Peer), (closed(&at_server), Side::Local)] {
-        assert_eq!((why.by, why.reason, why.code), (by, CloseReason::Refused, 7));
+    for (why, by) in [
+        (closed(&seen), Side::Peer),
+        (closed(&at_server), Side::Local),
+    ] {
+        assert_eq!(
+            (why.by, why.reason, why.code),
+            (by, CloseReason::Refused, 7)
+        );
         assert_eq!(why.text, "the room is closed");
     }
     assert_eq!(session.send_with(1, 1, |_| ()), Err(SendError::Closed));
@@ -44,9 +52,16 @@ fn a_sender_sees_how_much_room_there_is_and_what_replies_need() {
     let (server, at_server) = recording_server(small(), loopback());
     let client = Client::with(Plain, small()).unwrap();
     let session = client.connect(server.address(), Pauses).unwrap();
-    assert_eq!(session.reply_room(), (16 << 10) / 2, "no more than half of the ring");
+    assert_eq!(
+        session.reply_room(),
+        (16 << 10) / 2,
+        "no more than half of the ring"
+    );
     assert!(session.has_room(8 << 10));
-    assert!(session.has_room(usize::MAX), "an empty ring has all the room there ever is");
+    assert!(
+        session.has_room(usize::MAX),
+        "an empty ring has all the room there ever is"
+    );
     let Event::Opened(to_client, _) = at_server.recv_timeout(LONG).unwrap() else {
         panic!("not opened first");
     };

@@ -1,0 +1,222 @@
+//! How messages get into the outbox, and from there into the ring of a connection.
+
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use embar_session::{OnFull, SendError, Side};
+
+use super::{Gate, Inner, Link, Stall};
+use crate::outbox::{MESSAGE_HEADER_BYTES, OutboxError};
+use crate::schedule::must_not_block;
+use crate::state::End;
+use crate::wire::{Control, RESERVED_ID, code};
+
+impl Link {
+    /// Waits by the policy until a message of `len` bytes is taken.
+    pub(crate) fn make_room<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        id: u16,
+        len: usize,
+    ) -> Result<MutexGuard<'a, Inner>, SendError> {
+        if id >= RESERVED_ID {
+            return Err(SendError::ReservedId { id });
+        }
+        loop {
+            if inner.gate != Gate::Open || inner.kill.is_some() {
+                return Err(SendError::Closed);
+            }
+            match inner.reserve(len) {
+                Ok(()) => return Ok(inner),
+                Err(OutboxError::TooLong { max }) => {
+                    let max = u32::try_from(max).unwrap_or(u32::MAX);
+                    return Err(SendError::TooLong { bytes: len, max });
+                }
+                Err(_) => inner = self.at_full(inner)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn at_full<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, SendError> {
+        let timeout = match self.replay.on_full {
+            OnFull::Wait { timeout } if !must_not_block() => timeout,
+            OnFull::Close => {
+                let text = "too much waited to be acknowledged";
+                self.kill_in(&mut inner, End::Full, code::FULL, text);
+                return Err(SendError::Full);
+            }
+            _ => return Err(SendError::Full),
+        };
+        let now = Instant::now();
+        let half = inner.outbox.len() / 2;
+        let stall = inner.stall.get_or_insert(Stall {
+            since: now,
+            left: half,
+        });
+        let left = timeout.saturating_sub(now - stall.since);
+        if left.is_zero() {
+            return Err(SendError::Full);
+        }
+        inner.waiting += 1;
+        let waited = self.room.wait_timeout(inner, left);
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.waiting -= 1;
+        Ok(inner)
+    }
+
+    /// Takes a message for which there is room, and sends it if it can leave.
+    pub(crate) fn put(
+        &self,
+        inner: &mut Inner,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), SendError> {
+        let taken = inner.outbox.append(id, len, fill);
+        taken.map_err(|_| SendError::Encoding)?;
+        if let Some(suspended) = &inner.suspended {
+            suspended.add(MESSAGE_HEADER_BYTES + len);
+        }
+        match self.flush(inner) {
+            // The peer takes none of this length: it is as if it had never been sent.
+            Err(error) if inner.outbox.unwritten() == 1 => {
+                inner.outbox.take_back();
+                Err(error)
+            }
+            Err(error) => {
+                self.end_unsendable(inner, error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Gives the connection what it takes.
+    ///
+    /// # Errors
+    /// The next message can never leave by this connection.
+    fn flush(&self, inner: &mut Inner) -> Result<(), SendError> {
+        let Inner {
+            outbox,
+            connection,
+            held,
+            due,
+            gate,
+            ..
+        } = inner;
+        let Some(connection) = connection else {
+            return Ok(());
+        };
+        let received = self.handled.load(Ordering::Relaxed);
+        let ack = Control {
+            received,
+            ..Control::default()
+        };
+        if due.ack && connection.say(ack) {
+            due.ack = false;
+        }
+        while connection.room.is_none() && !*held {
+            let Some((id, content)) = outbox.next_unwritten() else {
+                break;
+            };
+            if !connection.has_room(content.len() + connection.reserve) {
+                return Ok(());
+            }
+            let len = content.len();
+            match connection
+                .session
+                .send_with(id, len, |to| to.copy_from_slice(content))
+            {
+                Ok(()) => outbox.wrote(),
+                // Another thread was faster, with what is not a message; there is room kept for such.
+                Err(SendError::Full) => {
+                    connection.session.wake_after(Duration::from_millis(1));
+                    return Ok(());
+                }
+                Err(SendError::Closed | SendError::NotOpen) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        let all_written = outbox.unwritten() == 0;
+        if *gate == Gate::Closing {
+            if outbox.is_empty() {
+                connection.session.close();
+            } else if all_written && !connection.asked {
+                connection.asked = true;
+                due.answer = true;
+            }
+        }
+        let (answer, left) = (due.answer, due.left && all_written);
+        if answer || due.leaving || left {
+            let said = connection.say(Control {
+                received,
+                answer,
+                leaving: due.leaving,
+                left,
+            });
+            if said {
+                due.answer = false;
+                due.leaving = false;
+                due.left &= !left;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Link::flush`], where nobody waits for an error: the session ends.
+    pub(super) fn flush_or_end(&self, inner: &mut Inner) {
+        if let Err(error) = self.flush(inner) {
+            self.end_unsendable(inner, error);
+        }
+    }
+
+    /// A message was taken while there was no connection, and the peer of this one does not take it.
+    #[cold]
+    pub(super) fn end_unsendable(&self, inner: &mut Inner, error: SendError) {
+        let text = error.to_string();
+        let end = End::Refused {
+            by: Side::Local,
+            code: code::UNSENDABLE,
+            text: text.clone(),
+        };
+        self.kill_in(inner, end, code::UNSENDABLE, &text);
+    }
+
+    /// So many messages wait no more.
+    pub(super) fn acknowledged(&self, inner: &mut Inner, count: u64) {
+        if count == 0 {
+            return;
+        }
+        if let Some(stall) = &mut inner.stall {
+            stall.left = stall.left.saturating_sub(count);
+            if stall.left == 0 {
+                inner.stall = None;
+            }
+        }
+        self.wake_waiting(inner);
+    }
+
+    /// To notify nobody is a system call, too.
+    pub(super) fn wake_waiting(&self, inner: &Inner) {
+        if inner.waiting > 0 {
+            self.room.notify_all();
+        }
+    }
+}
+
+impl Inner {
+    fn reserve(&mut self, len: usize) -> Result<(), OutboxError> {
+        self.outbox.reserve(len)?;
+        match &self.suspended {
+            Some(suspended) if !suspended.has_room(MESSAGE_HEADER_BYTES + len) => {
+                Err(OutboxError::Full)
+            }
+            _ => Ok(()),
+        }
+    }
+}
