@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of the libraries for users.
-pub const LIBRARIES: [&str; 3] = ["client", "session", "redis"];
+pub const LIBRARIES: [&str; 4] = ["client", "session", "resume", "redis"];
 
 /// Lines of a difference that are printed.
 const SHOWN_MAX: usize = 40;
