@@ -89,11 +89,11 @@ fn connect(client: &Client, dialing: &Arc<Dialing>, attempt: &Attempt) {
     {
         let tls = attempt.kept.seat().own.target.tls.clone();
         if let Some(tls) = tls {
-            let _ = client.open_tls(address, &tls, hello, connection);
+            drop(client.open_tls(address, &tls, hello, connection));
             return;
         }
     }
-    let _ = client.open(address, hello, connection);
+    drop(client.open(address, hello, connection));
 }
 
 impl Drop for Owner {

@@ -88,7 +88,6 @@ fn messages_cost_no_allocation_on_either_end() {
     let found = [sender, counts(&at_server), counts(&at_client)];
     // A ring that was full is waited for, and that may cost one: of a thousand messages, not of one.
     for (who, count) in ["the sender", "the server", "the client"].iter().zip(found) {
-        println!("{who}: {count} allocations of {MEASURED} messages");
         assert!(count <= MEASURED / 1000, "{who} allocated {count} times");
     }
 }

@@ -1,6 +1,6 @@
 //! Servers in processes of their own, which are stopped for a while, or killed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn serves_where_it_is_asked_to() {
     let settings = KeeperSettings::default();
     let address = address.parse().unwrap();
     let site = Site::start_with(settings, small_rings(), address, true);
-    println!("\nlistening on {}", site.address());
+    writeln!(std::io::stdout(), "\nlistening on {}", site.address()).unwrap();
     // Until the other end is gone.
     let _ = std::io::stdin().read(&mut [0]);
 }
