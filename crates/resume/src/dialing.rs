@@ -144,7 +144,7 @@ impl Dialing {
                     end = Some(End::Panicked);
                 }
             }
-            if end.is_none() && !seat.own.retry(why, &self.settings, now) {
+            if end.is_none() && !seat.own.retry(&self.settings, now) {
                 end = Some(End::GaveUp(why.clone()));
             }
         }

@@ -209,15 +209,13 @@ impl Link {
         (in_doubt, unsent)
     }
 
-    /// Acknowledges what was handled. False: there is no room for it now.
-    pub(crate) fn acknowledge(&self, generation: u64) -> bool {
+    /// Acknowledges what was handled, now or as soon as there is room for it.
+    pub(crate) fn acknowledge(&self, generation: u64) {
         let mut inner = self.lock();
-        if inner.generation != generation {
-            return true;
+        if inner.generation == generation {
+            inner.due.ack = true;
+            self.flush_or_end(&mut inner);
         }
-        inner.due.ack = true;
-        self.flush_or_end(&mut inner);
-        !inner.due.ack
     }
 
     /// The connection's handler was woken: there may be room again.

@@ -146,9 +146,7 @@ impl Outbox {
         used + self.spare.iter().map(capacity).sum::<usize>()
     }
 
-    /// Whether a message of `len` bytes would be taken now, as far as its own limits go.
-    #[must_use]
-    pub fn has_room(&self, len: usize) -> bool {
+    fn has_room(&self, len: usize) -> bool {
         self.len() < self.max_messages && self.bytes + MESSAGE_HEADER_BYTES + len <= self.max_bytes
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use embar_session::{Address, Closed};
+use embar_session::Address;
 
 use crate::backoff;
 use crate::schedule::after;
@@ -30,7 +30,6 @@ pub(crate) struct Plan {
     attempt: u32,
     /// When the next attempt begins, if one is to.
     pub(crate) connect_at: Option<Instant>,
-    last: Option<Closed>,
 }
 
 impl Plan {
@@ -46,7 +45,6 @@ impl Plan {
             since: now,
             attempt: 0,
             connect_at: Some(now),
-            last: None,
         }
     }
 
@@ -79,7 +77,6 @@ impl Plan {
         self.was_open = true;
         self.moved = false;
         self.attempt = 0;
-        self.last = None;
     }
 
     /// A connection that was open is lost.
@@ -92,13 +89,7 @@ impl Plan {
     }
 
     /// Plans the next attempt. False: the time for that is over.
-    pub(crate) fn retry(
-        &mut self,
-        why: &Closed,
-        settings: &ConnectorSettings,
-        now: Instant,
-    ) -> bool {
-        self.last = Some(why.clone());
+    pub(crate) fn retry(&mut self, settings: &ConnectorSettings, now: Instant) -> bool {
         if now - self.since >= settings.give_up_after {
             return false;
         }

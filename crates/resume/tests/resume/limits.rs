@@ -100,8 +100,16 @@ fn senders_wait_for_acknowledgements_where_the_policy_says_so() {
     away.proxy.lead_to(&away.site.address());
     expect(&away.site.seen, 0..4);
     assert_eq!(sender.join().unwrap(), Ok(()));
-    let away = self::away(KeeperSettings::default(), waits(Duration::from_millis(5)));
+    // The time counts for the stall. For each send it would be longer than this test may take.
+    let away = self::away(KeeperSettings::default(), waits(Duration::from_millis(200)));
     assert_eq!(fill(&away.client), (3, SendError::Full));
+    let session = away.client.clone();
+    let (done, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let refused = |_| send(&session, 3) == Err(SendError::Full);
+        let _ = done.send((0..1000).all(refused));
+    });
+    assert_eq!(end.recv_timeout(LONG), Ok(true));
 }
 
 #[test]
