@@ -48,10 +48,8 @@ impl Arrivals {
         let call = CallNumber::of(content)?;
         let stream = message.id() == frame::END;
         let end = EndFrame::parse(content);
-        let kept = match &end {
-            Some(end) if end.is_ok() && !stream => self.keep(message),
-            _ => None,
-        };
+        // Also of what is not kept: what is in the ring before it must go, if it is too much.
+        let kept = self.keep(message);
         let take_end = |slot: &mut Slot| match end {
             Some(end) if end.is_ok() => Ok(slot.bytes(kept, content, end.start)),
             Some(end) => Err(end.status()),

@@ -19,11 +19,21 @@ use crate::limits::MAX_IN_FLIGHT;
 use crate::protocol::{Credit, Role, Rpc};
 use crate::{Metadata, Method, Outgoing, Status};
 
-/// A client of sessions that speaks this protocol: [`Channel::connect`] opens channels on it.
+/// What a frame has in a ring beside its content, at most.
+const FRAME_BYTES: usize = 32;
+
+/// A client of sessions that speaks this protocol: [`Channel::connect`] opens channels on it. Replies
+/// that wait to be taken block at most as much of the receive ring as leaves room for the longest
+/// frame ([`max_kept_bytes`](embar_session::SessionConfig::max_kept_bytes) is lowered to that): in a ring
+/// that is not larger than the longest frame, each reply is copied.
 ///
 /// # Errors
 /// As [`Client::with`].
-pub fn client(settings: Settings) -> io::Result<Client> {
+pub fn client(mut settings: Settings) -> io::Result<Client> {
+    let longest = settings.session.max_frame_bytes as usize + FRAME_BYTES;
+    let room = settings.recv_ring_bytes.saturating_sub(longest);
+    let kept = &mut settings.session.max_kept_bytes;
+    *kept = room.min(*kept);
     Client::with(Rpc::new(Role::Client), settings)
 }
 

@@ -1,1 +1,101 @@
-//! Later.
+//! Sessions that end while calls are under way.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use embar_rpc::session::{Address, Server, Settings};
+use embar_rpc::{Channel, Code, Router};
+
+use crate::support::proto::{TestingClient, TestingServer};
+use crate::support::{LONG, Pair, block_on, loopback, number, obedient, text, until};
+
+/// Set in a process that is a server.
+const SERVER: &str = "EMBAR_TEST_RPC_SERVER";
+
+/// Not a test by itself: what `a_server_that_is_killed` starts.
+#[test]
+fn server_process() {
+    if std::env::var_os(SERVER).is_none() {
+        return;
+    }
+    let (service, _events) = obedient();
+    let router = Router::new().add(TestingServer::new(service));
+    let server = router.start(Server::builder().listen(loopback())).unwrap();
+    println!("\nlistening on {}", server.address());
+    std::thread::sleep(LONG);
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_calls_that_it_had() {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["ends::server_process", "--exact", "--nocapture"])
+        .env(SERVER, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(process.stdout.take().unwrap());
+    let address = output.lines().find_map(|line| {
+        let address = line.unwrap().strip_prefix("listening on ")?.to_owned();
+        Some(address.parse::<Address>().unwrap())
+    });
+    let client = embar_rpc::client(Settings::default()).unwrap();
+    let channel = Channel::connect(&client, address.unwrap()).unwrap();
+    let testing = TestingClient::new(channel.clone());
+    let (hold, stream) = (text("hold"), number(0, 0));
+    let mut call = testing.obey(&hold);
+    call.start().unwrap();
+    let mut items = testing.count(&stream);
+    items.start().unwrap();
+    // All that was sent before has arrived when this is back.
+    testing.echo(&text("hello")).wait().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let status = call.wait().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.may_have_run());
+    let status = block_on(items.next()).unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(items.wait_next().is_none());
+    let status = testing.echo(&text("hello")).wait().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(!status.may_have_run(), "{status}");
+    assert_eq!(channel.stats().in_flight, 0);
+}
+
+#[test]
+fn who_waits_for_its_turn_learns_that_the_session_ended() {
+    let settings =
+        embar_rpc::ChannelSettings::default().with(|settings| settings.max_in_flight = 1);
+    let pair = Pair::with(|router| router, settings);
+    let request = text("hold");
+    let mut call = pair.testing.obey(&request);
+    call.start().unwrap();
+    let (server_call, reply) = pair.held();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| pair.testing.echo(&text("hello")).wait());
+        until("it waits", || pair.channel.stats().waiting == 1);
+        pair.channel.session().abort();
+        let status = waiting.join().unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(!status.may_have_run());
+    });
+    assert!(call.wait().unwrap_err().may_have_run());
+    until("the server learns it", || server_call.is_cancelled());
+    // Nobody is there to get it.
+    reply.send(&text("too late"));
+}
+
+#[test]
+fn a_server_that_shuts_down_ends_its_calls() {
+    let pair = Pair::new();
+    let request = text("hold");
+    let mut call = pair.testing.obey(&request);
+    call.start().unwrap();
+    let (_, reply) = pair.held();
+    let Pair { server, .. } = pair;
+    server.shutdown(Duration::from_millis(1));
+    let status = call.wait().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    drop(reply);
+}

@@ -1,1 +1,195 @@
-//! Later.
+//! Calls beyond what there may be, and rings that are full.
+
+use std::thread;
+
+use embar_rpc::session::{self, Settings};
+use embar_rpc::{ChannelSettings, Code, Router};
+
+use crate::support::proto::{TestingServer, Text};
+use crate::support::{LONG, Pair, loopback, obedient, text, until};
+
+#[test]
+fn a_client_has_no_more_in_flight_than_the_server_takes() {
+    let pair = Pair::with(
+        |router| router.with(|settings| settings.max_in_flight = 2),
+        ChannelSettings::default(),
+    );
+    assert_eq!(pair.channel.stats().max_in_flight, 2);
+    let request = text("hold");
+    let mut calls: Vec<_> = (0..2).map(|_| pair.testing.obey(&request)).collect();
+    for call in &mut calls {
+        call.start().unwrap();
+    }
+    let mut held = vec![pair.held().1, pair.held().1];
+    thread::scope(|scope| {
+        let echoes: Vec<_> = (0..5)
+            .map(|index| scope.spawn(move || index))
+            .map(|index| index.join().unwrap().to_string())
+            .map(|what| {
+                scope.spawn({
+                    let pair = &pair;
+                    move || assert_eq!(pair.echo(&what), what)
+                })
+            })
+            .collect();
+        until("they wait", || pair.channel.stats().waiting == 5);
+        assert_eq!(pair.server.stats().methods()[0].calls, 0);
+        held.pop().unwrap().send(&text("done"));
+        let done = calls.remove(0);
+        let also = calls.remove(0);
+        // Whichever it was.
+        held.pop().unwrap().send(&text("done"));
+        done.wait().unwrap();
+        also.wait().unwrap();
+        for echo in echoes {
+            echo.join().unwrap();
+        }
+    });
+    pair.until_quiet();
+}
+
+#[test]
+fn more_than_may_wait_fail_at_once() {
+    let settings = ChannelSettings::default().with(|settings| {
+        settings.max_in_flight = 1;
+        settings.max_waiting = 0;
+    });
+    let pair = Pair::with(|router| router, settings);
+    let request = text("hold");
+    let mut call = pair.testing.obey(&request);
+    call.start().unwrap();
+    let (_, reply) = pair.held();
+    let status = pair.error("fail");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(!status.may_have_run());
+    reply.send(&text("done"));
+    call.wait().unwrap();
+    pair.until_quiet();
+}
+
+/// Sessions whose rings are full after few replies.
+fn small() -> Settings {
+    Settings::default().with(|settings| {
+        settings.send_ring_bytes = 16 << 10;
+        settings.recv_ring_bytes = 16 << 10;
+        settings.sockets.loopback_send_buffer_bytes = Some(16 << 10);
+        settings.sockets.recv_buffer_bytes = Some(16 << 10);
+    })
+}
+
+fn long() -> Text {
+    text(&"x".repeat(4000))
+}
+
+#[test]
+fn replies_that_find_no_room_wait_for_it() {
+    let (service, events) = obedient();
+    let router = Router::new().add(TestingServer::new(service));
+    let pair = Pair::of(router, events, small(), ChannelSettings::default());
+    let request = text("hold");
+    let mut calls: Vec<_> = (0..100).map(|_| pair.testing.obey(&request)).collect();
+    for call in &mut calls {
+        call.start().unwrap();
+    }
+    // All at once, from a thread that does not wait.
+    let held: Vec<_> = calls.iter().map(|_| pair.held().1).collect();
+    for reply in held {
+        reply.send(&long());
+    }
+    for call in calls {
+        assert_eq!(
+            call.timeout(LONG).wait().unwrap().view().unwrap().text,
+            long().text
+        );
+    }
+    pair.until_quiet();
+}
+
+#[test]
+fn a_peer_that_does_not_read_its_replies_loses_its_session() {
+    let (service, events) = obedient();
+    let router = Router::new()
+        .add(TestingServer::new(service))
+        .with(|settings| settings.max_queued_bytes = 1000);
+    let pair = Pair::of(router, events, small(), ChannelSettings::default());
+    let request = text("hold");
+    let mut calls: Vec<_> = (0..200).map(|_| pair.testing.obey(&request)).collect();
+    for call in &mut calls {
+        call.start().unwrap();
+    }
+    let held: Vec<_> = calls.iter().map(|_| pair.held().1).collect();
+    // They come faster than any peer reads, and more of them than all buffers hold.
+    for reply in held {
+        reply.send(&long());
+    }
+    let mut lost = 0;
+    for call in calls {
+        match call.timeout(LONG).wait() {
+            Ok(_) => {}
+            Err(status) => {
+                assert_eq!(status.code(), Code::Unavailable);
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0);
+    until("it is over", || {
+        pair.server.sessions().stats().sessions == 0
+    });
+}
+
+#[test]
+fn requests_that_find_no_room_wait_for_it() {
+    let (service, events) = obedient();
+    let router = Router::new().add(TestingServer::new(service));
+    let pair = Pair::of(router, events, small(), ChannelSettings::default());
+    let what = "x".repeat(6000);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    assert_eq!(pair.echo(&what), what);
+                }
+            });
+        }
+    });
+    pair.until_quiet();
+}
+
+#[test]
+fn handlers_must_not_wait() {
+    struct Calls(
+        embar_rpc::Channel,
+        std::sync::mpsc::Sender<embar_rpc::Status>,
+    );
+    impl session::Handler for Calls {
+        fn opened(&mut self, _: &session::Session, _: &[u8]) {
+            let testing = crate::support::proto::TestingClient::new(self.0.clone());
+            let status = testing.echo(&text("hello")).wait().unwrap_err();
+            self.1.send(status).unwrap();
+        }
+
+        fn message(&mut self, _: &session::Session, _: session::Message<'_>) -> session::Flow {
+            session::Flow::Continue
+        }
+    }
+    let pair = Pair::new();
+    let (told, seen) = std::sync::mpsc::channel();
+    let channel = pair.channel.clone();
+    let server = session::Server::builder().listen(loopback());
+    let told = std::sync::Mutex::new(told);
+    let server = server
+        .start(move |_| Calls(channel.clone(), told.lock().unwrap().clone()))
+        .unwrap();
+    let client = session::Client::new().unwrap();
+    struct Nothing;
+    impl session::Handler for Nothing {
+        fn message(&mut self, _: &session::Session, _: session::Message<'_>) -> session::Flow {
+            session::Flow::Continue
+        }
+    }
+    client.connect(server.address(), Nothing).unwrap();
+    let status = seen.recv_timeout(LONG).unwrap();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    pair.until_quiet();
+}

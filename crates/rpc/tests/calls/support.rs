@@ -171,7 +171,8 @@ impl TestingAsync for Awaiting {
 pub struct Pair {
     pub testing: TestingClient,
     pub channel: Channel,
-    pub client: session::Client,
+    /// Serves the channel.
+    _client: session::Client,
     pub server: Server,
     pub events: Mutex<Receiver<Event>>,
 }
@@ -218,7 +219,7 @@ impl Pair {
         Self {
             testing: TestingClient::new(channel.clone()),
             channel,
-            client,
+            _client: client,
             server,
             events: Mutex::new(events),
         }
