@@ -31,6 +31,8 @@ fn who_gives_a_call_up_has_its_future_dropped() {
     let request = text("sleep");
     let mut call = pair.testing.obey(&request);
     call.start().unwrap();
+    // Its method runs by the time that this comes back.
+    pair.echo("hello");
     drop(call);
     assert!(matches!(pair.event(), Event::Dropped));
     pair.until_quiet();
