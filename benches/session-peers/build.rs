@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn Error>> {
     embar_build::compile("proto", "peers")?;
-    let descriptors = protox::compile(["peers.proto"], ["proto"])?;
+    embar_build::compile_services("proto", "calls")?;
+    let descriptors = protox::compile(["peers.proto", "calls.proto"], ["proto"])?;
     // Apart from what `embar_build` makes of the same file.
     let grpc = PathBuf::from(std::env::var("OUT_DIR")?).join("grpc");
     fs::create_dir_all(&grpc)?;

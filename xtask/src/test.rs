@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Features that tests run with; not all, because with some a part is broken on purpose.
 const TESTED_FEATURES: [&str; 2] = [
     "--features",
-    "embar-session/admin,embar-session/tls,embar-redis/tls,embar-redis/prometheus",
+    "embar-session/admin,embar-session/tls,embar-rpc/tls,embar-redis/tls,embar-redis/prometheus",
 ];
 
 /// Folders with a workspace of their own.

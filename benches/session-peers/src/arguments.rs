@@ -22,6 +22,9 @@ pub struct Arguments {
     /// Messages one way; a tenth of them goes first and does not count
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(10..))]
     pub one_way: u64,
+    /// Calls, one after the other; a tenth of them goes first and does not count
+    #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(10..))]
+    pub unary: u64,
     /// Measure only this one, once, in this process
     #[arg(long, requires = "test")]
     pub peer: Option<Peer>,
@@ -39,6 +42,7 @@ impl Arguments {
         match test {
             Test::RoundTrip => self.round_trips,
             Test::OneWay => self.one_way,
+            Test::Unary => self.unary,
         }
     }
 }
@@ -78,11 +82,18 @@ pub enum Test {
     RoundTrip,
     /// Messages one way, as fast as it takes them, until the receiver reports how many there were.
     OneWay,
+    /// One call with one reply at a time.
+    Unary,
 }
 
 impl Test {
     /// In the order of the table.
-    pub const ALL: [Self; 2] = [Self::RoundTrip, Self::OneWay];
+    pub const ALL: [Self; 3] = [Self::RoundTrip, Self::OneWay, Self::Unary];
+
+    /// Whether it is something that this peer does.
+    pub fn is_of(self, peer: Peer) -> bool {
+        (self, peer) != (Self::Unary, Peer::Zeromq)
+    }
 }
 
 /// As it is written on the command line.
@@ -106,7 +117,7 @@ fn name(value: &impl ValueEnum) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, Peer};
+    use super::{Arguments, Peer, Test};
     use clap::{CommandFactory, Parser};
 
     #[test]
@@ -114,6 +125,7 @@ mod tests {
         Arguments::command().debug_assert();
         let all = Arguments::try_parse_from(["session-peers"]).unwrap();
         assert_eq!(all.peers, Peer::ALL);
+        assert!(Test::Unary.is_of(Peer::Embar) && !Test::Unary.is_of(Peer::Zeromq));
         let half = ["session-peers", "--peer", "tonic"];
         assert!(Arguments::try_parse_from(half).is_err());
     }

@@ -4,6 +4,7 @@
 mod capnp_rpc;
 mod embar;
 mod enet;
+mod embar_calls;
 mod tonic;
 mod zeromq;
 
@@ -30,6 +31,9 @@ pub trait Connected: Sized {
 
     /// Sends so many messages, until the server reports that all are there.
     fn one_way(&mut self, messages: u64) -> anyhow::Result<()>;
+
+    /// Makes so many calls, each when the one before is answered.
+    fn calls(&mut self, calls: u64) -> anyhow::Result<RoundTrips>;
 }
 
 /// How long each round trip took.
@@ -108,19 +112,29 @@ mod tests {
         }
     }
 
+    fn calls<C: Connected>() {
+        let mut connected = C::start().unwrap();
+        for _ in 0..2 {
+            assert_eq!(connected.calls(10).unwrap().nanos.len(), 10);
+        }
+    }
+
     #[test]
     fn ours_does_both() {
         both_tests::<Embar>();
+        calls::<Embar>();
     }
 
     #[test]
     fn tonic_does_both() {
         both_tests::<Tonic>();
+        calls::<Tonic>();
     }
 
     #[test]
     fn capnp_rpc_does_both() {
         both_tests::<CapnpRpc>();
+        calls::<CapnpRpc>();
     }
 
     #[test]

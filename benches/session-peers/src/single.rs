@@ -61,6 +61,7 @@ fn measure<C: Connected>(test: Test, messages: u64) -> anyhow::Result<Report> {
     let mut run = |messages| match test {
         Test::RoundTrip => connected.round_trips(messages),
         Test::OneWay => connected.one_way(messages).map(|()| RoundTrips::default()),
+        Test::Unary => connected.calls(messages),
     };
     run(messages / 10)?;
     let (cpu, begin) = (cpu_us()?, Instant::now());

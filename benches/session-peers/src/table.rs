@@ -39,6 +39,10 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Comparison> {
             for turn in 0..peers.len() {
                 let index = (round + turn) % peers.len();
                 let peer = peers[index];
+                bar.inc(1);
+                if !test.is_of(peer) {
+                    continue;
+                }
                 bar.set_message(format!("round {}: {peer}, {test}", round + 1));
                 match process::measure(peer, test, arguments.messages(test)) {
                     Ok(report) => reports[index][round] = Some(report),
@@ -48,7 +52,6 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Comparison> {
                         problems.push(what);
                     }
                 }
-                bar.inc(1);
             }
         }
     }

@@ -95,7 +95,7 @@ impl Greeter for Polite {
 /// Starts the server. It ends when the caller drops it.
 pub fn serve(address: Address) -> Result<Server, Box<dyn Error>> {
     let router = Router::new()
-        .add(GreeterServer::new(Polite))
+        .add_service(GreeterServer::new(Polite))
         .intercept(|call| match call.metadata().get_text("token") {
             Some("secret") => Ok(()),
             _ => Err(Status::unauthenticated("send the token")),
@@ -129,7 +129,7 @@ pub fn serve_async(
     address: Address,
     spawn: impl Fn(BoxFuture) + Send + Sync + 'static,
 ) -> Result<Server, Box<dyn Error>> {
-    let router = Router::new().add(GreeterAsyncServer::new(Patient, spawn));
+    let router = Router::new().add_service(GreeterAsyncServer::new(Patient, spawn));
     Ok(router.start(session::Server::builder().listen(address))?)
 }
 

@@ -40,7 +40,7 @@ thread_local! {
 pub(crate) fn may_block() -> Result<(), Status> {
     match is_worker() {
         true => Err(Status::failed_precondition(
-            "a handler must not wait: await the call in a task, or make it from another thread",
+            "a handler must not wait: do this in a task or on another thread",
         )
         .unsent()),
         false => Ok(()),

@@ -66,7 +66,7 @@ fn calls_cost_no_allocation_on_either_end() {
         let text = Text::default();
         replies.into_iter().for_each(|reply| reply.send(&text));
     });
-    let router = Router::new().add(TestingServer::new(Echo(held.into())));
+    let router = Router::new().add_service(TestingServer::new(Echo(held.into())));
     let server = router.start(Server::builder().listen(any)).unwrap();
     let client = embar_rpc::client(Settings::default()).unwrap();
     let channel = Channel::connect(&client, server.address()).unwrap();
@@ -74,7 +74,6 @@ fn calls_cost_no_allocation_on_either_end() {
     let request = Text {
         text: "hello".into(),
         data: vec![7; 100],
-        ..Default::default()
     };
     let number = Number {
         number: 7,

@@ -151,6 +151,7 @@ fn session_peer(tested: &SessionPeersTest, peer: &SessionPeer) -> Option<Compari
         face: Face::Sessions,
         what: match tested.test.as_str() {
             "round-trip" => "echo, 64 bytes".to_owned(),
+            "unary" => "call, 64 bytes".to_owned(),
             _ => "one way, 64 bytes".to_owned(),
         },
         ours: format!("{}/s", grouped(ours?.messages_per_s?)),

@@ -19,8 +19,9 @@ pub const LAYERS: [&str; 25] = [
     "memory",
     "frame",
     "transport",
-    // Sessions, and the Redis client.
+    // Sessions and calls on them, and the Redis client.
     "session",
+    "rpc",
     "resume",
     "mux",
     "redis",
@@ -51,7 +52,7 @@ pub const DOCUMENTS: [(&str, &str); 2] = [
 const PROGRAMS: [&str; 2] = ["xtask", "outside"];
 
 /// Packages that a user takes without the log.
-const STAND_ALONE: [&str; 3] = ["embar-session", "embar-resume", "embar-redis"];
+const STAND_ALONE: [&str; 4] = ["embar-session", "embar-rpc", "embar-resume", "embar-redis"];
 
 /// The packages of the log: none that stands alone may need one.
 const LOG: [&str; 5] = [

@@ -77,6 +77,11 @@ impl Connected for CapnpRpc {
         })
     }
 
+    /// Its round trips are calls.
+    fn calls(&mut self, calls: u64) -> anyhow::Result<RoundTrips> {
+        self.round_trips(calls)
+    }
+
     fn one_way(&mut self, messages: u64) -> anyhow::Result<()> {
         self.tasks.block_on(&self.runtime, async {
             for sequence in 1..=messages {

@@ -1,5 +1,6 @@
 //! Our sessions, with the settings that a user gets.
 
+use super::embar_calls::Calls;
 use super::{Connected, Counter, PAYLOAD, RoundTrips, check, check_count};
 use anyhow::{Context, bail};
 use embar_session::{
@@ -32,6 +33,8 @@ pub struct Embar {
     session: Session,
     asked: Sender<u64>,
     answers: Receiver<Answer>,
+    /// From the first call on.
+    calls: Option<Calls>,
 }
 
 enum Answer {
@@ -62,6 +65,7 @@ impl Connected for Embar {
             session,
             asked,
             answers,
+            calls: None,
         })
     }
 
@@ -73,6 +77,13 @@ impl Connected for Embar {
             Answer::RoundTrips(round_trips) => round_trips,
             _ => bail!("the server counted instead of answering"),
         }
+    }
+
+    fn calls(&mut self, calls: u64) -> anyhow::Result<RoundTrips> {
+        if self.calls.is_none() {
+            self.calls = Some(Calls::start()?);
+        }
+        self.calls.as_ref().context("it just started")?.make(calls)
     }
 
     fn one_way(&mut self, messages: u64) -> anyhow::Result<()> {

@@ -18,6 +18,12 @@ mod messages {
     #![allow(missing_docs, reason = "generated")]
     include!(concat!(env!("OUT_DIR"), "/grpc/peers.v1.rs"));
 }
+mod calls {
+    #![allow(missing_docs, reason = "generated")]
+    include!(concat!(env!("OUT_DIR"), "/grpc/calls.v1.rs"));
+}
+use calls::calls_client::CallsClient;
+use calls::calls_server::CallsServer;
 use messages::peer_client::PeerClient;
 use messages::peer_server::{Peer, PeerServer};
 use messages::{Count, Ping};
@@ -29,6 +35,7 @@ const WINDOW_BYTES: u32 = 1 << 20;
 pub struct Tonic {
     runtime: Runtime,
     client: PeerClient<Channel>,
+    calls: CallsClient<Channel>,
 }
 
 impl Connected for Tonic {
@@ -42,8 +49,12 @@ impl Connected for Tonic {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let client = runtime.block_on(connect(address))?;
-        Ok(Self { runtime, client })
+        let channel = runtime.block_on(connect(address))?;
+        Ok(Self {
+            runtime,
+            client: PeerClient::new(channel.clone()),
+            calls: CallsClient::new(channel),
+        })
     }
 
     fn round_trips(&mut self, messages: u64) -> anyhow::Result<RoundTrips> {
@@ -56,6 +67,23 @@ impl Connected for Tonic {
                 let begin = Instant::now();
                 sender.send(ping(sequence)).await?;
                 let ping = back.message().await?.context("the stream ended")?;
+                round_trips.add(begin);
+                check(sequence, ping.sequence, &ping.payload)?;
+            }
+            Ok(round_trips)
+        })
+    }
+
+    fn calls(&mut self, calls: u64) -> anyhow::Result<RoundTrips> {
+        self.runtime.block_on(async {
+            let mut round_trips = RoundTrips::with_capacity(calls);
+            for sequence in 1..=calls {
+                let begin = Instant::now();
+                let call = calls::Ping {
+                    sequence,
+                    payload: Bytes::from_static(&PAYLOAD),
+                };
+                let ping = self.calls.echo(call).await?.into_inner();
                 round_trips.add(begin);
                 check(sequence, ping.sequence, &ping.payload)?;
             }
@@ -77,12 +105,12 @@ fn ping(sequence: u64) -> Ping {
     }
 }
 
-async fn connect(address: SocketAddr) -> anyhow::Result<PeerClient<Channel>> {
+async fn connect(address: SocketAddr) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?
         .tcp_nodelay(true)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
-    Ok(PeerClient::new(endpoint.connect().await?))
+    Ok(endpoint.connect().await?)
 }
 
 fn serve(listener: TcpListener) -> anyhow::Result<()> {
@@ -97,6 +125,7 @@ fn serve(listener: TcpListener) -> anyhow::Result<()> {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .add_service(PeerServer::new(Answering))
+            .add_service(CallsServer::new(Answering))
             .serve_with_incoming(incoming)
             .await?;
         Ok(())
@@ -125,5 +154,12 @@ impl Peer for Answering {
         Ok(Response::new(Count {
             pings: counter.take(),
         }))
+    }
+}
+
+#[tonic::async_trait]
+impl calls::calls_server::Calls for Answering {
+    async fn echo(&self, ping: Request<calls::Ping>) -> Result<Response<calls::Ping>, Status> {
+        Ok(Response::new(ping.into_inner()))
     }
 }

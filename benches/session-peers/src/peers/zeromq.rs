@@ -58,6 +58,10 @@ impl Connected for Zeromq {
         Ok(round_trips)
     }
 
+    fn calls(&mut self, _: u64) -> anyhow::Result<RoundTrips> {
+        bail!("it has no calls")
+    }
+
     fn one_way(&mut self, messages: u64) -> anyhow::Result<()> {
         for sequence in 1..=messages {
             self.socket.send(&message(ONE_WAY, sequence)[..], 0)?;

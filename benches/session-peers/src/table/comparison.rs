@@ -226,9 +226,10 @@ mod tests {
             .map(|rounds| rounds.map(|rate| rate.map(report)).to_vec())
             .to_vec();
         let none = vec![vec![None; 3]; 3];
-        let comparison = Comparison::new(&arguments, &[none, reports], vec!["it ended".into()]);
-        let [round_trip, one_way] = &comparison.tests[..] else {
-            panic!("two tests");
+        let reports = [none.clone(), reports, none];
+        let comparison = Comparison::new(&arguments, &reports, vec!["it ended".into()]);
+        let [round_trip, one_way, _] = &comparison.tests[..] else {
+            panic!("three tests");
         };
         assert_eq!(round_trip.of_best_peer, None);
         // 8 / 2, 8 / 4, 8 / 4.

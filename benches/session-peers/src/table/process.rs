@@ -20,10 +20,8 @@ pub fn measure(peer: Peer, test: Test, messages: u64) -> anyhow::Result<Report> 
     command
         .arg(format!("--peer={peer}"))
         .arg(format!("--test={test}"));
-    command.arg(format!(
-        "--{test}{}={messages}",
-        if test == Test::RoundTrip { "s" } else { "" }
-    ));
+    let plural = if test == Test::RoundTrip { "s" } else { "" };
+    command.arg(format!("--{test}{plural}={messages}"));
     command.arg("--json").stdin(Stdio::null());
     // It says a line or two, so neither pipe can be full before it ends.
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -309,7 +309,7 @@ fn doc(comment: &str, indent: &str) -> String {
             }
             text.push(letter);
         }
-        lines += &format!("{indent}/// {text}").trim_end();
+        lines += format!("{indent}/// {text}").trim_end();
         lines.push('\n');
     }
     lines

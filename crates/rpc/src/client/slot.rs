@@ -285,7 +285,8 @@ impl Slot {
     pub(super) fn not_granted(&mut self, generation: u32, credit: Credit) {
         if self.has(generation) {
             let window = &mut self.window;
-            window.items -= u64::from(credit.items);
+            // Of a server that did not wait for its grant, less may be left.
+            window.items = window.items.saturating_sub(credit.items.into());
             window.bytes = window.bytes.saturating_sub(i64::from(credit.bytes));
             window.taken.items += credit.items;
             window.taken.bytes = window.taken.bytes.saturating_add(credit.bytes);

@@ -165,9 +165,22 @@ impl<Q: Outgoing> Start<Q> {
                 return Poll::Ready(Err(over()));
             };
             let call = *call;
-            // Room that it was woken for is free for it to take.
-            *room = None;
-            let micros = left.map_or(0, |left| left.as_micros().clamp(1, u128::from(u64::MAX)));
+            let session = self.channel.session();
+            if let (Some(wait), Some(cx)) = (&mut *room, cx.as_deref_mut()) {
+                match Pin::new(wait).poll(cx) {
+                    // Others may take it meanwhile: it waits again then.
+                    Poll::Ready(Ok(())) => *room = None,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(not_sent(error))),
+                    Poll::Pending => {
+                        self.wake_in_time(call, left, cx, poller);
+                        return Poll::Pending;
+                    }
+                }
+            }
+            if room.is_some() {
+                return Poll::Pending;
+            }
+            let micros = left.map_or(0, |left| left.as_micros().max(1));
             let frame = RequestFrame {
                 call,
                 method: self.method.number(),
@@ -177,7 +190,6 @@ impl<Q: Outgoing> Start<Q> {
                 message: &[],
             };
             let (id, prefix) = frame.prefix();
-            let session = self.channel.session();
             let parts = [prefix.as_bytes(), frame.metadata];
             match self.request.try_send(session, id, &parts) {
                 Ok(_) => {
@@ -185,23 +197,16 @@ impl<Q: Outgoing> Start<Q> {
                     self.channel.table.calls.fetch_add(1, Ordering::Relaxed);
                     return Poll::Ready(Ok(call));
                 }
-                Err(SendError::Full) => {}
+                Err(SendError::Full) => {
+                    let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+                    let room_for = bytes + self.request.encoded_bytes();
+                    if cx.is_none() {
+                        return Poll::Pending;
+                    }
+                    *room = Some(session.room(room_for));
+                }
                 Err(error) => return Poll::Ready(Err(not_sent(error))),
             }
-            let Some(cx) = cx else {
-                return Poll::Pending;
-            };
-            let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
-            let needed = bytes + self.request.encoded_bytes();
-            let mut wait = session.room(needed);
-            match Pin::new(&mut wait).poll(cx) {
-                // Others may take it meanwhile: it waits again then.
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(not_sent(error))),
-                Poll::Pending => *room = Some(wait),
-            }
-            self.wake_in_time(call, left, cx, poller);
-            return Poll::Pending;
         }
     }
 

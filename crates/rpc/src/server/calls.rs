@@ -14,6 +14,9 @@ use crate::{Code, Status};
 
 /// Slots that are made together, when the first of them is used: a quiet session has few.
 const CHUNK: usize = 16;
+/// Slots that were made together.
+type Chunk = Box<[Mutex<Slot>]>;
+
 /// No call waits for longer, so that no sum of times overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -22,7 +25,7 @@ pub(super) struct Calls {
     pub(super) session: Session,
     pub(super) routes: Arc<Routes>,
     max_in_flight: usize,
-    chunks: Box<[OnceLock<Box<[Mutex<Slot>]>>]>,
+    chunks: Box<[OnceLock<Chunk>]>,
     outbox: Outbox,
 }
 

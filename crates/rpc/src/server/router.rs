@@ -76,7 +76,7 @@ impl Router {
 
     /// Has this service, too: one of generated code's `…Server` types.
     #[must_use]
-    pub fn add(mut self, service: impl Service) -> Self {
+    pub fn add_service(mut self, service: impl Service) -> Self {
         self.services.push(Box::new(service));
         self
     }

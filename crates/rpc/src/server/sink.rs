@@ -97,7 +97,12 @@ impl<R> Sink<R> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Status>> {
         loop {
-            *room = None;
+            if let Some(wait) = room {
+                let closed = |error| Status::unavailable(format!("the item was not sent: {error}"));
+                ready!(Pin::new(wait).poll(cx)).map_err(closed)?;
+                // Others may take it meanwhile: it waits again then.
+                *room = None;
+            }
             match self.try_send_one(item)? {
                 None => return Poll::Ready(Ok(())),
                 Some(Lacks::Credit) => {
@@ -107,10 +112,7 @@ impl<R> Sink<R> {
                 }
                 Some(Lacks::Room) => {
                     let session = &self.ticket.calls().session;
-                    let wait = room.insert(session.room(item.encoded_bytes()));
-                    let closed =
-                        |error| Status::unavailable(format!("the item was not sent: {error}"));
-                    ready!(Pin::new(wait).poll(cx)).map_err(closed)?;
+                    *room = Some(session.room(item.encoded_bytes()));
                 }
             }
         }

@@ -80,7 +80,7 @@ fn an_executor_that_takes_nothing_fails_the_calls() {
     let (events, seen) = std::sync::mpsc::channel();
     let service = Awaiting(std::sync::Mutex::new(events));
     let service = TestingAsyncServer::new(service, drop);
-    let router = Router::new().add(service);
+    let router = Router::new().add_service(service);
     let pair = Pair::of(router, seen, Default::default(), Default::default());
     let testing = TestingClient::new(pair.channel.with_timeout(LONG));
     let request = text("hello");

@@ -15,12 +15,13 @@ const SERVER: &str = "EMBAR_TEST_RPC_SERVER";
 
 /// Not a test by itself: what `a_server_that_is_killed` starts.
 #[test]
+#[expect(clippy::print_stdout, reason = "the other process reads it")]
 fn server_process() {
     if std::env::var_os(SERVER).is_none() {
         return;
     }
     let (service, _events) = obedient();
-    let router = Router::new().add(TestingServer::new(service));
+    let router = Router::new().add_service(TestingServer::new(service));
     let server = router.start(Server::builder().listen(loopback())).unwrap();
     println!("\nlistening on {}", server.address());
     std::thread::sleep(LONG);

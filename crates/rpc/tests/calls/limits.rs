@@ -84,7 +84,7 @@ fn long() -> Text {
 #[test]
 fn replies_that_find_no_room_wait_for_it() {
     let (service, events) = obedient();
-    let router = Router::new().add(TestingServer::new(service));
+    let router = Router::new().add_service(TestingServer::new(service));
     let pair = Pair::of(router, events, small(), ChannelSettings::default());
     let request = text("hold");
     let mut calls: Vec<_> = (0..100).map(|_| pair.testing.obey(&request)).collect();
@@ -109,7 +109,7 @@ fn replies_that_find_no_room_wait_for_it() {
 fn a_peer_that_does_not_read_its_replies_loses_its_session() {
     let (service, events) = obedient();
     let router = Router::new()
-        .add(TestingServer::new(service))
+        .add_service(TestingServer::new(service))
         .with(|settings| settings.max_queued_bytes = 1000);
     let pair = Pair::of(router, events, small(), ChannelSettings::default());
     let request = text("hold");
@@ -141,7 +141,7 @@ fn a_peer_that_does_not_read_its_replies_loses_its_session() {
 #[test]
 fn requests_that_find_no_room_wait_for_it() {
     let (service, events) = obedient();
-    let router = Router::new().add(TestingServer::new(service));
+    let router = Router::new().add_service(TestingServer::new(service));
     let pair = Pair::of(router, events, small(), ChannelSettings::default());
     let what = "x".repeat(6000);
     thread::scope(|scope| {

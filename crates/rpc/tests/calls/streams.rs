@@ -109,7 +109,7 @@ fn items_that_nobody_takes_make_room_for_others() {
     });
     let settings = ChannelSettings::default().with(|settings| settings.stream_bytes = 8 << 10);
     let (service, events) = obedient();
-    let router = Router::new().add(TestingServer::new(service));
+    let router = Router::new().add_service(TestingServer::new(service));
     let pair = Pair::of(router, events, sessions, settings);
     let request = number(100, 500);
     let mut streams: Vec<_> = (0..10).map(|_| pair.testing.count(&request)).collect();
@@ -187,7 +187,7 @@ fn a_full_ring_makes_a_stream_wait() {
         settings.stream_items = 1000;
     });
     let (service, events) = obedient();
-    let router = Router::new().add(TestingServer::new(service));
+    let router = Router::new().add_service(TestingServer::new(service));
     let pair = Pair::of(router, events, sessions, settings);
     let request = number(500, 3000);
     let mut streams: Vec<_> = (0..3).map(|_| pair.testing.count(&request)).collect();

@@ -49,7 +49,6 @@ pub fn number(number: u64, bytes: usize) -> Number {
     Number {
         number,
         data: vec![7; bytes],
-        ..Default::default()
     }
 }
 
@@ -181,7 +180,7 @@ impl Pair {
     /// A server as `change` makes it of one with the service.
     pub fn with(change: impl FnOnce(Router) -> Router, settings: ChannelSettings) -> Self {
         let (service, events) = obedient();
-        let router = change(Router::new().add(TestingServer::new(service)));
+        let router = change(Router::new().add_service(TestingServer::new(service)));
         Self::of(router, events, Settings::default(), settings)
     }
 
@@ -195,7 +194,7 @@ impl Pair {
         let runtime = runtime();
         let spawn = move |future| drop(runtime.spawn(future));
         let service = TestingAsyncServer::new(Awaiting(Mutex::new(events)), spawn);
-        let router = Router::new().add(service);
+        let router = Router::new().add_service(service);
         Self::of(
             router,
             seen,

@@ -1,8 +1,10 @@
 //! Calls with one reply.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread;
 
-use embar_rpc::session::{self, Settings};
+use embar_rpc::session::{self, Admin, Settings};
 use embar_rpc::{Code, Metadata, Router, RouterError, Status};
 
 use crate::support::proto::{OtherClient, TestingServer, TextView};
@@ -182,7 +184,10 @@ fn interceptors_look_at_calls_in_their_order() {
 fn a_service_is_added_once() {
     let service = || TestingServer::new(obedient().0);
     let builder = session::Server::builder().listen(loopback());
-    let error = Router::new().add(service()).add(service()).start(builder);
+    let error = Router::new()
+        .add_service(service())
+        .add_service(service())
+        .start(builder);
     let Err(RouterError::Collision { first, second, .. }) = error else {
         panic!("it starts");
     };
@@ -210,6 +215,23 @@ fn figures_are_those_of_each_method() {
         path("Echo")
     );
     assert!(text.contains(&line), "{text}");
+    let stats = pair.server.stats();
+    let admin = Admin::listen(loopback())
+        .watch("calls", pair.server.sessions().monitor())
+        .add_metrics(move || stats.open_metrics())
+        .start()
+        .unwrap();
+    let mut stream = TcpStream::connect(admin.address().to_string()).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut served = String::new();
+    stream.read_to_string(&mut served).unwrap();
+    assert!(
+        served.contains(&line) && served.contains("embar_session_"),
+        "{served}"
+    );
+    assert!(served.ends_with("# EOF\n") && served.matches("# EOF").count() == 1);
     assert_eq!(pair.channel.stats().calls, 4);
 }
 

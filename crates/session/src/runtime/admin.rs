@@ -87,6 +87,7 @@ pub struct AdminBuilder {
     address: Address,
     token: Option<String>,
     watched: Vec<(String, Monitor)>,
+    more: Vec<Box<dyn Fn() -> String + Send>>,
     detailed_sessions: usize,
     timeout: Duration,
 }
@@ -101,6 +102,13 @@ impl AdminBuilder {
     /// Shows the figures of this server or client under the label `group="name"`.
     pub fn watch(mut self, name: impl Into<String>, monitor: Monitor) -> Self {
         self.watched.push((name.into(), monitor));
+        self
+    }
+
+    /// Has `/metrics` end with figures of the program: those that `text` gives, in the format
+    /// OpenMetrics and without its `# EOF`. It is called for each request, on the thread that serves figures.
+    pub fn add_metrics(mut self, text: impl Fn() -> String + Send + 'static) -> Self {
+        self.more.push(Box::new(text));
         self
     }
 
@@ -182,6 +190,7 @@ impl Admin {
             address: address.into(),
             token: None,
             watched: Vec::new(),
+            more: Vec::new(),
             detailed_sessions: 1000,
             timeout: Duration::from_secs(5),
         }
@@ -252,7 +261,7 @@ impl AdminBuilder {
                 status: "200 OK",
                 kind: "application/openmetrics-text; version=1.0.0; charset=utf-8",
                 header: None,
-                body: metrics::text(self.report()),
+                body: self.with_more(metrics::text(self.report())),
             },
             "/sessions" => Response {
                 status: "200 OK",
@@ -262,6 +271,18 @@ impl AdminBuilder {
             },
             _ => Response::text("404 Not Found", "there is /metrics and /sessions\n"),
         }
+    }
+
+    /// The metrics with those of the program before their end.
+    fn with_more(&self, metrics: String) -> String {
+        let end = "# EOF\n";
+        let mut text = metrics;
+        if let Some(before) = text.strip_suffix(end) {
+            text.truncate(before.len());
+            self.more.iter().for_each(|more| text.push_str(&more()));
+            text.push_str(end);
+        }
+        text
     }
 
     fn report(&self) -> Report {

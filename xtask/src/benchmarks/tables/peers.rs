@@ -93,6 +93,7 @@ fn title(tested: &SessionPeersTest) -> &str {
     match tested.test.as_str() {
         "round-trip" => "round trips",
         "one-way" => "one way",
+        "unary" => "calls",
         other => other,
     }
 }
