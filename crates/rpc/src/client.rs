@@ -12,15 +12,18 @@
 mod arrivals;
 mod channel;
 mod items;
+mod link;
 mod pending_call;
 mod response;
+mod settings;
 mod slot;
 mod start;
 mod table;
 mod turns;
 
-pub use channel::{Channel, ChannelSettings, ChannelStats, Opening, client};
+pub use channel::{Channel, Opening, client};
 pub use items::Items;
 pub use pending_call::PendingCall;
 pub use response::Response;
 pub(crate) use response::decode_options;
+pub use settings::{ChannelSettings, ChannelStats};

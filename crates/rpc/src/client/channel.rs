@@ -12,11 +12,12 @@ use embar_session::{Address, Client, Closed, Connecting, Session, Settings};
 
 use super::arrivals::Arrivals;
 use super::items::Items;
+use super::link::Link;
 use super::pending_call::PendingCall;
+use super::settings::{ChannelSettings, ChannelStats};
 use super::start::Start;
 use super::table::Table;
-use crate::limits::MAX_IN_FLIGHT;
-use crate::protocol::{Credit, Role, Rpc};
+use crate::protocol::{Role, Rpc};
 use crate::{Metadata, Method, Outgoing, Status};
 
 /// What a frame has in a ring beside its content, at most.
@@ -37,83 +38,12 @@ pub fn client(mut settings: Settings) -> io::Result<Client> {
     Client::with(Rpc::new(Role::Client), settings)
 }
 
-/// What can be set on a channel.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ChannelSettings {
-    /// Most calls in flight, at least 1; the server may allow fewer. Their slots are made with the
-    /// channel. Default 256.
-    pub max_in_flight: u32,
-    /// Most calls that wait, in their order, until one of those in flight has ended; one more fails
-    /// with [`ResourceExhausted`](crate::Code::ResourceExhausted). 0: none waits. Default 4096.
-    pub max_waiting: usize,
-    /// How long each call may take that does not say otherwise. Default: no limit.
-    pub timeout: Option<Duration>,
-    /// Items of one stream that may be under way, or wait to be taken; at least 1. Default 64.
-    pub stream_items: u32,
-    /// Bytes of them, before the last. Default 32 KiB.
-    pub stream_bytes: u32,
-}
-
-impl Default for ChannelSettings {
-    fn default() -> Self {
-        Self {
-            max_in_flight: 256,
-            max_waiting: 4096,
-            timeout: None,
-            stream_items: 64,
-            stream_bytes: 32 << 10,
-        }
-    }
-}
-
-impl ChannelSettings {
-    /// These settings with what `change` does to them.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
-    pub(super) fn max_in_flight(&self) -> u32 {
-        self.max_in_flight.clamp(1, MAX_IN_FLIGHT)
-    }
-
-    fn window(&self) -> Credit {
-        Credit {
-            items: self.stream_items.max(1),
-            bytes: self.stream_bytes.max(1),
-        }
-    }
-}
-
-/// What a channel did so far, and how it stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChannelStats {
-    /// Requests that were sent.
-    pub calls: u64,
-    /// Calls that the server has not ended, or whose end was not taken.
-    pub in_flight: u64,
-    /// Most calls in flight, of what this end and the server allow.
-    pub max_in_flight: u64,
-    /// Calls that wait for one in flight to end.
-    pub waiting: u64,
-    /// Frames for calls that there are not. A server that sends them has a bug.
-    pub strays: u64,
-}
-
-/// Adds metadata to each call; see [`Channel::intercept`].
-type Interceptor = dyn Fn(&Method, &mut Metadata) -> Result<(), Status> + Send + Sync;
-
 /// A session on which any thread calls. Cheap to clone. It lives until one of its ends closes it, and
 /// does not connect again by itself: only a program knows what it may call twice.
 #[derive(Clone)]
 pub struct Channel {
-    pub(super) table: Arc<Table>,
-    session: Session,
+    link: Link,
     timeout: Option<Duration>,
-    interceptor: Option<Arc<Interceptor>>,
 }
 
 impl Channel {
@@ -156,21 +86,16 @@ impl Channel {
 
     fn new(table: Arc<Table>, session: Session) -> Self {
         let timeout = table.settings.timeout;
-        Self {
-            table,
-            session,
-            timeout,
-            interceptor: None,
-        }
+        let link = Link::new(table, session);
+        Self { link, timeout }
     }
 
     /// A handle whose calls may take so long, unless they say otherwise.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self {
-            timeout: Some(timeout),
-            ..self.clone()
-        }
+        let link = self.link.clone();
+        let timeout = Some(timeout);
+        Self { link, timeout }
     }
 
     /// A handle that has `interceptor` add metadata to each of its calls, after those of the handle
@@ -181,41 +106,22 @@ impl Channel {
         &self,
         interceptor: impl Fn(&Method, &mut Metadata) -> Result<(), Status> + Send + Sync + 'static,
     ) -> Self {
-        let before = self.interceptor.clone();
-        let interceptor: Arc<Interceptor> = match before {
-            None => Arc::new(interceptor),
-            Some(before) => Arc::new(move |method: &Method, metadata: &mut Metadata| {
-                before(method, metadata)?;
-                interceptor(method, metadata)
-            }),
-        };
         Self {
-            interceptor: Some(interceptor),
-            ..self.clone()
-        }
-    }
-
-    pub(super) fn add_metadata(
-        &self,
-        method: &Method,
-        metadata: &mut Metadata,
-    ) -> Result<(), Status> {
-        match &self.interceptor {
-            Some(interceptor) => interceptor(method, metadata).map_err(Status::unsent),
-            None => Ok(()),
+            link: self.link.intercept(interceptor),
+            timeout: self.timeout,
         }
     }
 
     /// Calls a method with one reply; for generated code.
     pub fn call<Q: Outgoing, R>(&self, method: &'static Method, request: Q) -> PendingCall<Q, R> {
-        PendingCall::new(Start::new(self, method, request, self.timeout, None))
+        PendingCall::new(Start::new(&self.link, method, request, self.timeout, None))
     }
 
     /// Calls a method whose reply is a stream; for generated code.
     pub fn stream<Q: Outgoing, R>(&self, method: &'static Method, request: Q) -> Items<Q, R> {
-        let window = self.table.settings.window();
+        let window = self.link.table.settings.window();
         Items::new(Start::new(
-            self,
+            &self.link,
             method,
             request,
             self.timeout,
@@ -226,19 +132,19 @@ impl Channel {
     /// The session that carries the calls: to close it, or for its figures.
     #[must_use]
     pub fn session(&self) -> &Session {
-        &self.session
+        &self.link.session
     }
 
     /// What the channel did so far.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
-        self.table.stats()
+        self.link.table.stats()
     }
 }
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Channel({:?})", self.session)
+        write!(f, "Channel({:?})", self.link.session)
     }
 }
 

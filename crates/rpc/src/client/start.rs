@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use embar_session::{Room, SendError};
 use embar_transport::waiters::Place;
 
-use super::channel::Channel;
+use super::link::Link;
 use super::table::Table;
 use crate::protocol::{CallNumber, Credit, RequestFrame};
 use crate::{Metadata, Method, Outgoing, Status};
@@ -18,7 +18,7 @@ use crate::{Metadata, Method, Outgoing, Status};
 /// A call, as far as its request: what [`PendingCall`](super::PendingCall) and [`Items`](super::Items) have in
 /// common. Dropped, it gives the call up.
 pub(super) struct Start<Q> {
-    channel: Channel,
+    link: Link,
     method: &'static Method,
     request: Q,
     credit: Option<Credit>,
@@ -50,14 +50,14 @@ pub(super) enum Poller {
 
 impl<Q: Outgoing> Start<Q> {
     pub(super) fn new(
-        channel: &Channel,
+        link: &Link,
         method: &'static Method,
         request: Q,
         timeout: Option<Duration>,
         credit: Option<Credit>,
     ) -> Self {
         Self {
-            channel: channel.clone(),
+            link: link.clone(),
             method,
             request,
             credit,
@@ -78,7 +78,7 @@ impl<Q: Outgoing> Start<Q> {
     }
 
     pub(super) fn table(&self) -> &Arc<Table> {
-        &self.channel.table
+        &self.link.table
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -91,7 +91,7 @@ impl<Q: Outgoing> Start<Q> {
             self.step = Step::Over;
             let far = |timeout| Instant::now().checked_add(timeout);
             self.deadline = self.timeout.and_then(far);
-            self.channel.add_metadata(self.method, &mut self.metadata)?;
+            self.link.add_metadata(self.method, &mut self.metadata)?;
             self.step = Step::Waits(None);
         }
         Ok(())
@@ -133,20 +133,20 @@ impl<Q: Outgoing> Start<Q> {
         self.begin()?;
         if let Step::Waits(place) = &mut self.step {
             let waker = cx.as_ref().map(|cx| cx.waker());
-            let Some(slot) = self.channel.table.take(place, waker)? else {
+            let Some(slot) = self.link.table.take(place, waker)? else {
                 let left = self.time_left().map_err(Status::unsent)?;
                 if let (Some(left), Some(deadline), Poller::Task) = (left, self.deadline, poller)
                     && cx.is_some()
                 {
-                    self.channel.table.wake_waiting_at(deadline, left);
+                    self.link.table.wake_waiting_at(deadline, left);
                 }
                 return Poll::Pending;
             };
-            match self.channel.table.begin(slot, self.credit) {
+            match self.link.table.begin(slot, self.credit) {
                 Ok(call) => self.step = Step::Unsent(call, None),
                 Err(status) => {
                     self.step = Step::Over;
-                    self.channel.table.give_back(slot);
+                    self.link.table.give_back(slot);
                     return Poll::Ready(Err(status));
                 }
             }
@@ -165,7 +165,7 @@ impl<Q: Outgoing> Start<Q> {
                 return Poll::Ready(Err(over()));
             };
             let call = *call;
-            let session = self.channel.session();
+            let session = &self.link.session;
             if let (Some(wait), Some(cx)) = (&mut *room, cx.as_deref_mut()) {
                 match Pin::new(wait).poll(cx) {
                     // Others may take it meanwhile: it waits again then.
@@ -194,7 +194,7 @@ impl<Q: Outgoing> Start<Q> {
             match self.request.try_send(session, id, &parts) {
                 Ok(_) => {
                     self.step = Step::Sent(call);
-                    self.channel.table.calls.fetch_add(1, Ordering::Relaxed);
+                    self.link.table.calls.fetch_add(1, Ordering::Relaxed);
                     return Poll::Ready(Ok(call));
                 }
                 Err(SendError::Full) => {
@@ -221,7 +221,7 @@ impl<Q: Outgoing> Start<Q> {
         let Some(left) = left.filter(|_| poller == Poller::Task) else {
             return;
         };
-        if let Some(mut slot) = self.channel.table.slot(call.slot) {
+        if let Some(mut slot) = self.link.table.slot(call.slot) {
             slot.deadline = self.deadline;
             let before = set_waker(&mut slot.waker, cx);
             drop(slot);
@@ -229,7 +229,7 @@ impl<Q: Outgoing> Start<Q> {
         }
         if !self.timer_set {
             self.timer_set = true;
-            self.channel.session().wake_after(left);
+            self.link.session.wake_after(left);
         }
     }
 
@@ -261,7 +261,7 @@ impl<Q: Outgoing> Start<Q> {
 impl<Q> Start<Q> {
     /// Leaves the call, wherever it is.
     fn give_up(&mut self) {
-        let table = &self.channel.table;
+        let table = &self.link.table;
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::New | Step::Over => {}
             Step::Waits(mut place) => table.leave(&mut place),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use embar_session::{Closed, SendError, Session};
 use embar_transport::waiters::{Outworn, Place, WakeBatch};
 
-use super::channel::{ChannelSettings, ChannelStats};
+use super::settings::{ChannelSettings, ChannelStats};
 use super::slot::Slot;
 use super::turns::{Turn, Turns};
 use crate::Status;

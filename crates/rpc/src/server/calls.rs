@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use embar_session::{SendError, Session};
 
+use super::counts::Counts;
 use super::outbox::Outbox;
-use super::router::Routes;
+use super::settings::RouterSettings;
 use super::slot::{Running, Slot, Wakers};
 use crate::outgoing::{Nothing, Outgoing};
 use crate::protocol::{CallNumber, CreditFrame, EndFrame, RequestFrame, frame};
@@ -23,19 +24,25 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The calls of a session.
 pub(super) struct Calls {
     pub(super) session: Session,
-    pub(super) routes: Arc<Routes>,
+    pub(super) counts: Arc<Counts>,
     max_in_flight: usize,
+    max_queued_bytes: usize,
     chunks: Box<[OnceLock<Chunk>]>,
     outbox: Outbox,
 }
 
 impl Calls {
-    pub(super) fn new(session: &Session, routes: &Arc<Routes>) -> Arc<Self> {
-        let max_in_flight = routes.max_in_flight() as usize;
+    pub(super) fn new(
+        session: &Session,
+        settings: &RouterSettings,
+        counts: &Arc<Counts>,
+    ) -> Arc<Self> {
+        let max_in_flight = settings.in_flight() as usize;
         Arc::new(Self {
             session: session.clone(),
-            routes: Arc::clone(routes),
+            counts: Arc::clone(counts),
             max_in_flight,
+            max_queued_bytes: settings.max_queued_bytes,
             chunks: (0..max_in_flight.div_ceil(CHUNK))
                 .map(|_| OnceLock::new())
                 .collect(),
@@ -186,7 +193,7 @@ impl Calls {
             Err(SendError::Full) => {
                 let mut content = prefix.concat();
                 message.append_to(&mut content);
-                let limit = self.routes.settings.max_queued_bytes;
+                let limit = self.max_queued_bytes;
                 if !self.outbox.push(&self.session, id, content, limit) {
                     let (session, peer) = (self.session.id(), self.session.peer());
                     tracing::warn!(%session, %peer, limit, "a peer does not read its replies: its session ends");

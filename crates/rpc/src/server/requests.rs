@@ -9,7 +9,7 @@ use embar_session::{Closed, Flow, Handler, Message, Session};
 use super::call::Call;
 use super::calls::Calls;
 use super::request::Request;
-use super::router::Routes;
+use super::routes::Routes;
 use super::ticket::Ticket;
 use crate::outgoing::Nothing;
 use crate::protocol::{CallNumber, CreditFrame, Greeting, RequestFrame, frame};
@@ -34,7 +34,7 @@ impl Requests {
 impl Handler for Requests {
     fn greeted(&mut self, session: &Session, _: &[u8]) -> Result<Vec<u8>, String> {
         self.call = Some(Call {
-            calls: Calls::new(session, &self.routes),
+            calls: Calls::new(session, self.routes.settings(), self.routes.counts()),
             number: CallNumber {
                 slot: 0,
                 generation: 0,
@@ -44,7 +44,7 @@ impl Handler for Requests {
             metadata: Metadata::new(),
         });
         let greeting = Greeting {
-            max_in_flight: self.routes.max_in_flight(),
+            max_in_flight: self.routes.settings().in_flight(),
         };
         Ok(greeting.to_bytes())
     }
@@ -64,7 +64,7 @@ impl Handler for Requests {
                     call.calls.credit(&grant);
                 }
             }
-            id => request(call, id, content),
+            id => request(&self.routes, call, id, content),
         }
         Flow::Continue
     }
@@ -83,7 +83,7 @@ impl Handler for Requests {
 }
 
 /// Calls the method of a request. What is wrong with it ends this call, and nothing else.
-fn request(call: &mut Call, id: u16, content: &[u8]) {
+fn request(routes: &Routes, call: &mut Call, id: u16, content: &[u8]) {
     let stream = id == frame::STREAM_REQUEST;
     let refuse = |call: &Call, number: CallNumber, status: Status| {
         call.calls
@@ -94,14 +94,14 @@ fn request(call: &mut Call, id: u16, content: &[u8]) {
         return CallNumber::of(content).map_or((), |number| refuse(call, number, status));
     };
     let calls = Arc::clone(&call.calls);
-    let routes = &calls.routes;
+    let counts = routes.counts();
     let Some(route) = routes.find(request.method) else {
-        routes.unknown.fetch_add(1, Ordering::Relaxed);
+        counts.unknown.fetch_add(1, Ordering::Relaxed);
         let number = request.method;
         let status = Status::unimplemented(format!("no method has the number {number:#010x}"));
         return refuse(call, request.call, status);
     };
-    let method = routes.method(route);
+    let method = counts.method(route);
     if method.streams() != stream {
         let kind = if stream { "one message" } else { "a stream" };
         let status = Status::unimplemented(format!("{} answers with {kind}", method.path()));
@@ -111,7 +111,7 @@ fn request(call: &mut Call, id: u16, content: &[u8]) {
         Ok(deadline) => deadline,
         Err(status) => return refuse(call, request.call, status),
     };
-    routes.counters(route).began();
+    counts.of(route).began();
     let ticket = Ticket::new(&calls, request.call, stream);
     call.number = request.call;
     call.method = method;

@@ -1,44 +1,12 @@
-//! The figures of methods: counters that any thread reads without a lock.
+//! The figures of methods, as users see them.
 
-use std::array;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::router::Routes;
-use crate::Code;
-
-/// Counts of one method, of all sessions together.
-pub(super) struct Counters {
-    began: AtomicU64,
-    ended: [AtomicU64; Code::ALL.len()],
-    nanos: AtomicU64,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            began: AtomicU64::new(0),
-            ended: array::from_fn(|_| AtomicU64::new(0)),
-            nanos: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Counters {
-    pub(super) fn began(&self) {
-        self.began.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn ended(&self, code: Code, took: Duration) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-        if let Some(count) = self.ended.get(usize::from(code.number())) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
+use super::counts::{Counters, Counts};
+use crate::{Code, Method};
 
 /// What a method did so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,32 +26,28 @@ pub struct MethodStats {
 
 /// The figures of a server's methods. Cheap to clone, and usable for as long as one likes.
 #[derive(Clone)]
-pub struct Stats(pub(super) Arc<Routes>);
+pub struct Stats(Arc<Counts>);
 
 impl Stats {
+    pub(super) fn new(counts: &Arc<Counts>) -> Self {
+        Self(Arc::clone(counts))
+    }
+
     /// Of each method, in the order in which services were added.
     #[must_use]
     pub fn methods(&self) -> Vec<MethodStats> {
-        let methods = self.0.methods();
-        methods
-            .map(|(method, counters)| {
-                // The ends first: a call that ends meanwhile counts as in flight.
-                let ended: Vec<(Code, u64)> = (0..)
-                    .zip(&counters.ended)
-                    .map(|(code, count)| (Code::from_number(code), count.load(Ordering::Relaxed)))
-                    .filter(|(_, count)| *count > 0)
-                    .collect();
-                let done = ended.iter().map(|(_, count)| count).sum();
-                let calls = counters.began.load(Ordering::Relaxed);
-                MethodStats {
-                    method: method.path(),
-                    calls,
-                    in_flight: calls.saturating_sub(done),
-                    ended,
-                    time: Duration::from_nanos(counters.nanos.load(Ordering::Relaxed)),
-                }
-            })
-            .collect()
+        let of_one = |(method, counters): &(Method, Counters)| {
+            let (calls, ended, time) = counters.read();
+            let done = ended.iter().map(|(_, count)| count).sum();
+            MethodStats {
+                method: method.path(),
+                calls,
+                in_flight: calls.saturating_sub(done),
+                ended,
+                time,
+            }
+        };
+        self.0.iter().map(of_one).collect()
     }
 
     /// Requests for methods that there are not.

@@ -59,7 +59,7 @@ impl Ticket {
         // Its wakers are of tasks that are done, and their destructors anybody's code.
         drop((call.task.take(), call.credit_waker.take()));
         // Before as well: who has a reply finds its call counted.
-        let counters = self.calls.routes.counters(call.route);
+        let counters = self.calls.counts.of(call.route);
         let code = match &end {
             Ok(_) => Code::Ok,
             Err(status) => status.code(),
