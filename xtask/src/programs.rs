@@ -11,7 +11,7 @@ pub struct Program {
     pub component: Option<&'static str>,
 }
 
-pub const PROGRAMS: [Program; 10] = [
+pub const PROGRAMS: [Program; 11] = [
     Program {
         command: ["cc", "--version"],
         why: "a C compiler, which also links what Rust compiles",
@@ -35,6 +35,12 @@ pub const PROGRAMS: [Program; 10] = [
         command: ["redis-server", "--version"],
         why: "the server that the Redis client is tested with",
         packages: &["redis-server"],
+        component: None,
+    },
+    Program {
+        command: ["python3", "--version"],
+        why: "a client of sessions in another language runs in it",
+        packages: &["python3"],
         component: None,
     },
     Program {

@@ -1,93 +1,11 @@
 //! The chat as its users have it: real programs, real pipes, one of them killed.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+mod program;
+
 use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
-/// Longer than anything takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A running program; killed with the test.
-struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
-    errors: Receiver<String>,
-}
-
-fn lines(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (told, lines) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            if told.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
-impl Program {
-    fn start(args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_chat"))
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self {
-            input: child.stdin.take(),
-            lines: lines(child.stdout.take().unwrap()),
-            errors: lines(child.stderr.take().unwrap()),
-            child,
-        }
-    }
-
-    fn next(&self) -> String {
-        self.lines.recv_timeout(LONG).expect("a line in time")
-    }
-
-    fn says(&mut self, line: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + LONG;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A server, and where it listens.
-fn server() -> (Program, String) {
-    let server = Program::start(&["server", "--listen", "127.0.0.1:0"]);
-    let line = server.next();
-    let address = line.strip_prefix("listening on ").unwrap();
-    let (address, _) = address.split_once(';').unwrap();
-    let address = address.to_owned();
-    (server, address)
-}
+use program::{LONG, Program, server};
+use rustix::process::Signal;
 
 fn client(address: &str, name: &str) -> Program {
     Program::start(&["client", "--connect", address, "--name", name])
