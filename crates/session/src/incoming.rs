@@ -12,7 +12,8 @@ use crate::reason::Closed;
 
 /// The deepest nesting that [`Message::decode`] follows.
 pub const MAX_NESTING: u32 = 32;
-/// Unknown fields that [`Message::decode`] skips before it refuses a message.
+/// Unknown fields that [`Message::decode`] keeps before it refuses a message. It concerns views that keep
+/// such fields; those that `embar-build` generates skip them, and take no memory for any number.
 pub const MAX_UNKNOWN_FIELDS: usize = 1024;
 /// Memory that [`Message::decode`] lets the elements of repeated fields take, in bytes: one of two
 /// bytes on the wire can be a hundred times that in memory.

@@ -9,7 +9,7 @@ use crate::workspace::{Member, Workspace};
 use std::path::Path;
 
 /// Folders of the crates: each uses only those before it. The tables of [`DOCUMENTS`] list them so.
-pub const LAYERS: [&str; 25] = [
+pub const LAYERS: [&str; 27] = [
     // What everything stands on.
     "build",
     "meter",
@@ -21,8 +21,9 @@ pub const LAYERS: [&str; 25] = [
     "transport",
     // Sessions and calls on them, and the Redis client.
     "session",
-    "rpc",
+    "quic",
     "resume",
+    "rpc",
     "mux",
     "redis",
     "redis-servers",

@@ -146,7 +146,6 @@ pub(super) fn read_within<'a, V: MessageView<'a>>(
     DecodeOptions::new()
         .with_max_message_size(most)
         .with_element_memory_limit(0)
-        .with_unknown_field_limit(64)
         .with_recursion_limit(4)
         .decode_view(body)
 }
