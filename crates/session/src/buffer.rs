@@ -1,8 +1,8 @@
 //! The memory that a [`SessionCore`](crate::SessionCore) lends to its owner and takes back, for
-//! programs that drive sessions with I/O of their own.
+//! programs that drive sessions with I/O of their own; and [`Buffer`], of which bodies are made.
 
 pub use embar_memory::{
-    Coherence, Damage, FileId, Foreign, Mapped, Memory, Reservation, ShowsCopies, Span,
+    Buffer, Coherence, Damage, FileId, Foreign, Mapped, Memory, Reservation, ShowsCopies, Span,
 };
 pub use embar_transport::buffer::Head;
 pub use embar_transport::ring::{

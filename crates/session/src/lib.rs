@@ -46,3 +46,8 @@ pub use self::runtime::{
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]
 pub use rustls;
+
+/// The programs of the guide are compiled and run with those of this crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sessions.md")]
+struct Guide;
