@@ -135,6 +135,9 @@ impl Sender {
 impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// Has a body sent in chunks; see [`SessionCore::send_chunk`]. An owner that is to end in good
     /// order waits until [`SessionCore::has_lane_bodies`] is false.
+    ///
+    /// # Panics
+    /// If the body was begun by the sender of another session, which has more lanes.
     pub fn queue_body(&mut self, body: LaneBody, bytes: Arc<Buffer>) {
         let is_open = self.is_open();
         if let Some(lanes) = self.lanes.as_mut().filter(|_| is_open) {

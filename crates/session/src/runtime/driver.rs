@@ -1,6 +1,7 @@
 //! One session on its worker: carries events from the reactor to the core, events of the core to
 //! the handler, and the core's steps back to the reactor.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -74,7 +75,7 @@ pub(super) struct SessionDriver<P: Protocol> {
     /// The place of that body in the ring, until the core began with it.
     body_place: Option<Reservation<'static>>,
     /// Bodies that the core has for lanes, and what each counts.
-    lane_bodies: Vec<(u64, usize)>,
+    lane_bodies: VecDeque<(u64, usize)>,
     /// To end politely as soon as the bodies that wait are sent.
     finish_due: Option<CloseReason>,
     gather: Gather,
@@ -131,7 +132,7 @@ impl<P: Protocol> SessionDriver<P> {
             room,
             body_sending: None,
             body_place: None,
-            lane_bodies: Vec::new(),
+            lane_bodies: VecDeque::new(),
             finish_due: None,
             gather: Gather::default(),
             share: Share::default(),

@@ -98,7 +98,7 @@ impl Places<'_> {
                         len,
                         "the place of a body is as long as the body"
                     );
-                    // As long as it is received, nothing else has it.
+                    // A range beyond the store is the handler's fault, and panics here.
                     let whole = recv_into(store.store, range.clone());
                     let store = whole.into_store();
                     Ok(Some(Place {
@@ -254,7 +254,7 @@ impl<P: Protocol> SessionDriver<P> {
             let size = queued.size();
             if let Some(lane) = queued.lane {
                 // What is behind its place may follow now.
-                self.lane_bodies.push((lane.number, size));
+                self.lane_bodies.push_back((lane.number, size));
                 self.core.queue_body(lane, queued.bytes);
                 continue;
             }
@@ -271,9 +271,9 @@ impl<P: Protocol> SessionDriver<P> {
     /// Gives back what bodies in lanes took of which nothing is to be sent any more.
     fn forget_lane_bodies(&mut self) {
         while let Some(number) = self.core.next_body_over() {
+            // One of the first, as each lane has its order.
             let at = self.lane_bodies.iter().position(|it| it.0 == number);
-            if let Some(at) = at {
-                let (_, size) = self.lane_bodies.swap_remove(at);
+            if let Some((_, size)) = at.and_then(|at| self.lane_bodies.remove(at)) {
                 self.session.0.lane_body_over(size);
             }
         }

@@ -45,7 +45,8 @@ pub(super) enum Heard {
     Chunk(usize, RecvBuf),
     Cancelled(usize),
     Refused(u64, String),
-    Nothing,
+    /// A chunk of a body that nobody has.
+    Unknown,
 }
 
 /// The bodies that come in lanes, by their lanes.
@@ -76,7 +77,7 @@ impl InLanes {
             LaneEvent::Chunk { lane, len, early } => {
                 let lane = usize::from(lane);
                 let buf = self.slot(lane).as_mut().and_then(|it| it.receive(len));
-                buf.map_or(Heard::Nothing, |mut buf| {
+                buf.map_or(Heard::Unknown, |mut buf| {
                     buf.fill(early);
                     Heard::Chunk(lane, buf)
                 })
@@ -197,7 +198,7 @@ impl<P: Protocol> SessionDriver<P> {
             Heard::Refused(number, text) => self.call_handler(now, |handler, session| {
                 handler.body_refused(session, number, &text);
             }),
-            Heard::Nothing => {}
+            Heard::Unknown => self.core.discard_body(now),
         }
         true
     }
