@@ -64,10 +64,11 @@ impl Adopter {
         if !self.wants(&peer) {
             return Err(AdoptError::Refused(Refusal::Filtered));
         }
+        let sockets = group.settings.sockets_in_use();
         if let Stream::Tcp(stream) = &stream {
-            socket::apply(stream, &group.settings.sockets)?;
+            socket::apply(stream, &sockets)?;
         }
-        socket::apply_accepted(&stream, &group.settings.sockets)?;
+        socket::apply_accepted(&stream, &sockets)?;
         self.deal(stream, peer, None)
     }
 
