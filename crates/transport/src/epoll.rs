@@ -194,6 +194,20 @@ impl Epoll {
         }
     }
 
+    /// A listener that it accepts from.
+    #[must_use]
+    pub fn listener(&self, token: Token) -> Option<&socket::Listener> {
+        match self.entries.get(token)? {
+            Entry::Listener(driver) => Some(&driver.listener),
+            Entry::Stream(_) => None,
+        }
+    }
+
+    /// Tries again to accept where that [failed](Completion::AcceptFailed), because somebody else closed a descriptor.
+    pub fn accept_again(&mut self) {
+        self.end_rests(true);
+    }
+
     fn connection(&mut self, token: Token) -> Option<&mut Connection> {
         match self.entries.get_mut(token)? {
             Entry::Stream(connection) => Some(connection),

@@ -5,6 +5,7 @@
 //! reach. [`granted`] returns what the kernel really gave.
 
 mod address;
+mod inherited;
 mod options;
 mod stream;
 mod unix;
@@ -27,8 +28,9 @@ pub use options::{
     apply_accepted, granted,
 };
 use options::{apply_loopback, apply_unix};
+pub use inherited::passed_by_manager;
 pub use stream::{Listener, Stream};
-pub use unix::{MAX_UNIX_PATH_BYTES, SocketFile, machine_id};
+pub use unix::{FileOwnership, MAX_UNIX_PATH_BYTES, SocketFile, machine_id};
 
 /// Why a socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,9 @@ pub fn listen_tcp(
     let open = || -> io::Result<TcpListener> {
         let fd = open_tcp(address, options)?;
         sockopt::set_socket_reuseaddr(&fd, true)?;
+        if options.reuse_port {
+            sockopt::set_socket_reuseport(&fd, true)?;
+        }
         rustix::net::bind(&fd, &address)?;
         rustix::net::listen(&fd, i32::from(options.backlog))?;
         Ok(TcpListener::from(fd))
@@ -339,6 +344,21 @@ mod tests {
         // What is said of all holds.
         options.send_buffer_bytes = Some(64 * 1024);
         assert_eq!(granted_both(&options), [128 * 1024; 2]);
+    }
+
+    #[test]
+    fn listeners_share_an_address_only_if_all_of_them_are_told_to() {
+        let shared = SocketOptions {
+            reuse_port: true,
+            ..SocketOptions::default()
+        };
+        let first = listen_tcp(loopback(), &shared).unwrap();
+        let address = first.local_addr().unwrap();
+        listen_tcp(address, &SocketOptions::default()).unwrap_err();
+        let second = listen_tcp(address, &shared).unwrap();
+        assert_eq!(second.local_addr().unwrap(), address);
+        let alone = listen_tcp(loopback(), &SocketOptions::default()).unwrap();
+        listen_tcp(alone.local_addr().unwrap(), &shared).unwrap_err();
     }
 
     #[test]

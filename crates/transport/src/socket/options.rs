@@ -56,6 +56,10 @@ pub struct SocketOptions {
     /// How many connections may wait to be accepted (listeners only; capped by
     /// `net.core.somaxconn`). Default 1024.
     pub backlog: u16,
+    /// `SO_REUSEPORT` (TCP listeners only): several listeners may have one address, if all of them have this option and are of one
+    /// user, and the kernel deals the connections out to them by their peers' addresses and ports. Without it a second listener is an
+    /// error. One that is closed takes the connections along that waited in its backlog. Default false.
+    pub reuse_port: bool,
     /// Connect by a socket file only to a listener of this process's user or of root, and refuse any
     /// other with `PermissionDenied`, before a byte is sent: so nobody else can put a file in the place
     /// of one that is expected. The user is that of the process that listened. Default false.
@@ -76,6 +80,7 @@ impl Default for SocketOptions {
             unix_send_buffer_bytes: None,
             loopback_send_buffer_bytes: None,
             backlog: 1024,
+            reuse_port: false,
             same_user: false,
             shm: ShmOptions::default(),
         }

@@ -10,6 +10,8 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,8 @@ pub struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
+    /// Whether it goes with this.
+    owned: Arc<AtomicBool>,
 }
 
 impl SocketFile {
@@ -50,12 +54,45 @@ impl SocketFile {
         Ok(Self {
             path: path.to_owned(),
             identity: identity(path)?,
+            owned: Arc::new(AtomicBool::new(true)),
         })
+    }
+
+    /// That of a listener of another process, which may have it still.
+    pub(super) fn of_another(path: &Path) -> io::Result<Self> {
+        let file = Self::of(path)?;
+        file.own(false);
+        Ok(file)
+    }
+
+    /// Whether this process removes it when its listener goes: false once another process goes on with that.
+    pub fn own(&self, owned: bool) {
+        self.owned.store(owned, Ordering::Relaxed);
+    }
+
+    /// The same file, for who decides on it while another has the listener. It does not remove the file by itself.
+    #[must_use]
+    pub fn ownership(&self) -> FileOwnership {
+        FileOwnership(Arc::clone(&self.owned))
+    }
+}
+
+/// Says who removes a socket file; see [`SocketFile::ownership`].
+#[derive(Debug, Clone)]
+pub struct FileOwnership(Arc<AtomicBool>);
+
+impl FileOwnership {
+    /// As [`SocketFile::own`].
+    pub fn set(&self, owned: bool) {
+        self.0.store(owned, Ordering::Relaxed);
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if !self.owned.load(Ordering::Relaxed) {
+            return;
+        }
         // Without the lock a stale file stays, which the next owner replaces.
         let Ok(_lock) = lock_directory(&self.path, REMOVE_PATIENCE) else {
             return;
