@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use embar_session::{BodyTarget, CloseReason, Closed, Flow, Message, Session, Side};
+use embar_session::{BodyTarget, CloseReason, Closed, Flow, Goodbye, Message, Session, Side};
 
 use crate::dialing::{Attempt, ClientKept, Dialing};
 use crate::kept::{Seat, is_control};
@@ -133,7 +133,7 @@ impl embar_session::Handler for DialedConnection {
         self.kept.woken(self.generation);
     }
 
-    fn goodbye(&mut self, _: &Session, _: &str) {
+    fn goodbye(&mut self, _: &Session, _: &Goodbye<'_>) {
         self.kept.link().leave(self.generation);
     }
 

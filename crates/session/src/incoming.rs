@@ -9,6 +9,7 @@ use embar_transport::ring::{Kept, RecvRing};
 use thiserror::Error;
 
 use crate::reason::Closed;
+use crate::redirect::Goodbye;
 
 /// The deepest nesting that [`Message::decode`] follows.
 pub const MAX_NESTING: u32 = 32;
@@ -46,10 +47,7 @@ pub enum Incoming<'a> {
     /// owner.
     Head(Head<'a>),
     /// The peer ends soon and asks for nothing new.
-    Goodbye {
-        /// Why, for people.
-        text: &'a str,
-    },
+    Goodbye(Goodbye<'a>),
     /// The peer asks for the state of this process. Answer by
     /// [`SessionCore::reply_status`](crate::SessionCore::reply_status), or ignore it.
     Status,

@@ -7,6 +7,7 @@ mod incoming;
 mod plain;
 mod proto;
 mod reason;
+mod redirect;
 mod runtime;
 mod sender;
 
@@ -17,7 +18,7 @@ pub use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
 pub use embar_transport::ring::{Commit, Kept};
 pub use embar_transport::socket::AddressError;
 pub use embar_transport::{
-    Address, BudgetExceeded, BudgetShare, MemoryBudget, Peer, ShmOptions, SocketError,
+    Address, BudgetExceeded, BudgetShare, Listener, MemoryBudget, Peer, ShmOptions, SocketError,
     SocketOptions, Stream,
 };
 
@@ -32,16 +33,19 @@ pub use self::incoming::{
 };
 pub use self::plain::Plain;
 pub use self::reason::{CloseReason, Closed, Side};
+pub use self::redirect::{Goodbye, MAX_REDIRECT_BYTES, Redirect, RedirectError};
 #[cfg(feature = "admin")]
 pub use self::runtime::admin::{self, Admin, AdminBuilder, AdminError};
+pub use self::runtime::hand_over;
 #[cfg(feature = "tls")]
 pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
-    Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, BodyTicket, Client,
-    Connecting, DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink, DatagramOrder,
-    DatagramSettings, DatagramStats, Flow, Handler, IncomingSessions, Monitor, Network, OnFull,
-    Packet, PeerStatus, Received, Refusal, Room, Server, ServerBuilder, Session, SessionId,
-    SessionStats, Settings, StartError, StatusAnswer, StatusPolicy, Totals, is_worker,
+    Accepting, Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, BodyTicket,
+    Client, Connecting, DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink,
+    DatagramOrder, DatagramSettings, DatagramStats, Flow, Handler, IncomingSessions, Monitor,
+    Network, OnFull, Packet, PeerStatus, Proxies, ProxiesError, Received, Refusal, Room, Server,
+    ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
+    StatusPolicy, Totals, activated_listeners, is_worker,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]

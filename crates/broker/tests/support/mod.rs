@@ -220,7 +220,7 @@ impl Peer {
                     header.check_payload(&payload).expect("a good payload");
                     Frame::Batch { header, payload }
                 }
-                Incoming::Goodbye { text } => Frame::Goodbye(text.into()),
+                Incoming::Goodbye(goodbye) => Frame::Goodbye(goodbye.text.into()),
                 Incoming::Closed(closed) if closed.by == Side::Peer => Frame::Closed(closed),
                 Incoming::Closed(closed) if closed.reason == CloseReason::Disconnected => {
                     return None;

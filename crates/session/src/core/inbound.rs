@@ -19,8 +19,9 @@ use super::checks::{Fault, checksum_bytes, content_of};
 use super::frames::{CHUNK_AT, OwnId, read, read_close};
 use super::{SessionCore, State};
 use crate::incoming::{Head, Incoming, LaneEvent, Message};
-use crate::proto::{GoodbyeView, GreetingView, PingView};
+use crate::proto::{GreetingView, PingView};
 use crate::reason::{CloseReason, Side};
+use crate::redirect::Goodbye;
 
 /// Size of the buffer for what is discarded when kept messages block the ring.
 const DISCARD_BUFFER_BYTES: usize = 16 << 10;
@@ -198,10 +199,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                         let greeting = view.greeting;
                         Some(Incoming::Opened { greeting })
                     }
-                    OwnId::Goodbye => {
-                        let view: GoodbyeView<'_> = read(body).ok()?;
-                        Some(Incoming::Goodbye { text: view.text })
-                    }
+                    OwnId::Goodbye => Some(Incoming::Goodbye(Goodbye::of(&read(body).ok()?))),
                     OwnId::Status => Some(Incoming::Status),
                     OwnId::StatusReply => Some(Incoming::StatusReply { body }),
                     OwnId::Ping | OwnId::Pong | OwnId::Close => None,
@@ -443,7 +441,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 Ok(false)
             }
             OwnId::Goodbye => {
-                let _: GoodbyeView<'_> = read(body).map_err(malformed)?;
+                Goodbye::check(&read(body).map_err(malformed)?)?;
                 Ok(true)
             }
             OwnId::Close => {

@@ -22,6 +22,7 @@ use super::{SessionCore, State, Step};
 use crate::config::SendLimits;
 use crate::proto::{GoodbyeView, PingView};
 use crate::reason::CloseReason;
+use crate::redirect::Redirect;
 use crate::sender::SendError;
 
 /// The right to write to the connection, as far as the core has it.
@@ -65,6 +66,8 @@ pub(super) struct Output<M: Memory> {
     /// Nothing can be sent any more.
     failed: bool,
     pub owed: Owed,
+    /// Of the goodbyes.
+    redirect: Option<Box<Redirect>>,
     pub limits: SendLimits,
     pub bodies: u64,
 }
@@ -82,6 +85,7 @@ impl<M: Memory> Output<M> {
             close_sent: false,
             failed: false,
             owed: Owed::default(),
+            redirect: None,
             limits: SendLimits {
                 max_frame_bytes: 0,
                 max_body_bytes: 0,
@@ -175,6 +179,15 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.output.owed.goodbye = Some(cut(text).to_owned());
     }
 
+    /// As [`SessionCore::goodbye`], and asks the peer to connect elsewhere. Each later goodbye asks for the same, unless it has a redirect of
+    /// its own.
+    pub fn goodbye_to(&mut self, redirect: Option<Box<Redirect>>, text: &str) {
+        if redirect.is_some() {
+            self.output.redirect = redirect;
+        }
+        self.goodbye(text);
+    }
+
     /// Asks the peer for its state; it answers with
     /// [`Incoming::StatusReply`](crate::Incoming::StatusReply) if it wants to.
     pub fn request_status(&mut self) {
@@ -236,7 +249,12 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
         let owed = &mut self.output.owed;
         if let Some(text) = &owed.goodbye {
-            let view = GoodbyeView { text };
+            let redirect = self.output.redirect.as_deref();
+            let view = GoodbyeView {
+                text,
+                redirect: redirect.map_or("", |it| &it.address),
+                delay_ms: redirect.map_or(0, |it| it.after_ms),
+            };
             if put(&self.sender, OwnId::Goodbye, &view) {
                 owed.goodbye = None;
             }

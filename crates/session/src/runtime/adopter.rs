@@ -101,10 +101,13 @@ impl Adopter {
             stream,
             peer,
             link,
+            introduction: false,
             counted: Counted::new(&self.registry.group),
         };
         let dealt = self.dealer.deal(Command::Adopt(newcomer));
-        dealt.map_err(|_| AdoptError::Ended)
+        dealt.map_err(|_| AdoptError::Ended)?;
+        self.registry.group.counters.adopted.add(1);
+        Ok(())
     }
 
     /// What the server was made with: who carries connections keeps to the same limits.

@@ -49,6 +49,8 @@ pub(super) struct Newcomer {
     pub(super) peer: Peer,
     /// Where somebody else carries it.
     pub(super) link: Option<UnclaimedLink>,
+    /// Its proxy says first for whom it speaks.
+    pub(super) introduction: bool,
     pub(super) counted: Counted,
 }
 
@@ -67,6 +69,8 @@ struct Entry<P: Protocol> {
 /// The connections of one worker that have not become sessions.
 pub(super) struct Arrivals<P: Protocol> {
     group: Arc<Group>,
+    /// Of the worker.
+    worker: usize,
     entries: BTreeMap<Token, Entry<P>>,
     crowds: BTreeMap<Crowd, BTreeSet<(u64, Token)>>,
     /// The crowds by their sizes, and by their oldest members: the last one makes room.
@@ -78,7 +82,7 @@ pub(super) struct Arrivals<P: Protocol> {
 }
 
 impl<P: Protocol> Arrivals<P> {
-    pub(super) fn new(group: &Arc<Group>) -> Self {
+    pub(super) fn new(group: &Arc<Group>, worker: usize) -> Self {
         let (admission, workers) = (&group.settings.admission, group.settings.workers);
         let patience = match group.settings.session.hello_timeout {
             Duration::ZERO => PATIENCE,
@@ -88,6 +92,7 @@ impl<P: Protocol> Arrivals<P> {
         Self {
             most: Admission::share(admission.max_arrivals, workers),
             group: Arc::clone(group),
+            worker,
             entries: BTreeMap::new(),
             crowds: BTreeMap::new(),
             ranks: BTreeSet::new(),
@@ -145,6 +150,25 @@ impl<P: Protocol> Arrivals<P> {
                 self.crowds.remove(&crowd);
             }
         }
+        let most = self.ranks.last().map_or(0, |(most, ..)| *most);
+        self.group.crowds[self.worker].store(most, Ordering::Relaxed);
+    }
+
+    /// Its proxy said for whom it speaks: from now on it counts as of that address.
+    pub(super) fn introduced(&mut self, token: Token) {
+        let Some(entry) = self.entries.get_mut(&token) else {
+            return;
+        };
+        let number = entry.number;
+        let network = self.group.settings.admission.network_of(&entry.guest.peer);
+        let crowd = network.map_or(Crowd::Alone(number), Crowd::Of);
+        let before = std::mem::replace(&mut entry.crowd, crowd);
+        self.change(before, |members| {
+            members.remove(&(number, token));
+        });
+        self.change(crowd, |members| {
+            members.insert((number, token));
+        });
     }
 
     pub(super) fn enter(&mut self, token: Token, guest: Guest<P>, counted: Counted) {

@@ -37,6 +37,7 @@ mod encrypted;
 mod gather;
 mod lanes;
 mod share;
+mod telling;
 mod termination;
 mod timing;
 
@@ -80,6 +81,7 @@ pub(super) struct SessionDriver<P: Protocol> {
     finish_due: Option<CloseReason>,
     gather: Gather,
     share: Share,
+    span: Option<Box<tracing::Span>>,
 }
 
 /// How a session stands after a round.
@@ -136,6 +138,7 @@ impl<P: Protocol> SessionDriver<P> {
             finish_due: None,
             gather: Gather::default(),
             share: Share::default(),
+            span: None,
         }
     }
 
@@ -205,7 +208,7 @@ impl<P: Protocol> SessionDriver<P> {
             self.status_asked = true;
         }
         if asked & request::GOODBYE != 0 {
-            self.core.goodbye("");
+            self.say_goodbye();
         }
         if asked & request::REFUSE != 0
             && let Some((code, text)) = self.session.0.refusal.get()
@@ -337,9 +340,10 @@ impl<P: Protocol> SessionDriver<P> {
                 let greeting = greeting.to_vec();
                 self.open(&greeting, now);
             }
-            Incoming::Goodbye { text } => {
-                let text = text.to_owned();
-                self.call_handler(now, |handler, session| handler.goodbye(session, &text));
+            Incoming::Goodbye(said) => {
+                let (text, after) = (said.text.to_owned(), said.after);
+                let redirect = said.redirect.map(str::to_owned);
+                self.hear_goodbye(&text, redirect.as_deref(), after, now);
             }
             Incoming::Status => {
                 self.reply_status(now);
@@ -425,6 +429,7 @@ impl<P: Protocol> SessionDriver<P> {
             }
         }
         group.counters.opened.add(1);
+        self.tell_opened();
         self.session.open_link();
         self.call_handler(now, |handler, session| handler.opened(session, greeting));
         if let Some(outcome) = &self.outcome {
@@ -437,6 +442,7 @@ impl<P: Protocol> SessionDriver<P> {
         let group = Arc::clone(&self.session.0.group);
         let why = self.session.0.as_carrier_says(why);
         group.counters.count_reason(why.reason);
+        self.tell_closed(&why);
         self.session.0.end(why.clone());
         self.lanes.clear();
         if let Some(mut handler) = self.handler.take() {

@@ -30,6 +30,10 @@ pub(super) struct Group {
     pub(super) places: Arc<Places>,
     /// Connections that have not become sessions.
     pub(super) arrivals: AtomicUsize,
+    /// For each worker how many of them one address has at most.
+    pub(super) crowds: Box<[AtomicUsize]>,
+    /// Listeners that are accepted from.
+    pub(super) listening: AtomicUsize,
     pub(super) counters: GroupCounters,
 }
 
@@ -45,6 +49,10 @@ impl Group {
         Self {
             bodies: BodyBudget::new(settings.body_limit(), per_address),
             places: Places::new(settings.max_sessions, settings.admission.clone()),
+            crowds: (0..settings.workers.max(1))
+                .map(|_| AtomicUsize::new(0))
+                .collect(),
+            listening: AtomicUsize::new(0),
             settings,
             rings,
             budget,
@@ -77,6 +85,8 @@ pub(super) struct GroupCounters {
     pub(super) closed: Counter,
     pub(super) refusals: RefusalCounters,
     pub(super) left_early: Counter,
+    pub(super) adopted: Counter,
+    pub(super) redirected: Counter,
     pub(super) idle_kicks: Counter,
     pub(super) malformed: Counter,
     pub(super) panics: Counter,

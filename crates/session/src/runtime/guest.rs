@@ -11,6 +11,7 @@ use embar_transport::{Epoll, Peer, Reactor, RecvBuf, SendBuf, Token};
 use super::datagrams::UnclaimedLink;
 use super::driver::tls_end;
 use super::group::GroupCounters;
+use super::proxy_header::ProxyHeader;
 use super::refusal::Refusal;
 use crate::{Arrival, CloseReason, SessionConfig, SessionCore, Side, Step};
 
@@ -23,19 +24,35 @@ enum Tls {
     Off,
     /// The peer has not said anything.
     Silent,
+    /// And that is received.
+    Asked,
     /// The handshake waits for its turn. What came of it lies here.
     Waiting(RecvBuf, usize),
     /// It goes on, or is over.
     On(Channel),
 }
 
+/// How far the proxy is that says for whom it speaks.
+enum Introduction {
+    /// There is none, or it is over.
+    None,
+    /// It is to be received.
+    Due(Box<ProxyHeader>),
+    /// And is.
+    Asked(Box<ProxyHeader>),
+    /// It is complete.
+    Heard,
+}
+
 /// A connection that has not become a session.
 pub(super) struct Guest<P: Protocol> {
     arrival: Arrival<P>,
     token: Token,
+    /// For whom it comes, as far as is known.
     pub(super) peer: Peer,
     /// Who carries it, if that is not the kernel.
     pub(super) link: Option<UnclaimedLink>,
+    introduction: Introduction,
     tls: Tls,
     /// Why there is no session, if somebody else than the arrival found that.
     refusal: Option<Refusal>,
@@ -48,6 +65,8 @@ pub(super) struct Guest<P: Protocol> {
 pub(super) enum Standing {
     /// Nothing before the next event.
     Waits,
+    /// To let it in as of the peer that its proxy speaks for, or not.
+    Introduced,
     /// To give its TLS handshake a turn.
     WantsHandshake,
     /// To make a session of it, or refuse it.
@@ -62,24 +81,28 @@ impl<P: Protocol> Guest<P> {
         token: Token,
         peer: Peer,
         encrypted: bool,
-        reactor: &mut Epoll,
         now: Now,
     ) -> Self {
-        let mut tls = Tls::Off;
-        if encrypted {
-            let bytes = vec![0; FIRST_CIPHERTEXT_BYTES];
-            reactor.recv(token, RecvBuf::heap(bytes, 0..FIRST_CIPHERTEXT_BYTES));
-            tls = Tls::Silent;
-        }
         Self {
             arrival: Arrival::new(config, now),
             token,
             peer,
             link: None,
-            tls,
+            introduction: Introduction::None,
+            tls: if encrypted { Tls::Silent } else { Tls::Off },
             refusal: None,
             counted: false,
         }
+    }
+
+    /// Its proxy says first for whom it speaks.
+    pub(super) fn await_introduction(&mut self) {
+        self.introduction = Introduction::Due(Box::new(ProxyHeader::new()));
+    }
+
+    /// It is let in as of the peer that its proxy speaks for.
+    pub(super) fn begin(&mut self) {
+        self.introduction = Introduction::None;
     }
 
     pub(super) fn next_tick(&self) -> Option<Now> {
@@ -92,14 +115,71 @@ impl<P: Protocol> Guest<P> {
 
     /// The reactor is done with a receive.
     pub(super) fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        let introduction = mem::replace(&mut self.introduction, Introduction::None);
+        if let Introduction::Asked(header) = introduction {
+            return self.heard(header, buf, result, now);
+        }
         match &mut self.tls {
             Tls::Off => self.arrival.received(buf, result, now),
             Tls::On(channel) => channel.arrived(buf, result),
-            Tls::Silent => match result {
+            Tls::Silent | Tls::Asked => match result {
                 Ok(count @ 1..) => self.tls = Tls::Waiting(buf, *count),
                 _ => self.arrival.received(buf, result, now),
             },
             Tls::Waiting(..) => {}
+        }
+    }
+
+    /// A piece of the proxy's header is there.
+    fn heard(
+        &mut self,
+        mut header: Box<ProxyHeader>,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
+        now: Now,
+    ) {
+        if !matches!(result, Ok(1..)) {
+            return self.arrival.received(buf, result, now);
+        }
+        let filled = buf.filled();
+        if buf.with_filled(filled, |bytes| header.take(bytes)).is_err() {
+            return self.dismiss(Refusal::ProxyHeader);
+        }
+        self.introduction = if header.wants() > 0 {
+            Introduction::Due(header)
+        } else {
+            if let Some(address) = header.peer() {
+                self.peer = Peer::Tcp(address);
+            }
+            Introduction::Heard
+        };
+    }
+
+    /// Receives what comes first, if that is not the arrival's own business. False: it is.
+    fn receive_first(&mut self, reactor: &mut Epoll) -> bool {
+        let mut receive = |bytes: usize| {
+            reactor.recv(self.token, RecvBuf::heap(vec![0; bytes], 0..bytes));
+        };
+        match mem::replace(&mut self.introduction, Introduction::None) {
+            Introduction::None => {}
+            Introduction::Due(header) => {
+                receive(header.wants());
+                self.introduction = Introduction::Asked(header);
+                return true;
+            }
+            other => {
+                self.introduction = other;
+                return true;
+            }
+        }
+        match self.tls {
+            Tls::Silent => {
+                receive(FIRST_CIPHERTEXT_BYTES);
+                self.tls = Tls::Asked;
+                true
+            }
+            Tls::Asked => true,
+            Tls::Off | Tls::Waiting(..) | Tls::On(_) => false,
         }
     }
 
@@ -113,7 +193,7 @@ impl<P: Protocol> Guest<P> {
 
     /// It is the turn of its handshake.
     pub(super) fn shake_hands(&mut self, acceptor: &Acceptor) {
-        let Tls::Waiting(buf, count) = mem::replace(&mut self.tls, Tls::Silent) else {
+        let Tls::Waiting(buf, count) = mem::replace(&mut self.tls, Tls::Asked) else {
             return;
         };
         match acceptor.accept() {
@@ -158,11 +238,17 @@ impl<P: Protocol> Guest<P> {
     fn go_on(&mut self, reactor: &mut Epoll, now: Now) -> Standing {
         loop {
             let is_reading = self.arrival.is_reading();
+            if is_reading && self.receive_first(reactor) {
+                return match self.introduction {
+                    Introduction::Heard => Standing::Introduced,
+                    _ => Standing::Waits,
+                };
+            }
             let speechless = match &self.tls {
+                _ if !matches!(self.introduction, Introduction::None) => true,
                 Tls::Off => false,
-                Tls::Silent if is_reading => return Standing::Waits,
                 Tls::Waiting(..) if is_reading => return Standing::WantsHandshake,
-                Tls::Silent | Tls::Waiting(..) => true,
+                Tls::Silent | Tls::Asked | Tls::Waiting(..) => true,
                 Tls::On(channel) => channel.is_handshaking(),
             };
             if speechless && !is_reading {
@@ -250,7 +336,7 @@ impl<P: Protocol> Guest<P> {
     pub(super) fn into_channel(self) -> Option<Channel> {
         match self.tls {
             Tls::On(channel) => Some(channel),
-            Tls::Off | Tls::Silent | Tls::Waiting(..) => None,
+            Tls::Off | Tls::Silent | Tls::Asked | Tls::Waiting(..) => None,
         }
     }
 }

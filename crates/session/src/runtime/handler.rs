@@ -9,7 +9,7 @@ use super::body_budget::BodyShare;
 use super::datagrams::Datagram;
 use super::session::Session;
 use super::status::StatusAnswer;
-use crate::{Closed, Message};
+use crate::{Closed, Goodbye, Message};
 
 /// Whether a message was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,9 +186,9 @@ pub trait Handler: Send + 'static {
         let _ = (session, answer);
     }
 
-    /// The peer will ask for nothing new and closes soon.
-    fn goodbye(&mut self, session: &Session, text: &str) {
-        let _ = (session, text);
+    /// The peer will ask for nothing new and closes soon, and may tell where to connect instead. May come again, with something else.
+    fn goodbye(&mut self, session: &Session, goodbye: &Goodbye<'_>) {
+        let _ = (session, goodbye);
     }
 
     /// The session is over: called exactly once, last, also if it never opened because the peer

@@ -1,6 +1,7 @@
 //! Commands for a worker, from other threads.
 
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::admission::Place;
 use super::arrivals::Newcomer;
 use super::connecting::Promise;
 use super::datagrams::UnclaimedLink;
+use super::hand_over::Offered;
 use super::handler::Handler;
 use super::worker_marks::WorkerMarks;
 
@@ -22,6 +24,16 @@ pub(super) enum Command {
     Connect(ConnectRequest),
     /// Take nothing new, end every session politely, cut what is left after this time, and end.
     Drain(Duration),
+    /// Accept nothing more, and drop this once that is so.
+    StopAccepting(Sender<()>),
+    /// What was asked before in this way has been done: drop this.
+    Acknowledge(Sender<()>),
+    /// Send copies of the listeners.
+    OfferListeners(Sender<Offered>),
+    /// One that has not greeted is to give up its descriptor, for the worker of this number.
+    MakeRoom { asking: usize },
+    /// Another worker gave one up: accept again.
+    RoomMade,
 }
 
 /// A connect that a worker is to begin.

@@ -2,21 +2,25 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
-use embar_transport::{Epoll, Listener, Reactor};
+use embar_transport::{Epoll, Reactor};
 
 use super::dealer::Dealer;
 use super::group::Group;
+use super::hand_over::Offered;
+use super::listening::Listening;
 use super::mailbox::{Command, Mailbox};
 use super::mappings;
 use super::registry::{AcceptFilter, MakeHandler, Registry};
 use super::settings::Settings;
-use super::worker::Worker;
-use super::worker_marks::WorkerMarks;
+use super::worker::{Entrance, Worker};
+use super::worker_marks::{WorkerMarks, is_worker};
 use crate::RingPools;
 
 /// The workers of a server or client, running.
@@ -33,7 +37,8 @@ pub(super) struct PoolConfig<P> {
     pub(super) make_handler: Option<Box<MakeHandler>>,
     pub(super) accept_filter: Option<Box<AcceptFilter>>,
     pub(super) acceptor: Option<Acceptor>,
-    pub(super) listeners: Vec<Listener>,
+    /// Each with the number of its worker.
+    pub(super) listeners: Vec<(usize, Listening)>,
     pub(super) name: &'static str,
 }
 
@@ -65,12 +70,16 @@ impl WorkerPool {
             .iter()
             .map(|reactor| Mailbox::new(WorkerMarks::new(reactor.waker())))
             .collect();
-        // The first worker accepts for all.
-        let mut listening = Vec::new();
-        for listener in config.listeners {
-            listening.push(reactors[0].listen(listener)?);
-        }
+        let mut entrances: Vec<Vec<Entrance>> = reactors.iter().map(|_| Vec::new()).collect();
         let group = Arc::new(Group::new(settings, rings, budget, shape, config.acceptor));
+        for (worker, listening) in config.listeners {
+            entrances[worker].push(Entrance {
+                token: reactors[worker].listen(listening.listener)?,
+                proxies: listening.proxies,
+                stay: listening.stay,
+            });
+            group.listening.fetch_add(1, Ordering::Relaxed);
+        }
         let mut pool = Self {
             registry: Arc::new(Registry::new(
                 group,
@@ -87,7 +96,7 @@ impl WorkerPool {
                 Arc::clone(&pool.registry),
                 pool.dealer.mailboxes.clone(),
                 number,
-                std::mem::take(&mut listening),
+                std::mem::take(&mut entrances[number]),
             );
             // The kernel keeps 15 bytes of it.
             let name = format!("{}-{number}", config.name.replacen("session", "sess", 1));
@@ -101,6 +110,40 @@ impl WorkerPool {
     /// it is dropped, which answers and frees what it holds.
     pub(super) fn send(&self, command: Command) {
         drop(self.dealer.deal(command));
+    }
+
+    /// Accepts nothing more. Returns when that is so, at most after `patience`; in a handler, which holds up its worker, at once.
+    pub(super) fn stop_accepting(&self, patience: Option<Duration>) {
+        let (done, all_done) = channel();
+        for mailbox in &self.dealer.mailboxes {
+            // A worker that has ended accepts nothing.
+            let _ = mailbox.send(Command::StopAccepting(done.clone()));
+        }
+        drop(done);
+        // Nobody says anything: the last worker that drops its end ends the wait.
+        match patience {
+            _ if is_worker() => {}
+            None => drop(all_done.recv()),
+            Some(patience) => drop(all_done.recv_timeout(patience)),
+        }
+    }
+
+    /// Copies of all listeners that are accepted from. `None`: a worker has not answered in time.
+    pub(super) fn offered_listeners(&self, deadline: Instant) -> Option<Vec<Offered>> {
+        let (offered, all) = channel();
+        for mailbox in &self.dealer.mailboxes {
+            let _ = mailbox.send(Command::OfferListeners(offered.clone()));
+        }
+        drop(offered);
+        let mut listeners = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match all.recv_timeout(left) {
+                Ok(offered) => listeners.push(offered),
+                Err(RecvTimeoutError::Disconnected) => return Some(listeners),
+                Err(RecvTimeoutError::Timeout) => return None,
+            }
+        }
     }
 
     /// Ends every session politely within `timeout`, and the threads.

@@ -40,6 +40,11 @@ macro_rules! refusals {
 refusals! {
     /// The accept filter said no. The connection is closed without a word.
     Filtered = "the accept filter said no";
+    /// It came to a listener behind proxies, and not from one of them
+    /// ([`ServerBuilder::listen_behind`](crate::ServerBuilder::listen_behind)). It is closed without a word.
+    UntrustedProxy = "it is none of the trusted proxies";
+    /// A proxy sent no PROXY header of version 2, or a longer one than 4 KiB. It is closed without a word.
+    ProxyHeader = "its proxy did not say for whom it speaks";
     /// It had not greeted when a newer connection needed its place: see
     /// [`Admission::max_arrivals`](crate::Admission::max_arrivals). It is closed without a word.
     Crowded = "it had not greeted when a newer connection came";

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
-use embar_transport::{Address, Listener, Peer, SocketError, Stream, socket};
+use embar_transport::{Address, Listener, Peer, SocketError, Stream};
 
 use super::adopter::{AdoptError, Adopter};
 use super::handler::Handler;
+use super::listening::{Entrance, Opened};
 use super::pool::{PoolConfig, WorkerPool};
+use super::proxies::Proxies;
 use super::registry::{AcceptFilter, Monitor};
 use super::session::Session;
 use super::settings::Settings;
 use super::stats::Totals;
-use crate::Plain;
+use crate::{Plain, Redirect};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,9 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] SocketError),
+    /// A listener that was handed in does not listen, or not as what it says.
+    #[error("a listener that was handed in is of no use: {0}")]
+    Listener(io::Error),
     /// Threads, descriptors or memory are missing, or a setting is out of range.
     #[error(
         "cannot start the workers: {0}; check the settings and the limit of open files (ulimit -n)"
@@ -34,7 +39,7 @@ pub enum StartError {
 pub struct ServerBuilder<P> {
     protocol: P,
     settings: Settings,
-    addresses: Vec<Address>,
+    entrances: Vec<(Entrance, Option<Proxies>)>,
     acceptor: Option<Acceptor>,
     accept_filter: Option<Box<AcceptFilter>>,
 }
@@ -46,7 +51,7 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         ServerBuilder {
             protocol,
             settings: self.settings,
-            addresses: self.addresses,
+            entrances: self.entrances,
             acceptor: self.acceptor,
             accept_filter: self.accept_filter,
         }
@@ -63,7 +68,43 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
     /// [`Server::addresses`]) or of a Unix socket.
     #[must_use]
     pub fn listen(mut self, address: impl Into<Address>) -> Self {
-        self.addresses.push(address.into());
+        let address = Entrance::Address(address.into());
+        self.entrances.push((address, None));
+        self
+    }
+
+    /// Accepts from a listener that was opened elsewhere, too: a `std::net::TcpListener` or `UnixListener`, one of those that a service
+    /// manager [passed on](crate::activated_listeners), or one that was [handed over](crate::hand_over). The options of
+    /// [`Settings::sockets`] are set on it, its backlog stays as it is, and its socket file is not removed with the server unless it
+    /// was handed over.
+    #[must_use]
+    pub fn listener(mut self, listener: impl Into<Listener>) -> Self {
+        let listener = Entrance::Listener(listener.into());
+        self.entrances.push((listener, None));
+        self
+    }
+
+    /// As [`ServerBuilder::listen`], behind proxies that say for whom they speak, by the PROXY protocol, version 2. The header comes
+    /// before all else, also before TLS, and within the setting `hello_timeout`. The session's peer, the accept filter and the limits for
+    /// addresses then are about the address in it.
+    ///
+    /// Who connects from elsewhere is refused ([`Refusal::UntrustedProxy`](crate::Refusal::UntrustedProxy)), and so is a proxy without a good
+    /// header ([`Refusal::ProxyHeader`](crate::Refusal::ProxyHeader)). Where the proxy speaks for itself, or for somebody without an IP
+    /// address, the peer is the proxy.
+    ///
+    /// Without this, all that come by a proxy count as one address: its own.
+    #[must_use]
+    pub fn listen_behind(mut self, address: impl Into<Address>, proxies: &Proxies) -> Self {
+        let address = Entrance::Address(address.into());
+        self.entrances.push((address, Some(proxies.clone())));
+        self
+    }
+
+    /// As [`ServerBuilder::listener`], behind proxies, as [`ServerBuilder::listen_behind`] says.
+    #[must_use]
+    pub fn listener_behind(mut self, listener: impl Into<Listener>, proxies: &Proxies) -> Self {
+        let listener = Entrance::Listener(listener.into());
+        self.entrances.push((listener, Some(proxies.clone())));
         self
     }
 
@@ -101,31 +142,27 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self,
         make: impl Fn(&Peer) -> H + Send + Sync + 'static,
     ) -> Result<Server, StartError> {
-        let mut listeners: Vec<Listener> = Vec::new();
-        let mut addresses = Vec::new();
-        let sockets = self.settings.sockets_in_use();
-        for address in &self.addresses {
-            let listener = socket::listen(address, &sockets)?;
-            addresses.push(listener.local_address()?);
-            listeners.push(listener);
-        }
+        let opened = Opened::open(self.entrances, &self.settings)?;
         let pool = WorkerPool::start(PoolConfig {
             protocol: self.protocol,
             settings: self.settings,
             make_handler: Some(Box::new(move |peer| Box::new(make(peer)))),
             accept_filter: self.accept_filter,
             acceptor: self.acceptor,
-            listeners,
+            listeners: opened.listeners,
             name: "session-server",
         })?;
-        Ok(Server { pool, addresses })
+        Ok(Server {
+            pool,
+            addresses: opened.addresses,
+        })
     }
 }
 
 /// Accepts sessions and serves them on a few threads. Dropping it ends them at once; see
 /// [`Server::shutdown`] for a polite end.
 pub struct Server {
-    pool: WorkerPool,
+    pub(super) pool: WorkerPool,
     addresses: Vec<Address>,
 }
 
@@ -136,13 +173,13 @@ impl Server {
         ServerBuilder {
             protocol: Plain,
             settings: Settings::default(),
-            addresses: Vec::new(),
+            entrances: Vec::new(),
             acceptor: None,
             accept_filter: None,
         }
     }
 
-    /// Where it listens, in the order of the builder's calls.
+    /// Where it listens, in the order of the builder's calls, each address once.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
@@ -187,6 +224,23 @@ impl Server {
     #[must_use]
     pub fn adopter(&self) -> Adopter {
         Adopter::new(&self.pool.registry, &self.pool.dealer)
+    }
+
+    /// Closes the listeners; sessions, and connections that were accepted, go on. Returns when each of the latter counts in
+    /// [`Server::stats`], as a session or as one of the `arrivals`: when there is none of both, everybody has been served. It waits for workers
+    /// that are held up, unless a handler calls it.
+    ///
+    /// Who waits in the backlog then is refused, unless another process has the listener: see [`hand_over`](crate::hand_over).
+    pub fn stop_accepting(&self) {
+        self.pool.stop_accepting(None);
+    }
+
+    /// Asks the peers of all sessions to connect elsewhere: [`Session::goodbye_to`] for each. Those of a moment later are not asked; see
+    /// [`Server::stop_accepting`].
+    pub fn redirect(&self, to: &Redirect) {
+        for session in self.sessions() {
+            session.goodbye_to(to);
+        }
     }
 
     /// Stops accepting and ends every session politely: sends what was committed, and tells the

@@ -17,7 +17,7 @@ use super::clock;
 use super::settings::OnFull;
 use super::shared::{SessionId, Shared, request};
 use super::stats::SessionStats;
-use crate::{Closed, Draft, SendError};
+use crate::{Closed, Draft, Redirect, SendError};
 
 /// A session, as its users see it. Cheap to clone; usable from every thread.
 ///
@@ -293,6 +293,13 @@ impl Session {
 
     /// Tells the peer that this end asks for nothing new and will close soon; both ends go on.
     pub fn goodbye(&self) {
+        self.0.request(request::GOODBYE);
+    }
+
+    /// As [`Session::goodbye`], and asks the peer to connect elsewhere: its [`Handler::goodbye`](super::Handler::goodbye) learns the
+    /// address, and what follows is its decision. A later goodbye asks for the same.
+    pub fn goodbye_to(&self, redirect: &Redirect) {
+        *self.0.redirect() = Some(Box::new(redirect.clone()));
         self.0.request(request::GOODBYE);
     }
 

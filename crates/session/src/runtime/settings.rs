@@ -51,6 +51,8 @@ pub struct Settings {
     pub max_sessions: usize,
     /// Whom a server lets in, and how far.
     pub admission: Admission,
+    /// Which worker serves a connection.
+    pub accepting: Accepting,
     /// What a sender does at a full send ring, unless
     /// [`Session::set_on_full`](crate::Session::set_on_full) says otherwise.
     pub on_full: OnFull,
@@ -125,6 +127,7 @@ impl Default for Settings {
             workers: 1,
             max_sessions: 8192,
             admission: Admission::default(),
+            accepting: Accepting::default(),
             on_full: OnFull::default(),
             max_queued_body_bytes: 64 << 20,
             datagrams: DatagramSettings::default(),
@@ -133,6 +136,25 @@ impl Default for Settings {
             sockets: SocketOptions::default(),
         }
     }
+}
+
+/// Which worker serves a connection that a server accepts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Accepting {
+    /// One worker accepts and deals them out in turn, so all have as many. The default.
+    #[default]
+    Dealt,
+    /// Each worker has a listener of its own for each TCP address (`SO_REUSEPORT`) and serves what comes by it. The kernel deals out by a
+    /// hash of the addresses and ports. For servers that more connections come to than one thread accepts; where few come, some workers may
+    /// have none and others many.
+    ///
+    /// Other programs of this user can listen on the address, too, if they ask for that. Who waits in the backlog of a worker that is
+    /// stuck waits there, though others have time.
+    ///
+    /// Unix sockets have one listener, and what comes by that is dealt out. The same holds for an address with fewer listeners that were
+    /// handed in than there are workers.
+    EachWorker,
 }
 
 /// What a sender does when its message finds no room in the session's send ring. Handlers and async

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use super::stall::Stall;
 use super::stats::{Counter, SessionStats};
 use super::wake_time::WakeTime;
 use super::worker_marks::{WorkerMarks, is_worker};
-use crate::{Closed, SendError, Sender};
+use crate::{Closed, Redirect, SendError, Sender};
 use bodies::Bodies;
 
 mod bodies;
@@ -104,6 +104,7 @@ pub(super) struct Shared {
     pub(super) last_flush: AtomicU64,
     bodies: Bodies,
     pub(super) ended: OnceLock<Closed>,
+    redirect: Mutex<Option<Box<Redirect>>>,
     born: Now,
     pub(super) counters: SessionCounters,
 }
@@ -152,6 +153,7 @@ impl Shared {
             last_flush: AtomicU64::new(0),
             bodies: Bodies::default(),
             ended: OnceLock::new(),
+            redirect: Mutex::default(),
             born: clock::now(),
             counters: SessionCounters::default(),
         };
@@ -253,6 +255,10 @@ impl Shared {
     pub(super) fn request(&self, bits: u32) {
         self.asked.fetch_or(bits, Ordering::AcqRel);
         self.mark();
+    }
+
+    pub(super) fn redirect(&self) -> MutexGuard<'_, Option<Box<Redirect>>> {
+        self.redirect.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn has_requests(&self) -> bool {

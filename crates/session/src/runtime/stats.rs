@@ -71,6 +71,12 @@ pub struct Totals {
     pub refused: u64,
     /// Peers that closed their connection before they had greeted.
     pub left_early: u64,
+    /// Listeners that are accepted from now: none once the server [stopped](crate::Server::stop_accepting).
+    pub listening: u64,
+    /// Connections that the server [adopted](crate::Server::adopt).
+    pub adopted: u64,
+    /// Sessions that were asked to connect elsewhere ([`Session::goodbye_to`](crate::Session::goodbye_to)).
+    pub redirected: u64,
     /// Sessions closed because their peer said nothing for too long.
     pub idle_kicks: u64,
     /// Sessions closed because the peer broke the rules of the frames.

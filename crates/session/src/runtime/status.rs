@@ -71,6 +71,9 @@ fn process_figures(totals: &Totals) -> proto::ProcessFigures {
         bytes_sent: totals.bytes_sent,
         arrivals: totals.arrivals,
         left_early: totals.left_early,
+        listening: totals.listening,
+        adopted: totals.adopted,
+        redirected: totals.redirected,
         budget_used_bytes: totals.budget_used_bytes,
         budget_limit_bytes: totals.budget_limit_bytes,
     }
@@ -123,6 +126,9 @@ impl StatusAnswer {
             bytes_sent: all.bytes_sent,
             arrivals: all.arrivals,
             left_early: all.left_early,
+            listening: all.listening,
+            adopted: all.adopted,
+            redirected: all.redirected,
             budget_used_bytes: all.budget_used_bytes,
             budget_limit_bytes: all.budget_limit_bytes,
         };

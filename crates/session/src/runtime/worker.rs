@@ -34,6 +34,9 @@ use crate::{CloseReason, Closed, SessionCore, Side};
 const GATHERING: usize = 64;
 
 mod arriving;
+mod listeners;
+
+pub(super) use listeners::Entrance;
 
 /// How often marked sessions are looked at in a round.
 const MARK_PASSES: usize = 2;
@@ -55,6 +58,7 @@ impl<P: Protocol> Slot<P> {
         f: impl FnOnce(&mut SessionDriver<P>, &Epoll),
     ) -> Option<DriverState> {
         let driver = &mut self.driver;
+        let _in_span = driver.enter_span();
         let turn = || {
             f(driver, reactor);
             driver.deliver(now);
@@ -72,7 +76,8 @@ pub(super) struct Worker<P: Protocol> {
     group: Arc<Group>,
     mailbox: Arc<Mailbox>,
     mailboxes: Vec<Arc<Mailbox>>,
-    listeners: Vec<Token>,
+    number: usize,
+    entrances: Vec<Entrance>,
     /// Whose turn it is to get an accepted connection.
     next_mailbox: usize,
     /// By the indices of their tokens. Boxed, because arrivals have indices, too.
@@ -97,17 +102,18 @@ impl<P: Protocol + Clone> Worker<P> {
         registry: Arc<Registry>,
         mailboxes: Vec<Arc<Mailbox>>,
         number: usize,
-        listeners: Vec<Token>,
+        entrances: Vec<Entrance>,
     ) -> Self {
         Self {
             protocol,
             reactor,
-            arrivals: Arrivals::new(&registry.group),
+            arrivals: Arrivals::new(&registry.group, number),
             group: Arc::clone(&registry.group),
             registry,
             mailbox: Arc::clone(&mailboxes[number]),
             mailboxes,
-            listeners,
+            number,
+            entrances,
             next_mailbox: number,
             slots: Vec::new(),
             closing: Vec::new(),
@@ -187,7 +193,11 @@ impl<P: Protocol + Clone> Worker<P> {
             Completion::Sent {
                 token, buf, result, ..
             } => self.with(token, now, |driver, _| driver.sent(buf, &result, now)),
-            Completion::Accepted { stream, peer, .. } => self.accepted(stream, peer, now),
+            Completion::Accepted {
+                listener,
+                stream,
+                peer,
+            } => self.accepted(listener, stream, peer, now),
             Completion::Connected { token, result } => {
                 self.with(token, now, |driver, reactor| match &result {
                     Ok(()) => driver.connected(reactor),
@@ -213,6 +223,11 @@ impl<P: Protocol + Clone> Worker<P> {
             Command::Adopt(newcomer) => self.adopt(newcomer, now),
             Command::Connect(request) => self.connect(request, now),
             Command::Drain(timeout) => self.drain(timeout, now),
+            Command::StopAccepting(done) => self.stop_accepting(done),
+            Command::Acknowledge(done) => drop(done),
+            Command::OfferListeners(to) => self.offer_listeners(&to),
+            Command::MakeRoom { asking } => self.make_room_for(asking, now),
+            Command::RoomMade => self.reactor.accept_again(),
         }
     }
 
@@ -420,9 +435,7 @@ impl<P: Protocol + Clone> Worker<P> {
     }
 
     fn drain(&mut self, timeout: Duration, now: Now) {
-        for listener in std::mem::take(&mut self.listeners) {
-            self.reactor.close(listener);
-        }
+        self.close_listeners();
         let until = now.after(timeout);
         let first = self.draining.is_none();
         self.draining = Some(self.draining.map_or(until, |at| at.min(until)));
@@ -444,6 +457,7 @@ impl<P: Protocol + Clone> Worker<P> {
     /// Ends what is left, without the reactor: nothing can be sent or received any more.
     fn stop(&mut self, text: &'static str) {
         let unseen = self.mailbox.close();
+        self.close_listeners();
         for token in self.arrivals.tokens() {
             drop(self.arrivals.remove(token));
         }

@@ -168,7 +168,7 @@ impl<P: Protocol> End<P> {
                     body = Some((head.id(), head.head().to_vec(), head.early().to_vec()));
                     Told::Status
                 }
-                Some(Incoming::Goodbye { text }) => Told::Goodbye(text.to_owned()),
+                Some(Incoming::Goodbye(goodbye)) => Told::Goodbye(goodbye.text.to_owned()),
                 Some(Incoming::Status) => Told::Status,
                 Some(Incoming::StatusReply { body }) => Told::StatusReply(body.to_vec()),
                 Some(Incoming::Closed(closed)) => Told::Closed(closed),

@@ -48,7 +48,7 @@ fn refusals(server: &Server) -> Vec<(Refusal, u64)> {
 }
 
 /// Whether the other end closed the connection.
-fn is_cut(stream: &TcpStream) -> bool {
+pub fn is_cut(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let read = (&*stream).read(&mut [0]);
     stream.set_nonblocking(false).unwrap();

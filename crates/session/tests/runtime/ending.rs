@@ -79,7 +79,7 @@ fn shutdown_delivers_what_was_sent_and_says_why() {
                     assert_eq!(payload, [next]);
                     next += 1;
                 }
-                Event::Goodbye => goodbye = true,
+                Event::Goodbye(_) => goodbye = true,
                 Event::Closed(why) => break why,
                 _ => {}
             }

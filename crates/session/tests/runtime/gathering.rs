@@ -253,7 +253,7 @@ fn what_is_asked_of_the_worker_while_messages_gather_is_done_promptly() {
         expect(&at_server, 0);
         expect(&at_server, 1);
         let goodbye = at_server.recv_timeout(PROMPTLY).unwrap();
-        assert!(matches!(goodbye, Event::Goodbye), "{goodbye:?}");
+        assert!(matches!(goodbye, Event::Goodbye(None)), "{goodbye:?}");
     }
 }
 

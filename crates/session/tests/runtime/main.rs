@@ -11,6 +11,7 @@ mod ending;
 mod fairness;
 mod flow;
 mod gathering;
+mod hand_overs;
 #[path = "../common/hello.rs"]
 mod hello;
 #[path = "../common/lane_frames.rs"]
@@ -18,9 +19,13 @@ mod lane_frames;
 mod lanes;
 mod leaving;
 mod life;
+mod listeners;
 mod many;
 mod messages;
+mod proxies;
+mod redirects;
 mod refusing;
+mod spans;
 mod spinning;
 mod status;
 mod streams;

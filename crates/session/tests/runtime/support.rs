@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use embar_session::{Closed, Flow, Handler, Message, OnFull, SendError, Server, Session, Settings};
+use embar_session::{
+    Closed, Flow, Goodbye, Handler, Message, OnFull, SendError, Server, Session, Settings,
+};
 use embar_transport::Address;
 
 pub mod proto {
@@ -106,7 +108,7 @@ pub enum Event {
     Opened(Session, Vec<u8>),
     Message(u16, Vec<u8>),
     Body(u16, Vec<u8>),
-    Goodbye,
+    Goodbye(Option<(String, Duration)>),
     Closed(Closed),
 }
 
@@ -143,8 +145,9 @@ impl Handler for Recorder {
         let _ = self.0.send(Event::Body(id, bytes[range].to_vec()));
     }
 
-    fn goodbye(&mut self, _: &Session, _: &str) {
-        let _ = self.0.send(Event::Goodbye);
+    fn goodbye(&mut self, _: &Session, goodbye: &Goodbye<'_>) {
+        let redirect = goodbye.redirect.map(|to| (to.to_owned(), goodbye.after));
+        let _ = self.0.send(Event::Goodbye(redirect));
     }
 
     fn closed(&mut self, _: &Session, why: &Closed) {

@@ -2,6 +2,7 @@
 
 mod network;
 mod pieces;
+mod proxied;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

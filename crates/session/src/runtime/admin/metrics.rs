@@ -80,7 +80,7 @@ fn label(group: &GroupReport) -> [(&'static str, String); 1] {
 impl Report {
     fn encode_groups(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         type Count = fn(&GroupReport) -> u64;
-        let gauges: [(&str, &str, Option<&Unit>, Count); 6] = [
+        let gauges: [(&str, &str, Option<&Unit>, Count); 7] = [
             (
                 "open",
                 "Sessions there are, those that just open or close included",
@@ -93,6 +93,9 @@ impl Report {
                 None,
                 |g| g.totals.arrivals,
             ),
+            ("listening", "Listeners that are accepted from", None, |g| {
+                g.totals.listening
+            }),
             (
                 "budget_used",
                 "Bytes of the memory budget in use",
@@ -125,13 +128,25 @@ impl Report {
                 .map(|group| (label(group), get(group) as f64));
             families.gauge(name, help, unit, values)?;
         }
-        let counters: [(&str, &str, Option<&Unit>, Count); 9] = [
+        let counters: [(&str, &str, Option<&Unit>, Count); 11] = [
             ("opened", "Sessions that opened", None, |g| g.totals.opened),
             (
                 "left_early",
                 "Peers that closed their connection before they had greeted",
                 None,
                 |g| g.totals.left_early,
+            ),
+            (
+                "adopted",
+                "Connections that somebody else accepted",
+                None,
+                |g| g.totals.adopted,
+            ),
+            (
+                "redirected",
+                "Sessions that were asked to connect elsewhere",
+                None,
+                |g| g.totals.redirected,
             ),
             (
                 "idle_kicks",

@@ -21,21 +21,32 @@ use crate::runtime::refusal::Refusal;
 
 impl<P: Protocol + Clone> Worker<P> {
     /// Connections are dealt out in turn.
-    pub(super) fn accepted(&mut self, stream: Stream, peer: Peer, now: Now) {
+    pub(super) fn accepted(&mut self, listener: Token, stream: Stream, peer: Peer, now: Now) {
         let refusals = &self.group.counters.refusals;
         if self.draining.is_some() {
             return refusals.count(Refusal::Shutdown);
         }
-        if !self.registry.accepts(&peer) {
-            return refusals.count(Refusal::Filtered);
+        let entrance = self.entrances.iter().find(|it| it.token == listener);
+        let proxies = entrance.and_then(|it| it.proxies.as_ref());
+        match proxies {
+            Some(proxies) if !proxies.trusts(&peer) => {
+                return refusals.count(Refusal::UntrustedProxy);
+            }
+            None if !self.registry.accepts(&peer) => return refusals.count(Refusal::Filtered),
+            _ => {}
         }
         let counted = Counted::new(&self.group);
-        let mut command = Box::new(Command::Adopt(Newcomer {
+        let newcomer = Newcomer {
             stream,
             peer,
             link: None,
+            introduction: proxies.is_some(),
             counted,
-        }));
+        };
+        if entrance.is_some_and(|it| it.stay) {
+            return self.adopt(newcomer, now);
+        }
+        let mut command = Box::new(Command::Adopt(newcomer));
         // Workers that have ended are left out; this one has not.
         loop {
             let target = &self.mailboxes[self.next_mailbox % self.mailboxes.len()];
@@ -55,6 +66,7 @@ impl<P: Protocol + Clone> Worker<P> {
             stream,
             peer,
             link,
+            introduction,
             counted,
         } = newcomer;
         let refusals = &self.group.counters.refusals;
@@ -78,8 +90,11 @@ impl<P: Protocol + Clone> Worker<P> {
         let config = &self.group.settings.session;
         // Who carries a connection has encrypted it already.
         let encrypted = self.group.acceptor.is_some() && link.is_none();
-        let mut guest = Guest::new(config, token, peer, encrypted, &mut self.reactor, now);
+        let mut guest = Guest::new(config, token, peer, encrypted, now);
         guest.link = link;
+        if introduction {
+            guest.await_introduction();
+        }
         self.arrivals.enter(token, guest, counted);
         self.settle_arrival(token, now);
         self.next_handshakes(now);
@@ -154,16 +169,7 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    /// A connection could not be accepted: one that has not greeted gives its descriptor up, and the
-    /// reactor tries again.
-    pub(super) fn make_room(&mut self, now: Now) {
-        if let Some(token) = self.arrivals.first_to_go() {
-            self.dismiss(token, Refusal::Crowded, now);
-        }
-        self.next_handshakes(now);
-    }
-
-    fn dismiss(&mut self, token: Token, refusal: Refusal, now: Now) {
+    pub(super) fn dismiss(&mut self, token: Token, refusal: Refusal, now: Now) {
         if let Some(guest) = self.arrivals.get_mut(token) {
             guest.dismiss(refusal);
         }
@@ -189,6 +195,15 @@ impl<P: Protocol + Clone> Worker<P> {
             };
             match standing {
                 Standing::Waits => return self.arrivals.arm(token),
+                Standing::Introduced => {
+                    let peer = guest.peer;
+                    if self.registry.accepts(&peer) {
+                        guest.begin();
+                    } else {
+                        guest.dismiss(Refusal::Filtered);
+                    }
+                    self.arrivals.introduced(token);
+                }
                 Standing::WantsHandshake => {
                     if !self.arrivals.may_shake(token, now) {
                         return self.arrivals.arm(token);
@@ -212,7 +227,7 @@ impl<P: Protocol + Clone> Worker<P> {
 
     /// Gives turns that became free to those that wait. Not from within [`Worker::settle_arrival`]: thousands may end at once, each
     /// in the turn that the one before it left.
-    fn next_handshakes(&mut self, now: Now) {
+    pub(super) fn next_handshakes(&mut self, now: Now) {
         while let Some(token) = self.arrivals.next_handshake() {
             self.settle_arrival(token, now);
         }

@@ -1,0 +1,80 @@
+//! What others are told of a session: observers get its span, and that it opened and ended; either end hears the other's goodbye.
+//!
+//! A span costs nothing unless somebody takes debug output: then one is made for each session, and entered once for each of its turns.
+
+use std::time::Duration;
+
+use embar_frame::{Now, Protocol};
+use tracing::level_filters::LevelFilter;
+use tracing::span::EnteredSpan;
+use tracing::{Level, Span};
+
+use super::SessionDriver;
+use crate::{Closed, Goodbye};
+
+/// What subscribers filter by.
+const TARGET: &str = "embar_session::session";
+
+impl<P: Protocol> SessionDriver<P> {
+    /// The span of the session, for as long as the value lives.
+    #[inline]
+    pub(in crate::runtime) fn enter_span(&mut self) -> Option<EnteredSpan> {
+        // One relaxed load.
+        if LevelFilter::current() < Level::DEBUG {
+            return None;
+        }
+        Some(self.make_span().entered())
+    }
+
+    #[cold]
+    fn make_span(&mut self) -> Span {
+        let session = &self.session;
+        let made = self.span.take().filter(|span| !span.is_disabled());
+        // What is filtered out now may be let through later.
+        let span = made.unwrap_or_else(|| {
+            Box::new(tracing::debug_span!(
+                target: TARGET,
+                "session",
+                id = %session.id(),
+                peer = %session.peer(),
+            ))
+        });
+        let entered = Span::clone(&span);
+        self.span = Some(span);
+        entered
+    }
+
+    pub(super) fn tell_opened(&self) {
+        let session = &self.session;
+        tracing::debug!(target: TARGET, id = %session.id(), peer = %session.peer(), "a session opened");
+    }
+
+    pub(super) fn tell_closed(&self, why: &Closed) {
+        let session = &self.session;
+        tracing::debug!(target: TARGET, id = %session.id(), peer = %session.peer(), %why, "a session ended");
+    }
+
+    pub(super) fn hear_goodbye(
+        &mut self,
+        text: &str,
+        redirect: Option<&str>,
+        after: Duration,
+        now: Now,
+    ) {
+        let goodbye = Goodbye {
+            text,
+            redirect,
+            after,
+        };
+        self.call_handler(now, |handler, session| handler.goodbye(session, &goodbye));
+    }
+
+    /// Says goodbye, with the redirect that was asked for.
+    pub(super) fn say_goodbye(&mut self) {
+        let redirect = self.session.0.redirect().take();
+        if redirect.is_some() {
+            self.session.0.group.counters.redirected.add(1);
+        }
+        self.core.goodbye_to(redirect, "");
+    }
+}

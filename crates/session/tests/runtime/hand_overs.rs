@@ -1,0 +1,246 @@
+//! Servers that hand their listeners over to the process that replaces them.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use embar_session::hand_over::{self, HandOverError};
+use embar_session::{Accepting, Address, Client, Server, ServerBuilder, Settings};
+
+use crate::listeners::{echoes, this_program};
+use crate::support::{Echo, LONG, loopback, until};
+
+const PATH: &str = "EMBAR_TEST_HAND_OVER";
+const DIES: &str = "EMBAR_TEST_DIES";
+
+/// A process that takes the listeners at `path`. Its server ends with its input.
+fn successor(path: &Path, dies: bool) -> Child {
+    let program = this_program("hand_overs::as_successor");
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).env(PATH, path);
+    if dies {
+        command.env(DIES, "1");
+    }
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// The program of the new process.
+#[test]
+fn as_successor() {
+    let Some(path) = std::env::var_os(PATH) else {
+        return;
+    };
+    let mut taken = hand_over::take(path, LONG).unwrap();
+    if std::env::var_os(DIES).is_some() {
+        // As if it had crashed: nothing is dropped.
+        std::process::abort();
+    }
+    let mut server = Server::builder();
+    for listener in taken.listeners() {
+        server = server.listener(listener);
+    }
+    let server = server.start(|_| Echo).unwrap();
+    taken.ready().unwrap();
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    writeln!(std::io::stdout(), "served {}", server.stats().opened).unwrap();
+    server.shutdown(LONG);
+}
+
+/// How many it has served, at its end.
+fn end(mut successor: Child) -> u64 {
+    drop(successor.stdin.take());
+    let mut said = String::new();
+    successor
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(successor.wait().unwrap().success(), "{said}");
+    let (_, served) = said.split_once("served ").unwrap();
+    served.lines().next().unwrap().parse().unwrap()
+}
+
+/// A server with a TCP address and a Unix socket; the files are in `directory`.
+fn server(directory: &Path) -> ServerBuilder<embar_session::Plain> {
+    Server::builder()
+        .listen(loopback())
+        .listen(Address::Unix(directory.join("socket")))
+}
+
+/// Threads that connect, have an echo, and leave, over and over.
+struct Stream {
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicUsize>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Stream {
+    fn new(addresses: &[Address]) -> Self {
+        let (stop, served) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let threads = addresses.iter().map(|address| {
+            let address = address.clone();
+            let (stop, served) = (Arc::clone(&stop), Arc::clone(&served));
+            thread::spawn(move || {
+                let client = Client::new().unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(echoes(&client, &address), "{address} was not served");
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self {
+            stop,
+            served,
+            threads,
+        }
+    }
+
+    fn more(&self, count: usize) {
+        let from = self.served.load(Ordering::Relaxed);
+        until("more are served", || {
+            assert!(!self.threads.iter().any(thread::JoinHandle::is_finished));
+            self.served.load(Ordering::Relaxed) >= from + count
+        });
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn handed_over_in_a_stream(settings: Settings) {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).settings(settings);
+    let server = server.start(|_| Echo).unwrap();
+    let addresses = server.addresses().to_vec();
+    let stream = Stream::new(&addresses);
+    stream.more(20);
+    let successor = successor(&door, false);
+    hand_over::offer(&server, &door, LONG).unwrap();
+    assert_eq!(server.stats().listening, 0);
+    assert!(!door.exists());
+    // Everybody who came to the old process is served by it.
+    until("the last has left", || {
+        let stats = server.stats();
+        stats.sessions + stats.arrivals == 0
+    });
+    let before = server.stats();
+    assert_eq!(before.refused, 0);
+    server.shutdown(LONG);
+    stream.more(50);
+    stream.end();
+    assert!(directory.path().join("socket").exists());
+    assert!(end(successor) >= 50);
+    assert!(
+        !directory.path().join("socket").exists(),
+        "it was the new one's"
+    );
+}
+
+#[test]
+fn a_new_process_takes_over_and_no_connect_is_refused_or_lost() {
+    handed_over_in_a_stream(Settings::default());
+}
+
+#[test]
+fn listeners_of_each_worker_go_over_too() {
+    let settings = Settings::default().with(|settings| {
+        settings.workers = 3;
+        settings.accepting = Accepting::EachWorker;
+    });
+    handed_over_in_a_stream(settings);
+}
+
+#[test]
+fn the_old_process_goes_on_where_the_new_one_dies_before_it_is_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    let addresses = server.addresses().to_vec();
+    let stream = Stream::new(&addresses);
+    stream.more(5);
+    thread::scope(|scope| {
+        let offer = scope.spawn(|| hand_over::offer(&server, &door, LONG));
+        for _ in 0..2 {
+            assert!(!successor(&door, true).wait().unwrap().success());
+            stream.more(10);
+        }
+        // Nor does it care for who says something else.
+        let mut noise = UnixStream::connect(&door).unwrap();
+        noise.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        stream.more(5);
+        assert_eq!(server.stats().listening, 2);
+        // The next one may come, in the same offer.
+        let last = successor(&door, false);
+        offer.join().unwrap().unwrap();
+        stream.more(20);
+        stream.end();
+        assert!(end(last) > 0);
+    });
+}
+
+#[test]
+fn who_is_not_ready_in_time_is_told_that_the_old_process_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    let nobody = hand_over::offer(&server, &door, Duration::from_millis(20));
+    assert!(matches!(nobody, Err(HandOverError::TimedOut)));
+    assert!(!door.exists());
+    thread::scope(|scope| {
+        let offer = scope.spawn(|| hand_over::offer(&server, &door, Duration::from_millis(300)));
+        let mut taken = hand_over::take(&door, LONG).unwrap();
+        assert_eq!(taken.listeners().len(), 2);
+        let offered = offer.join().unwrap();
+        assert!(matches!(offered, Err(HandOverError::TimedOut)));
+        let ready = taken.ready();
+        assert!(matches!(ready, Err(HandOverError::Withdrawn)));
+    });
+    let client = Client::new().unwrap();
+    assert_eq!(server.stats().listening, 2);
+    assert!(server.addresses().iter().all(|it| echoes(&client, it)));
+}
+
+#[test]
+fn who_takes_without_an_offer_or_of_something_else_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| -> PathBuf { directory.path().join(name) };
+    let nobody = hand_over::take(at("none"), Duration::from_millis(20));
+    assert!(matches!(nobody, Err(HandOverError::TimedOut)));
+    for (name, says) in [
+        ("other", &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..]),
+        ("none", b"EMBHAND1\0\0\0\0\0\0\0\0"),
+        ("many", b"EMBHAND1\xff\xff\xff\xff\xff\xff\xff\xff"),
+        ("less", b"EMBHAND1\x01\0\0\0\x0c\0\0\x00127.0.0.1:9\0"),
+        ("left", b"EMBHAND1\x01\0\0\0"),
+    ] {
+        let door = UnixListener::bind(at(name)).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || door.accept().unwrap().0.write_all(says).unwrap());
+            let taken = hand_over::take(at(name), LONG);
+            assert!(
+                matches!(taken, Err(HandOverError::Protocol(_))),
+                "{name}: {taken:?}"
+            );
+        });
+    }
+    let deaf = Server::builder().start(|_| Echo).unwrap();
+    let nothing = hand_over::offer(&deaf, at("deaf"), LONG);
+    assert!(matches!(nothing, Err(HandOverError::NoListeners)));
+    let shm = Server::builder().listen(Address::Shm(at("shm")));
+    let shm = shm.start(|_| Echo).unwrap();
+    let refused = hand_over::offer(&shm, at("door"), LONG);
+    assert!(matches!(refused, Err(HandOverError::SharedMemory(_))));
+}
