@@ -52,6 +52,7 @@ impl Connector {
                     connect(&client, &served, &attempt);
                 }
             }
+            served.stop();
             client.shutdown(FAREWELL);
         };
         let thread = Builder::new()
@@ -97,8 +98,9 @@ fn connect(client: &Client, dialing: &Arc<Dialing>, attempt: &Attempt) {
 }
 
 impl Drop for Owner {
+    /// The thread ends the sessions. A handler may own the last connector, and who drops it has that session's seat.
     fn drop(&mut self) {
-        self.dialing.stop();
+        self.dialing.schedule.stop();
         if !must_not_block()
             && let Some(thread) = self.thread.take()
         {

@@ -46,11 +46,16 @@ impl Dialing {
     /// A session begins.
     pub(crate) fn enter(&self, kept: &Arc<ClientKept>) {
         let id = kept.session.id();
-        if let Some(sessions) = &mut *self.sessions() {
+        let mut seat = kept.seat();
+        kept.link().stands(seat.own.state());
+        let mut sessions = self.sessions();
+        if let Some(sessions) = &mut *sessions {
             sessions.insert(id, Arc::clone(kept));
+            self.schedule.by(id, Instant::now());
+        } else {
+            drop(sessions);
+            kept.end(&mut seat, End::Stopped);
         }
-        kept.link().stands(kept.seat().own.state());
-        self.schedule.by(id, Instant::now());
     }
 
     pub(crate) fn end(&self, kept: &ClientKept, seat: &mut Seat<Plan>, why: End) {
@@ -163,6 +168,5 @@ impl Dialing {
             let mut seat = kept.seat();
             self.end(&kept, &mut seat, End::Stopped);
         }
-        self.schedule.stop();
     }
 }

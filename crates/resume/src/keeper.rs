@@ -42,6 +42,7 @@ impl Keeper {
             while let Some(id) = watched.schedule.wait() {
                 watched.look_at(id);
             }
+            watched.stop();
         };
         let thread = Builder::new().name("session-keeper".into()).spawn(watch)?;
         Ok(Self(Arc::new(Owner {
@@ -91,9 +92,9 @@ impl Keeper {
 }
 
 impl Drop for Owner {
+    /// The thread ends the sessions. A handler may own the last keeper, and who drops it has that session's seat.
     fn drop(&mut self) {
-        self.keeping.stop();
-        // A worker, or the thread itself, may have been the last to have a clone.
+        self.keeping.schedule.stop();
         if !must_not_block()
             && let Some(thread) = self.thread.take()
         {

@@ -145,7 +145,8 @@ impl Keeping {
     /// Sends every client away, and waits until they are gone. Returns how many are left.
     pub(crate) fn drain(&self, timeout: Duration) -> usize {
         self.draining.store(true, Ordering::Release);
-        for kept in self.table().all() {
+        let all = self.table().all();
+        for kept in all {
             kept.link().say_goodbye();
         }
         let table = self.table();
@@ -160,7 +161,6 @@ impl Keeping {
     /// Ends every session.
     pub(crate) fn stop(&self) {
         self.draining.store(true, Ordering::Release);
-        self.schedule.stop();
         let all = self.table().all();
         for kept in all {
             let mut seat = kept.seat();

@@ -311,6 +311,31 @@ mod tests {
         assert!(Control::read(&[0; MAX_CONTROL_BYTES + 1]).is_err());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_comes_is_read_or_refused(
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
+            at in 0..40usize,
+            byte in proptest::num::u8::ANY,
+        ) {
+            let _ = (Hello::read(&bytes), Welcome::read(&bytes).is_ok(), Control::read(&bytes));
+            // Nearly right.
+            let token = [7; TOKEN_BYTES];
+            let hello = Hello {
+                token: Some(&token),
+                received: 5,
+                keeps: KEEPS,
+                greeting: &bytes,
+                attempt: 1,
+            };
+            let mut near = hello.to_bytes();
+            let index = at.min(near.len() - 1);
+            near[index] = byte;
+            let _ = Hello::read(&near).map(|hello| hello.token.and_then(Token::read));
+            let _ = Welcome::read(&near).is_ok();
+        }
+    }
+
     #[test]
     fn every_reason_travels() {
         for number in 0..=5 {

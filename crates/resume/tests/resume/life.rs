@@ -324,3 +324,36 @@ fn a_handler_has_a_timer_over_all_connections() {
     assert_eq!(state, State::Resumed);
     while seen.recv_timeout(LONG).unwrap() != State::Resumed {}
 }
+
+/// Owns what serves it, and drops that before `_events`.
+struct Owns<T> {
+    _owned: T,
+    _events: Sender<()>,
+}
+
+impl<T: Send + 'static> Handler for Owns<T> {
+    fn message(&mut self, _: &Resumable, _: Message<'_>) -> Flow {
+        Flow::Continue
+    }
+}
+
+#[test]
+fn a_handler_may_own_the_last_connector() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let connector = connector(quick());
+    let (events, dropped) = channel();
+    let handler = Owns {
+        _owned: connector.clone(),
+        _events: events,
+    };
+    let session = connector.open(Target::new(site.address()), handler);
+    is_open(&session);
+    let (_, other) = connect(&connector, &site.address());
+    opened(&other);
+    drop(connector);
+    opened(&site.seen).refuse(1, "go");
+    opened(&site.seen).refuse(1, "go");
+    let gone = std::sync::mpsc::RecvTimeoutError::Disconnected;
+    assert_eq!(dropped.recv_timeout(LONG), Err(gone));
+    ended(&other);
+}
