@@ -39,9 +39,15 @@ pub(crate) fn function(method: &str) -> String {
     name
 }
 
+/// The name of the function that takes a view, beside this one.
+pub(crate) fn view(function: &str) -> String {
+    let plain = function.trim_start_matches("r#").trim_end_matches('_');
+    format!("{plain}_view")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::function;
+    use super::{function, view};
 
     #[test]
     fn functions_are_named_as_rust_does() {
@@ -56,6 +62,9 @@ mod tests {
             ("Self", "self_"),
         ] {
             assert_eq!(function(method), name);
+        }
+        for (function, name) in [("r#type", "type_view"), ("new_", "new_view")] {
+            assert_eq!(view(function), name);
         }
     }
 }

@@ -90,7 +90,7 @@ fn checked_service(
     let methods = methods?;
     let mut functions = HashMap::new();
     for method in &methods {
-        for function in [method.function.clone(), format!("{}_view", method.function)] {
+        for function in [method.function.clone(), names::view(&method.function)] {
             if let Some(other) = functions.insert(function.clone(), &method.name) {
                 return Err(format!(
                     "{other} and {} of {} would both have the function {function}: rename one of them",

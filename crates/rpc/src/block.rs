@@ -41,8 +41,7 @@ pub(crate) fn may_block() -> Result<(), Status> {
     match is_worker() {
         true => Err(Status::failed_precondition(
             "a handler must not wait: do this in a task or on another thread",
-        )
-        .unsent()),
+        )),
         false => Ok(()),
     }
 }

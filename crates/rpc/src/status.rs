@@ -94,9 +94,13 @@ pub struct Status {
 
 impl Status {
     /// A status with this code and a text for people. Of the text, at most [`MAX_STATUS_TEXT_BYTES`]
-    /// go to the other end.
+    /// go to the other end. A status is an error, so [`Code::Ok`] becomes [`Code::Unknown`].
     #[must_use]
     pub fn new(code: Code, text: impl Into<String>) -> Self {
+        let code = match code {
+            Code::Ok => Code::Unknown,
+            code => code,
+        };
         Self {
             code,
             text: text.into(),
@@ -169,6 +173,7 @@ mod tests {
         }
         assert_eq!(Code::Unauthenticated.number(), 16);
         assert_eq!(Code::from_number(17), Code::Unknown);
+        assert_eq!(Status::new(Code::Ok, "").code(), Code::Unknown);
         let status = Status::not_found("no such user");
         assert_eq!(status.to_string(), "NotFound: no such user");
     }

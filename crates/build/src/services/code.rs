@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{Method, Service};
+use crate::names;
 
 /// Appends the code for a service.
 pub(super) fn service(out: &mut String, service: &Service) -> fmt::Result {
@@ -76,7 +77,7 @@ impl {name}Client {{
             false => ("call", "PendingCall"),
         };
         let table = table(service);
-        let plain = function.trim_start_matches("r#");
+        let view = names::view(function);
         write!(
             out,
             "
@@ -87,8 +88,8 @@ impl {name}Client {{
         self.channel.{call}(&{table}[{index}], ::embar_rpc::Owned(request))
     }}
 
-    /// As [`Self::{plain}`], with a view of the request.
-    pub fn {plain}_view<'a, 'v>(
+    /// As [`Self::{function}`], with a view of the request.
+    pub fn {view}<'a, 'v>(
         &self,
         request: &'a __buffa::view::{request}View<'v>,
     ) -> ::embar_rpc::{kind}<
@@ -164,7 +165,7 @@ impl<T: {name}> {name}Server<T> {{
     }}
 }}
 
-#[allow(clippy::all, clippy::pedantic)]
+#[allow(unused_variables, clippy::all, clippy::pedantic)]
 impl<T: {name}> ::embar_rpc::Service for {name}Server<T> {{
     fn methods(&self) -> &'static [::embar_rpc::Method] {{
         &{table}
@@ -259,7 +260,7 @@ impl<T: {name}Async> {name}AsyncServer<T> {{
     }}
 }}
 
-#[allow(clippy::all, clippy::pedantic)]
+#[allow(unused_variables, clippy::all, clippy::pedantic)]
 impl<T: {name}Async> ::embar_rpc::Service for {name}AsyncServer<T> {{
     fn methods(&self) -> &'static [::embar_rpc::Method] {{
         &{table}
@@ -297,12 +298,16 @@ impl<T: {name}Async> ::embar_rpc::Service for {name}AsyncServer<T> {{
     writeln!(out, "            _ => {{}}\n        }}\n    }}\n}}")
 }
 
-/// A comment of a proto file, as one of Rust. Brackets and angles are no links and no HTML there.
+/// A comment of a proto file, as one of Rust: text alone. There, brackets and angles would be links and HTML, and what is
+/// indented or fenced would be a program that is compiled and run with the tests.
 fn doc(comment: &str, indent: &str) -> String {
     let mut lines = String::new();
     for line in comment.trim_end().lines() {
-        let line = line.strip_prefix(' ').unwrap_or(line);
+        let line = line.trim();
         let mut text = String::new();
+        if line.starts_with("```") || line.starts_with("~~~") {
+            text.push('\\');
+        }
         for letter in line.chars() {
             if "[]<>".contains(letter) {
                 text.push('\\');
@@ -320,5 +325,17 @@ fn doc_or(comment: &str, indent: &str, name: &str) -> String {
     match comment.trim().is_empty() {
         true => format!("{indent}/// Calls `{name}`.\n"),
         false => doc(comment, indent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::doc;
+
+    #[test]
+    fn comments_become_text_and_no_programs() {
+        let comment = " Says [hello] to <you>.\n\n     let x = 1;\n ```\n";
+        let text = "  /// Says \\[hello\\] to \\<you\\>.\n  ///\n  /// let x = 1;\n  /// \\```\n";
+        assert_eq!(doc(comment, "  "), text);
     }
 }

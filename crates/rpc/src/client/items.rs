@@ -72,7 +72,7 @@ impl<Q: Outgoing, R> Items<Q, R> {
     /// which must not block.
     pub fn wait_next(&mut self) -> Option<Result<Response<R>, Status>> {
         if let Err(status) = may_block() {
-            return Some(Err(status));
+            return Some(Err(self.start.failed(status)));
         }
         if !self.over
             && let Err(status) = self.start()

@@ -62,7 +62,7 @@ impl<Q: Outgoing, R> PendingCall<Q, R> {
     /// # Errors
     /// Why the call failed.
     pub fn wait(mut self) -> Result<Response<R>, Status> {
-        may_block()?;
+        may_block().map_err(|status| self.start.failed(status))?;
         // Fixes the deadline.
         self.start()?;
         let deadline = self.start.deadline();

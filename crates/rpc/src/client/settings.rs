@@ -43,7 +43,7 @@ impl ChannelSettings {
         self
     }
 
-    pub(super) fn max_in_flight(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         self.max_in_flight.clamp(1, MAX_IN_FLIGHT)
     }
 

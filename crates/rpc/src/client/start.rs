@@ -252,6 +252,14 @@ impl<Q: Outgoing> Start<Q> {
         Ok(())
     }
 
+    /// The status of a call that fails without a word of the server.
+    pub(super) fn failed(&self, status: Status) -> Status {
+        match self.step {
+            Step::Sent(_) => status,
+            _ => status.unsent(),
+        }
+    }
+
     /// The call is over, and its slot taken care of.
     pub(super) fn done(&mut self) {
         self.step = Step::Over;

@@ -32,7 +32,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(settings: ChannelSettings) -> Arc<Self> {
-        let count = settings.max_in_flight();
+        let count = settings.in_flight();
         Arc::new(Self {
             turns: Mutex::new(Turns::new(settings.max_waiting)),
             settings,
@@ -49,7 +49,7 @@ impl Table {
     /// The session opened, and the server takes so many calls.
     pub(super) fn open(&self, session: &Session, max_in_flight: u32) {
         if self.session.set(session.clone()).is_ok() {
-            let count = max_in_flight.min(self.settings.max_in_flight());
+            let count = max_in_flight.min(self.settings.in_flight());
             self.open_slots.store(count.into(), Ordering::Relaxed);
             self.turns().open(count);
         }

@@ -7,8 +7,8 @@ use std::thread;
 use embar_rpc::session::{self, Admin, Settings};
 use embar_rpc::{Code, Metadata, Router, RouterError, Status};
 
-use crate::support::proto::{OtherClient, TestingServer, TextView};
-use crate::support::{LONG, Pair, block_on, loopback, obedient, text};
+use crate::support::proto::{OddClient, OtherClient, TestingServer, TextView};
+use crate::support::{LONG, Pair, block_on, loopback, number, obedient, text};
 
 #[test]
 fn a_reply_comes_back_to_threads_and_to_tasks() {
@@ -28,6 +28,23 @@ fn a_reply_comes_back_to_threads_and_to_tasks() {
     assert_eq!(reply.view().unwrap().text, "of a view");
     assert!(!reply.as_bytes().is_empty());
     drop(reply);
+    pair.until_quiet();
+}
+
+#[test]
+fn calls_move_between_threads() {
+    fn is_send<T: Send>(what: T) -> T {
+        what
+    }
+    let pair = Pair::new();
+    let (request, number) = (text("hello"), number(3, 0));
+    let call = is_send(pair.testing.echo(&request));
+    let mut items = is_send(pair.testing.count(&number));
+    let reply = thread::scope(|scope| scope.spawn(|| call.wait()).join().unwrap());
+    assert_eq!(is_send(reply).unwrap().view().unwrap().text, "hello");
+    let next = is_send(items.next());
+    assert_eq!(block_on(next).unwrap().unwrap().view().unwrap().number, 1);
+    drop(items);
     pair.until_quiet();
 }
 
@@ -110,7 +127,12 @@ fn unknown_methods_are_unimplemented() {
     let request = text("hello");
     let status = other.echo(&request).wait().unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
-    assert_eq!(pair.server.stats().unknown(), 1);
+    let odd = OddClient::new(pair.channel.clone());
+    let status = odd.r#type(&request).wait().unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    let status = odd.new_(&request).wait_next().unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    assert_eq!(pair.server.stats().unknown(), 3);
     pair.until_quiet();
 }
 
