@@ -2,65 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import IntEnum
+import dataclasses
+import enum
 
-from embar_session.protobuf import Field, Message
+from embar_session import protobuf
 
 
-@dataclass
-class Join(Message):
+@dataclasses.dataclass
+class Join(protobuf.Message):
     name: str = ""
 
     FIELDS = (
-        Field(1, "name", "string"),
+        protobuf.Field(1, "name", "string"),
     )
 
 
-@dataclass
-class Say(Message):
+@dataclasses.dataclass
+class Say(protobuf.Message):
     text: str = ""
 
     FIELDS = (
-        Field(1, "text", "string"),
+        protobuf.Field(1, "text", "string"),
     )
 
 
-@dataclass
-class Present(Message):
-    names: list[str] = field(default_factory=list)
+@dataclasses.dataclass
+class Present(protobuf.Message):
+    names: list[str] = dataclasses.field(default_factory=lambda: [])
 
     FIELDS = (
-        Field(1, "names", "string", repeated=True),
+        protobuf.Field(1, "names", "string", repeated=True),
     )
 
 
-@dataclass
-class Joined(Message):
+@dataclasses.dataclass
+class Joined(protobuf.Message):
     name: str = ""
 
     FIELDS = (
-        Field(1, "name", "string"),
+        protobuf.Field(1, "name", "string"),
     )
 
 
-@dataclass
-class Left(Message):
+@dataclasses.dataclass
+class Left(protobuf.Message):
     name: str = ""
     why: str = ""
 
     FIELDS = (
-        Field(1, "name", "string"),
-        Field(2, "why", "string"),
+        protobuf.Field(1, "name", "string"),
+        protobuf.Field(2, "why", "string"),
     )
 
 
-@dataclass
-class Said(Message):
+@dataclasses.dataclass
+class Said(protobuf.Message):
     name: str = ""
     text: str = ""
 
     FIELDS = (
-        Field(1, "name", "string"),
-        Field(2, "text", "string"),
+        protobuf.Field(1, "name", "string"),
+        protobuf.Field(2, "text", "string"),
     )

@@ -11,6 +11,7 @@ by name. Who needs more takes `protoc` and the package `protobuf`: a session car
 made them.
 """
 
+import keyword
 import pathlib
 import re
 import sys
@@ -47,22 +48,22 @@ def parse(text):
     """The enums and messages of a .proto file: {name: [(number, name)]}, {name: [field]}."""
     text = re.sub(r"/\*.*?\*/", "", re.sub(r"//[^\n]*", "", text), flags=re.DOTALL)
     enums, messages = {}, {}
-    kind, where, in_oneof = None, None, False
+    kind, where, nested = None, None, False
     for statement, mark in re.findall(r"([^;{}]*)([;{}])", text):
         statement = " ".join(statement.split())
         if mark == "}":
             if statement:
                 raise Refused(f"`{statement}` has no `;`")
-            if in_oneof:
-                in_oneof = False
+            if nested:
+                nested = False
             elif kind:
                 kind = None
             else:
                 raise Refused("a `}` too many")
         elif mark == "{":
             words = statement.split()
-            if kind == "message" and not in_oneof and words[:1] == ["oneof"]:
-                in_oneof = True
+            if not nested and (kind, *words[:1]) in [("message", "oneof"), ("service", "rpc")]:
+                nested = True
             elif kind is None and len(words) == 2 and words[0] in ("message", "enum"):
                 kind = words[0]
                 where = (messages if kind == "message" else enums).setdefault(words[1], [])
@@ -77,8 +78,11 @@ def parse(text):
         elif kind == "enum" and (found := VALUE.match(statement)):
             where.append((int(found[2]), found[1]))
         elif kind == "message" and (found := FIELD.match(statement)):
-            label = "optional" if in_oneof else found[1]
-            where.append((int(found[4]), found[3], found[2], label))
+            if found[3] in ("FIELDS", "encode", "decode"):
+                raise Refused(f"a field cannot be called `{found[3]}` in Python")
+            label = "optional" if nested else found[1]
+            name = found[3] + ("_" if keyword.iskeyword(found[3]) else "")
+            where.append((int(found[4]), name, found[2], label))
         else:
             raise Refused(f"`{statement};` is not understood")
     if kind:
@@ -94,16 +98,19 @@ def source(origin, text):
         "",
         "from __future__ import annotations",
         "",
-        "from dataclasses import dataclass, field",
-        "from enum import IntEnum",
+        "import dataclasses",
+        "import enum",
         "",
-        "from embar_session.protobuf import Field, Message",
+        "from embar_session import protobuf",
         "",
     ]
     for name, values in enums.items():
         prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper() + "_"
-        lines += ["", f"class {name}(IntEnum):"]
-        lines += [f"    {value.removeprefix(prefix)} = {number}" for number, value in values]
+        lines += ["", f"class {name}(enum.IntEnum):"]
+        for number, value in values:
+            short = value.removeprefix(prefix)
+            good = short.isidentifier() and not keyword.iskeyword(short)
+            lines.append(f"    {short if good else value} = {number}")
         lines.append("")
     for name, fields in messages.items():
         table, members = [], []
@@ -119,14 +126,15 @@ def source(origin, text):
                 raise Refused(f"`{kind}` of {name}.{field_name} is not in this file")
             repeated = ", repeated=True" if label == "repeated" else ""
             optional = ", optional=True" if label == "optional" else ""
-            table.append(f'        Field({number}, "{field_name}", {told}{repeated}{optional}),')
+            table.append(f'        protobuf.Field({number}, "{field_name}", {told}{repeated}{optional}),')
             if label == "repeated":
-                members.append(f"    {field_name}: list[{python}] = field(default_factory=list)")
+                empty = "dataclasses.field(default_factory=lambda: [])"
+                members.append(f"    {field_name}: list[{python}] = {empty}")
             elif label == "optional":
                 members.append(f"    {field_name}: {python} | None = None")
             else:
                 members.append(f"    {field_name}: {python} = {empty}")
-        lines += ["", "@dataclass", f"class {name}(Message):", *members]
+        lines += ["", "@dataclasses.dataclass", f"class {name}(protobuf.Message):", *members]
         lines += [""] if members else []
         lines += ["    FIELDS = (", *table, "    )", ""]
     return "\n".join(lines).rstrip() + "\n"

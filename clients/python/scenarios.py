@@ -6,9 +6,12 @@ server, or against one that breaks the rules.
 """
 
 import asyncio
+import ssl
 import sys
 import threading
+import types
 
+import generate
 from chat_messages import Left, Present
 from embar_session import Closed, DecodeError, Settings, connect, connect_async
 from embar_session.crc32c import crc32c
@@ -68,6 +71,42 @@ def codec(_):
         except DecodeError:
             continue
         raise AssertionError(broken)
+
+
+def generator(_):
+    """Files of users, with names that mean something in Python, and with what is not understood."""
+    made = generate.source(
+        "t.proto",
+        """syntax = "proto3"; package a.b; // Message Message
+        service S { rpc X(Message) returns (Field) { option deprecated = true; } }
+        enum Kind { KIND_NONE = 0; KIND_1 = -1; /* ; } */ }
+        message Message {
+          string from = 1; repeated int32 list = 2 [packed = false]; repeated Field field = 3;
+          oneof which { uint32 a = 4; Field b = 5; } Kind kind = 6; optional bool ok = 7;
+          reserved 8, 9; reserved "old";
+        }
+        message Field {}""",
+    )
+    module = types.ModuleType("t_messages")
+    sys.modules["t_messages"] = module
+    exec(made, module.__dict__)
+    message = module.Message(from_="x", list=[1, -1], field=[module.Field()], a=0, ok=False)
+    message.kind, message.b = module.Kind.KIND_1, module.Field()
+    assert module.Message.decode(message.encode()) == message
+    assert module.Message.decode(b"") == module.Message(a=None, ok=None)
+    for refused in [
+        "message A { map<string, string> b = 1; }",
+        "message A { message B {} }",
+        'import "other.proto";',
+        "message A { Unknown b = 1; }",
+        "message A { string encode = 1; }",
+        "message A { string b = 1;",
+    ]:
+        try:
+            generate.source("t.proto", refused)
+        except generate.Refused:
+            continue
+        raise AssertionError(refused)
 
 
 def echo(address):
@@ -214,6 +253,26 @@ def checksums(address):
     assert (why.by, why.name) == ("peer", "DAMAGED"), why
 
 
+def encrypted(address, certificate):
+    """An encrypted session, and a server that cannot prove who it is."""
+    with open(certificate, "rb") as file:
+        tls = ssl.create_default_context(cadata=file.read())
+    with connect(address, b"who I am", tls=tls) as session:
+        session.send(1, b"hello")
+        assert session.receive(LONG).payload == b"hello"
+        for number in range(20):
+            session.send(1, bytes([number]) * 10_000)
+        for number in range(20):
+            assert session.receive(LONG).payload == bytes([number]) * 10_000
+    why = ended(lambda: connect(address, b"nobody", tls=tls))
+    assert (why.by, why.name, why.text) == ("peer", "REFUSED", "no such user"), why
+    try:
+        connect(address, tls=ssl.create_default_context())
+    except ssl.SSLCertVerificationError:
+        return
+    raise AssertionError("trusted")
+
+
 def breaks(address, reason):
     """A server that breaks the rules: this side closes, and says why."""
 
@@ -230,7 +289,8 @@ def breaks(address, reason):
 
 def main(scenario, *arguments):
     globals()[scenario](*(arguments or [None]))
-    assert threading.active_count() <= 2, "one thread for all sessions"
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("sessions") <= 1, "one thread for all sessions"
 
 
 if __name__ == "__main__":

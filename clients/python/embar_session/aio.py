@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from .core import ClientCore, Closed, Message, Settings
 from .frames import Reason
@@ -13,9 +14,13 @@ PIECE_BYTES = 64 << 10
 
 
 async def connect(
-    address: str, greeting: bytes = b"", settings: Settings | None = None
+    address: str,
+    greeting: bytes = b"",
+    settings: Settings | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncSession:
-    """Connects to `host:port` or `unix:/path`, and waits until the session is open.
+    """Connects to `host:port` or `unix:/path`, and waits until the session is open. With `tls`, for
+    example `ssl.create_default_context()`, it is encrypted.
 
     Raises `Closed` if the server refuses, and `OSError` if there is none.
     """
@@ -24,12 +29,15 @@ async def connect(
     core = ClientCore(settings, greeting, loop.time())
     session = AsyncSession(core, loop)
     if address.startswith("unix:"):
+        if tls:
+            raise ValueError("sessions by Unix sockets are not encrypted")
         connecting = loop.create_unix_connection(lambda: session._driver, address[len("unix:") :])
     else:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"{address!r} is no address: write host:port or unix:/path")
-        connecting = loop.create_connection(lambda: session._driver, host.strip("[]"), int(port))
+        host = host.strip("[]")
+        connecting = loop.create_connection(lambda: session._driver, host, int(port), ssl=tls)
     await asyncio.wait_for(connecting, settings.hello_timeout)
     try:
         await session._until(lambda: core.greeting is not None, None)
@@ -153,8 +161,9 @@ class _Driver(asyncio.Protocol):
 
     def connection_made(self, transport) -> None:
         self._transport = transport
-        # Told at once when the connection takes no more, so that nothing gathers out of sight.
-        transport.set_write_buffer_limits(high=0)
+        # Told at once when the connection takes no more, so that nothing gathers out of sight. (With
+        # a limit of 0, asyncio's TLS pauses behind every write.)
+        transport.set_write_buffer_limits(high=1)
         self.act()
 
     def data_received(self, data: bytes) -> None:
@@ -213,7 +222,10 @@ class _Driver(asyncio.Protocol):
             transport.abort()
         elif not core.outgoing and self._may_write and not self._said_all:
             self._said_all = True
-            transport.write_eof()
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()  # TLS says close_notify in both directions
 
     def _tick(self) -> None:
         self.core.tick(self.loop.time(), self._reads)

@@ -4,6 +4,7 @@ the server hears of this end while the program does something else."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 
 from . import aio
@@ -33,12 +34,18 @@ def _wait(work):
         raise
 
 
-def connect(address: str, greeting: bytes = b"", settings: Settings | None = None) -> Session:
-    """Connects to `host:port` or `unix:/path`, and waits until the session is open.
+def connect(
+    address: str,
+    greeting: bytes = b"",
+    settings: Settings | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Session:
+    """Connects to `host:port` or `unix:/path`, and waits until the session is open. With `tls`, for
+    example `ssl.create_default_context()`, it is encrypted.
 
     Raises `Closed` if the server refuses, and `OSError` if there is none.
     """
-    return Session(_wait(aio.connect(address, greeting, settings)))
+    return Session(_wait(aio.connect(address, greeting, settings, tls)))
 
 
 class Session:

@@ -219,15 +219,15 @@ class ClientCore:
         length, id, flags = HEADER.unpack_from(self._incoming)
         end = HEADER.size + length
         checked = bool(flags & CHECKED)
-        # Before it is known what the server speaks, CLOSE may come with or without a checksum.
-        early_close = self.greeting is None and id == CLOSE
-        has_sum = checked and (self.settings.checked or early_close)
+        # Before it is known what the server speaks, a frame may come with or without a checksum.
+        greeting = self.greeting is None
+        has_sum = checked and (self.settings.checked or greeting)
         plain_flags = flags & ~CHECKED if has_sum else flags
         content = length - (4 if has_sum else 0)
-        if self.greeting is None and id not in (WELCOME, CLOSE):
+        if greeting and id not in (WELCOME, CLOSE):
             raise _Fault(Reason.NOT_SESSION)
         has_body = self._check(id, plain_flags, content, length)
-        if self.settings.checked and not has_body and not has_sum and not early_close:
+        if self.settings.checked and not (has_body or has_sum or greeting):
             raise _Fault(Reason.DAMAGED, f"a frame with id {id:#06x} has no checksum")
         if len(self._incoming) < end:
             return False
@@ -238,6 +238,8 @@ class ClientCore:
         payload = frame[HEADER.size : HEADER.size + content]
         if id >= FIRST_RESERVED_ID:
             self._own(id, payload, now)
+            if id == WELCOME and has_sum != self.settings.checked:
+                raise _Fault(Reason.DAMAGED, "only one of both ends has checksums")
         elif has_body:
             head_end = 4 + int.from_bytes(payload[:4], "little")
             if head_end > len(payload):
@@ -328,12 +330,13 @@ class ClientCore:
         elif now >= self._heard_at + self._idle_timeout:
             self.close(now, Reason.IDLE)
         elif now >= self._sent_at + self._ping_after:
+            self._sent_at = now
+            if self.outgoing:
+                return  # what still waits to be sent is a sign of life itself
             if self._ping is None:
                 self._pings += 1
                 self._ping = (self._pings, now)
-            self._sent_at = now  # what still waits to be sent is a sign of life itself
-            if not self.outgoing:
-                self._put(PING, Ping(token=self._ping[0]).encode(), now)
+            self._put(PING, Ping(token=self._ping[0]).encode(), now)
 
     def next_tick(self) -> float | None:
         """When `tick` is due."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import IntEnum
+import dataclasses
+import enum
 
-from embar_session.protobuf import Field, Message
+from embar_session import protobuf
 
 
-class Reason(IntEnum):
+class Reason(enum.IntEnum):
     UNSPECIFIED = 0
     FINISHED = 1
     REFUSED = 2
@@ -31,13 +31,13 @@ class Reason(IntEnum):
     OUT_OF_MEMORY = 19
 
 
-class StatusOutcome(IntEnum):
+class StatusOutcome(enum.IntEnum):
     REFUSED = 0
     GIVEN = 1
 
 
-@dataclass
-class Greeting(Message):
+@dataclasses.dataclass
+class Greeting(protobuf.Message):
     magic: int = 0
     session_version: int = 0
     protocol: str = ""
@@ -48,50 +48,50 @@ class Greeting(Message):
     greeting: bytes = b""
 
     FIELDS = (
-        Field(1, "magic", "fixed32"),
-        Field(2, "session_version", "uint32"),
-        Field(3, "protocol", "string"),
-        Field(4, "protocol_version", "uint32"),
-        Field(5, "max_frame_bytes", "uint32"),
-        Field(6, "max_body_bytes", "uint32"),
-        Field(7, "idle_timeout_ms", "uint32"),
-        Field(8, "greeting", "bytes"),
+        protobuf.Field(1, "magic", "fixed32"),
+        protobuf.Field(2, "session_version", "uint32"),
+        protobuf.Field(3, "protocol", "string"),
+        protobuf.Field(4, "protocol_version", "uint32"),
+        protobuf.Field(5, "max_frame_bytes", "uint32"),
+        protobuf.Field(6, "max_body_bytes", "uint32"),
+        protobuf.Field(7, "idle_timeout_ms", "uint32"),
+        protobuf.Field(8, "greeting", "bytes"),
     )
 
 
-@dataclass
-class Ping(Message):
+@dataclasses.dataclass
+class Ping(protobuf.Message):
     token: int = 0
 
     FIELDS = (
-        Field(1, "token", "fixed64"),
+        protobuf.Field(1, "token", "fixed64"),
     )
 
 
-@dataclass
-class Goodbye(Message):
+@dataclasses.dataclass
+class Goodbye(protobuf.Message):
     text: str = ""
 
     FIELDS = (
-        Field(1, "text", "string"),
+        protobuf.Field(1, "text", "string"),
     )
 
 
-@dataclass
-class StatusReply(Message):
+@dataclasses.dataclass
+class StatusReply(protobuf.Message):
     outcome: int = 0
     session: SessionFigures | None = None
     process: ProcessFigures | None = None
 
     FIELDS = (
-        Field(1, "outcome", "enum"),
-        Field(2, "session", lambda: SessionFigures, optional=True),
-        Field(3, "process", lambda: ProcessFigures, optional=True),
+        protobuf.Field(1, "outcome", "enum"),
+        protobuf.Field(2, "session", lambda: SessionFigures, optional=True),
+        protobuf.Field(3, "process", lambda: ProcessFigures, optional=True),
     )
 
 
-@dataclass
-class SessionFigures(Message):
+@dataclasses.dataclass
+class SessionFigures(protobuf.Message):
     messages_received: int = 0
     messages_sent: int = 0
     bytes_received: int = 0
@@ -106,23 +106,23 @@ class SessionFigures(Message):
     waited_for_room_ns: int = 0
 
     FIELDS = (
-        Field(1, "messages_received", "uint64"),
-        Field(2, "messages_sent", "uint64"),
-        Field(3, "bytes_received", "uint64"),
-        Field(4, "bytes_sent", "uint64"),
-        Field(5, "queued_bytes", "uint64"),
-        Field(6, "kept_bytes", "uint64"),
-        Field(7, "round_trip_ns", "uint64"),
-        Field(8, "age_ns", "uint64"),
-        Field(9, "reads", "uint64"),
-        Field(10, "writes", "uint64"),
-        Field(11, "times_full", "uint64"),
-        Field(12, "waited_for_room_ns", "uint64"),
+        protobuf.Field(1, "messages_received", "uint64"),
+        protobuf.Field(2, "messages_sent", "uint64"),
+        protobuf.Field(3, "bytes_received", "uint64"),
+        protobuf.Field(4, "bytes_sent", "uint64"),
+        protobuf.Field(5, "queued_bytes", "uint64"),
+        protobuf.Field(6, "kept_bytes", "uint64"),
+        protobuf.Field(7, "round_trip_ns", "uint64"),
+        protobuf.Field(8, "age_ns", "uint64"),
+        protobuf.Field(9, "reads", "uint64"),
+        protobuf.Field(10, "writes", "uint64"),
+        protobuf.Field(11, "times_full", "uint64"),
+        protobuf.Field(12, "waited_for_room_ns", "uint64"),
     )
 
 
-@dataclass
-class ProcessFigures(Message):
+@dataclasses.dataclass
+class ProcessFigures(protobuf.Message):
     sessions: int = 0
     opened: int = 0
     closed: int = 0
@@ -140,32 +140,32 @@ class ProcessFigures(Message):
     budget_limit_bytes: int = 0
 
     FIELDS = (
-        Field(1, "sessions", "uint64"),
-        Field(2, "opened", "uint64"),
-        Field(3, "closed", "uint64"),
-        Field(4, "refused", "uint64"),
-        Field(5, "idle_kicks", "uint64"),
-        Field(6, "malformed", "uint64"),
-        Field(7, "panics", "uint64"),
-        Field(8, "messages_received", "uint64"),
-        Field(9, "messages_sent", "uint64"),
-        Field(10, "bytes_received", "uint64"),
-        Field(11, "bytes_sent", "uint64"),
-        Field(12, "arrivals", "uint64"),
-        Field(13, "left_early", "uint64"),
-        Field(14, "budget_used_bytes", "uint64"),
-        Field(15, "budget_limit_bytes", "uint64"),
+        protobuf.Field(1, "sessions", "uint64"),
+        protobuf.Field(2, "opened", "uint64"),
+        protobuf.Field(3, "closed", "uint64"),
+        protobuf.Field(4, "refused", "uint64"),
+        protobuf.Field(5, "idle_kicks", "uint64"),
+        protobuf.Field(6, "malformed", "uint64"),
+        protobuf.Field(7, "panics", "uint64"),
+        protobuf.Field(8, "messages_received", "uint64"),
+        protobuf.Field(9, "messages_sent", "uint64"),
+        protobuf.Field(10, "bytes_received", "uint64"),
+        protobuf.Field(11, "bytes_sent", "uint64"),
+        protobuf.Field(12, "arrivals", "uint64"),
+        protobuf.Field(13, "left_early", "uint64"),
+        protobuf.Field(14, "budget_used_bytes", "uint64"),
+        protobuf.Field(15, "budget_limit_bytes", "uint64"),
     )
 
 
-@dataclass
-class Close(Message):
+@dataclasses.dataclass
+class Close(protobuf.Message):
     reason: int = 0
     code: int = 0
     text: str = ""
 
     FIELDS = (
-        Field(1, "reason", "enum"),
-        Field(2, "code", "uint32"),
-        Field(3, "text", "string"),
+        protobuf.Field(1, "reason", "enum"),
+        protobuf.Field(2, "code", "uint32"),
+        protobuf.Field(3, "text", "string"),
     )

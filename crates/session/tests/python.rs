@@ -142,6 +142,7 @@ fn its_messages_are_made_from_the_schemas_and_encoded_as_everywhere() {
     let said = String::from_utf8_lossy(&made.stderr);
     assert!(made.status.success(), "{said}");
     run(&["codec"]);
+    run(&["generator"]);
 }
 
 #[test]
@@ -341,6 +342,51 @@ fn checksums_are_made_and_verified() {
         .start(move |_| Echo(told.lock().unwrap().clone(), Vec::new()))
         .unwrap();
     run(&["checksums", &server.address().to_string()]);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn encrypted_sessions_go_to_the_server_that_was_meant() {
+    use embar_session::rustls::ServerConfig;
+    use embar_session::rustls::pki_types::PrivatePkcs8KeyDer;
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    };
+
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "trusted");
+    let root = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.use_authority_key_identifier_extension = true;
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let chain = vec![certificate.der().clone()];
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(chain, key.into()).unwrap();
+
+    let (told, ends) = channel();
+    let told = Mutex::new(told);
+    let server = Server::builder().tls(Arc::new(config)).listen(loopback());
+    let server = server
+        .start(move |_| Echo(told.lock().unwrap().clone(), Vec::new()))
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let trusted = folder.path().join("root.der");
+    std::fs::write(&trusted, root.der()).unwrap();
+    let address = server
+        .address()
+        .to_string()
+        .replace("127.0.0.1", "localhost");
+    run(&["encrypted", &address, trusted.to_str().unwrap()]);
+    let why = ends.recv_timeout(LONG).unwrap();
+    assert_eq!((why.by, why.reason), (Side::Peer, CloseReason::Finished));
 }
 
 fn frame(id: u16, flags: u16, content: &[u8]) -> Vec<u8> {
