@@ -174,7 +174,7 @@ def asyncio_echo(address):
 
 def quiet(address):
     """Says nothing until the server says something."""
-    with connect(address, settings=Settings(idle_timeout=1.0)) as session:
+    with connect(address, settings=Settings(idle_timeout=3.0)) as session:
         while session.receive(LONG).payload != b"enough":
             pass
 
@@ -273,18 +273,19 @@ def encrypted(address, certificate):
     raise AssertionError("trusted")
 
 
-def breaks(address, reason):
+def breaks(address, *reasons):
     """A server that breaks the rules: this side closes, and says why."""
+    for reason in reasons:
 
-    def use():
-        settings = Settings(hello_timeout=1.0 if reason == "HELLO_TIMEOUT" else LONG)
-        settings.max_body_bytes = 1 << 20
-        settings.idle_timeout = 1.0 if reason == "IDLE" else LONG
-        connect(address, settings=settings).receive(LONG)
+        def use():
+            settings = Settings(hello_timeout=1.0 if reason == "HELLO_TIMEOUT" else LONG)
+            settings.max_body_bytes = 1 << 20
+            settings.idle_timeout = 1.0 if reason == "IDLE" else LONG
+            connect(address, settings=settings).receive(LONG)
 
-    why = ended(use)
-    who = "network" if reason == "DISCONNECTED" else "local"
-    assert (why.by, why.name) == (who, reason), why
+        why = ended(use)
+        who = "network" if reason == "DISCONNECTED" else "local"
+        assert (why.by, why.name) == (who, reason), (why, reason)
 
 
 def main(scenario, *arguments):

@@ -19,6 +19,8 @@ const LONG: Duration = Duration::from_secs(120);
 const HELLO: u16 = 0xFF00;
 const WELCOME: u16 = 0xFF01;
 const PING: u16 = 0xFF02;
+/// A PING, and a PONG.
+const PING_BYTES: u64 = 17;
 const CLOSE: u16 = 0xFF05;
 const CHECKED: u16 = 0x8000;
 
@@ -200,12 +202,12 @@ fn silent(settings: Settings) -> (Server, Receiver<Session>, Receiver<Closed>) {
 
 #[test]
 fn a_quiet_client_answers_pings_and_a_client_of_a_server_without_pings_sends_its_own() {
-    // Each end gives up after a second; a PING takes 17 bytes. So many signs of life take several
-    // seconds.
-    const SIGNS: u64 = 12;
-    for keep_alive in [Duration::from_millis(250), Duration::ZERO] {
+    // Each end gives up after three seconds, which so many signs of life outlast: a PONG for each PING of
+    // the server, or a PING of the client each second.
+    let pings = (Duration::from_millis(250), 20);
+    for (keep_alive, signs) in [pings, (Duration::ZERO, 5)] {
         let mut settings = settings();
-        settings.session.idle_timeout = Duration::from_secs(1);
+        settings.session.idle_timeout = Duration::from_secs(3);
         settings.session.keep_alive = keep_alive;
         let (server, sessions, ends) = silent(settings);
         let child = start(&["quiet", &server.address().to_string()]);
@@ -218,7 +220,7 @@ fn a_quiet_client_answers_pings_and_a_client_of_a_server_without_pings_sends_its
                 let _ = session.send_with(1, 0, |_| {});
                 std::thread::sleep(Duration::from_millis(50));
             }
-            session.stats().bytes_received >= begun + 17 * SIGNS
+            session.stats().bytes_received >= begun + PING_BYTES * signs
         });
         assert_eq!(session.stats().round_trip.is_some(), !keep_alive.is_zero());
         session
@@ -450,8 +452,6 @@ fn what_breaks_the_rules_closes_the_session_with_a_reason_that_the_server_hears(
         (big(u32::MAX, PING, 0), CloseReason::TooLarge),
         (welcome.clone(), CloseReason::Idle),
     ];
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
     let schema_name = |reason: CloseReason| {
         let mut name = String::new();
         for letter in reason.name().chars() {
@@ -462,11 +462,31 @@ fn what_breaks_the_rules_closes_the_session_with_a_reason_that_the_server_hears(
         }
         name
     };
-    for (bytes, reason) in cases {
-        let child = start(&["breaks", &address, &schema_name(reason)]);
-        let (mut stream, _) = listener.accept().unwrap();
+    let cut = [welcome.clone(), after(vec![9, 0, 0])];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    listener.set_nonblocking(true).unwrap();
+    let names = cases.iter().map(|case| schema_name(case.1));
+    let names: Vec<String> = names
+        .chain(cut.iter().map(|_| "DISCONNECTED".into()))
+        .collect();
+    let arguments = ["breaks", &address].into_iter();
+    let arguments: Vec<&str> = arguments.chain(names.iter().map(String::as_str)).collect();
+    let child = start(&arguments);
+    let accept = || {
+        let mut accepted = None;
+        until("a client comes", || {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        });
+        let (mut stream, _) = accepted.unwrap();
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         assert_eq!(next(&mut stream).expect("HELLO").0, HELLO);
+        stream
+    };
+    for (bytes, reason) in cases {
+        let mut stream = accept();
         stream.write_all(&bytes).unwrap();
         let close = loop {
             match next(&mut stream) {
@@ -477,15 +497,9 @@ fn what_breaks_the_rules_closes_the_session_with_a_reason_that_the_server_hears(
         };
         assert_eq!(close[..2], [0x08, reason.number() as u8], "{bytes:x?}");
         assert_eq!(next(&mut stream), None, "nothing behind CLOSE");
-        drop(stream);
-        finished(child);
     }
-    for bytes in [&welcome[..], &after(vec![9, 0, 0])] {
-        let child = start(&["breaks", &address, "DISCONNECTED"]);
-        let (mut stream, _) = listener.accept().unwrap();
-        next(&mut stream).expect("HELLO");
-        stream.write_all(bytes).unwrap();
-        drop(stream);
-        finished(child);
+    for bytes in cut {
+        accept().write_all(&bytes).unwrap();
     }
+    finished(child);
 }

@@ -336,6 +336,27 @@ fn unknown_fields_are_skipped_however_many() {
 }
 
 #[test]
+fn a_greeting_that_is_too_long_has_the_reason_of_the_page() {
+    assert!(page().contains("more is reason 8"));
+    let server = server(settings());
+    let hello = &dump("session")[0].bytes;
+    // Without its own greeting, which is the last field.
+    let fields = &hello[8..hello.len() - 4];
+    let hello = |greeting: usize| {
+        let length = [0x42, greeting as u8 | 0x80, (greeting >> 7) as u8];
+        let content = [fields, &length, &vec![b'g'; greeting]].concat();
+        let header = FrameHeader::new(0xFF00u16, content.len() as u32);
+        let mut stream = connect(&server);
+        stream.write_all(&header.to_bytes()).unwrap();
+        stream.write_all(&content).unwrap();
+        stream
+    };
+    let welcome = frame(&mut hello(MAX_GREETING_BYTES)).expect("WELCOME");
+    assert_eq!(welcome[4..6], [0x01, 0xff]);
+    assert_eq!(reason(&mut hello(MAX_GREETING_BYTES + 1)), 8);
+}
+
+#[test]
 fn a_status_is_answered_by_a_server_that_tells_its_figures() {
     let server = server(settings().with(|it| it.status = StatusPolicy::Everyone));
     let mut stream = play(&dump("session")[..2], &server);
