@@ -149,6 +149,17 @@ def echo(address):
         session.send(2, b"last words")
     why = ended(lambda: session.send(1, b""))
     assert (why.by, why.name) == ("local", "FINISHED"), why
+    for wrong in [
+        lambda: connect("nowhere"),
+        lambda: connect(address, bytes(2049)),
+        lambda: connect(address, settings=Settings(keep_alive=0)),
+        lambda: connect("unix:/nowhere", tls=ssl.create_default_context()),
+    ]:
+        try:
+            wrong()
+        except ValueError:
+            continue
+        raise AssertionError("connected")
 
 
 def asyncio_echo(address):
@@ -249,6 +260,12 @@ def checksums(address):
     with connect(address, settings=settings) as session:
         session.send(1, b"hello")
         assert session.receive(LONG).payload == b"hello"
+        try:
+            session.send_body(1, b"", b"")
+        except ValueError:
+            pass
+        else:
+            raise AssertionError("sent")
     why = ended(lambda: connect(address, settings=Settings(protocol="sums")))
     assert (why.by, why.name) == ("peer", "DAMAGED"), why
 

@@ -95,6 +95,8 @@ class ClientCore:
         if len(greeting) > MAX_GREETING_BYTES:
             text = f"a greeting has at most {MAX_GREETING_BYTES} bytes: say it in a message"
             raise ValueError(text)
+        if settings.keep_alive <= 0:
+            raise ValueError("keep_alive is the pause between two PINGs: it is above 0")
         self.settings = settings
         self.outgoing = bytearray()
         self.messages: deque[Message] = deque()
@@ -140,7 +142,7 @@ class ClientCore:
 
     def _may_send(self, id: int, size: int, limit: int) -> None:
         if self.closed:
-            raise self.closed
+            raise Closed(*self.closed.args)
         if self.greeting is None:
             raise RuntimeError("the session is not open yet")
         if not 0 <= id < FIRST_RESERVED_ID:
@@ -156,6 +158,8 @@ class ClientCore:
 
     def send_body(self, id: int, head: bytes, body: bytes, now: float) -> None:
         """Queues a frame of the protocol "plain" with a head and a body."""
+        if self.settings.protocol != "plain":
+            raise ValueError("only the protocol plain has frames with bodies")
         self._may_send(id, 4 + len(head), self.may_send_bytes)
         self._may_send(id, 4 + len(head) + len(body), self.may_send_body_bytes)
         self._put(id, len(head).to_bytes(4, "little") + head + body, now, flags=BODY)
@@ -226,7 +230,11 @@ class ClientCore:
         content = length - (4 if has_sum else 0)
         if greeting and id not in (WELCOME, CLOSE):
             raise _Fault(Reason.NOT_SESSION)
-        has_body = self._check(id, plain_flags, content, length)
+        try:
+            has_body = self._check(id, plain_flags, content, length)
+        except _Fault as fault:
+            # What does not begin with a good WELCOME is no session.
+            raise _Fault(Reason.NOT_SESSION) if greeting else fault from None
         if self.settings.checked and not (has_body or has_sum or greeting):
             raise _Fault(Reason.DAMAGED, f"a frame with id {id:#06x} has no checksum")
         if len(self._incoming) < end:
