@@ -336,7 +336,8 @@ async fn serve(incoming: Incoming, peer: Peer, place: Place) {
     }
     let greeted = async {
         tokio::select! {
-            _ = poll_fn(|cx| link.poll_open(cx)) => drop(place),
+            // One that is refused keeps its place as long as it is there.
+            true = poll_fn(|cx| link.poll_open(cx)) => drop(place),
             () = cut.notified() => {
                 adopter.count(Refusal::Crowded);
                 close(&connection, CloseReason::TooManySessions, "it had not greeted when others came");

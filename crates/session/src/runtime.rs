@@ -14,6 +14,7 @@ mod admission;
 mod adopter;
 mod arrivals;
 mod body_budget;
+mod carried;
 mod client;
 mod clock;
 mod connecting;

@@ -23,12 +23,12 @@ use crate::handed::{self, Unread};
 use crate::shm::Shm;
 pub use crate::shm::ShmOptions;
 pub use address::{Address, AddressError, Peer};
+pub use inherited::passed_by_manager;
 pub use options::{
     Granted, LOOPBACK_SEND_BUFFER_BYTES, SocketOptions, UNIX_SEND_BUFFER_BYTES, apply,
     apply_accepted, granted,
 };
 use options::{apply_loopback, apply_unix};
-pub use inherited::passed_by_manager;
 pub use stream::{Listener, Stream};
 pub use unix::{FileOwnership, MAX_UNIX_PATH_BYTES, SocketFile, machine_id};
 

@@ -1,6 +1,6 @@
 //! What happens between the ends: loss, other addresses, silence, a server that is killed.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use embar_session::rustls::{ClientConfig, RootCertStore};
 use embar_session::{CloseReason, Peer, Server, Settings, Side, TlsTarget};
 
 use crate::support::{
-    Authority, Both, Caller, Echo, Event, closed, datagram_through, loopback, message, opened,
-    recorder, until,
+    Authority, Both, Caller, Echo, Event, LONG, closed, datagram_through, loopback, message,
+    opened, recorder, until,
 };
 
 /// Carries packets between a client and a server.
@@ -145,7 +145,9 @@ fn messages_arrive_and_datagrams_go_on_where_packets_are_lost() {
 fn older_datagrams_make_room_while_the_path_takes_none() {
     let (both, at_server) = Both::recording(Settings::default());
     let relay = Relay::to(both.listener.address());
-    let caller = Caller::new(Settings::default());
+    // The path may take long to notice that it takes something again.
+    let patient = Settings::default().with(|settings| settings.datagrams.max_wait = LONG);
+    let caller = Caller::new(patient);
     let target = both.authority.target();
     let session = caller
         .connect_at(relay.address, &target, recorder().0)
@@ -247,7 +249,7 @@ fn server_to_be_killed() {
     let server = Server::builder().start(|_| Echo).unwrap();
     let listener = Listener::builder(loopback(), authority.server()).reset_secret(SECRET);
     let listener = listener.start(&server).unwrap();
-    println!("\nat {}", listener.address());
+    writeln!(std::io::stdout(), "\nat {}", listener.address()).unwrap();
     // Until it is killed, or its parent is gone.
     let _ = std::io::stdin().read(&mut [0]);
 }

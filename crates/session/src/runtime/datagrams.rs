@@ -10,23 +10,20 @@ mod queues;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use buffa::{DecodeError, Message as Protobuf, MessageView};
+use buffa::{DecodeError, MessageView};
 use thiserror::Error;
 
 use self::queues::Queues;
 pub(super) use self::queues::ReceivedDatagram;
 use super::clock;
 use super::panics::catch_panic;
-use super::session::Session;
-use super::shared::{Shared, request};
 use super::stats::{Counter, DatagramStats};
+use crate::Closed;
 use crate::incoming::bounds;
-use crate::sender::{Bounded, with_sizes};
-use crate::{Closed, Side};
 
 /// What a datagram has beside its payload.
 pub const DATAGRAM_HEADER_BYTES: usize = 8;
@@ -164,7 +161,8 @@ impl ReceivedDatagram {
 enum Phase {
     #[default]
     NotOpen,
-    Open(Weak<Shared>, DatagramSettings),
+    /// Tells the worker that something came.
+    Open(Waker, DatagramSettings),
     Over,
 }
 
@@ -198,7 +196,7 @@ struct Link {
 }
 
 /// What a session and its carrier share: datagrams in both directions, and how far each of the two is. For crates that
-/// carry sessions; who uses sessions has [`Session::send_datagram`] and
+/// carry sessions; who uses sessions has [`Session::send_datagram`](super::Session::send_datagram) and
 /// [`Handler::datagram`](super::Handler::datagram). Cheap to clone.
 ///
 /// Before the session is open and after its end, datagrams of both directions are dropped.
@@ -255,18 +253,18 @@ impl DatagramLink {
     pub fn deliver(&self, datagram: &[u8]) {
         let mut state = self.lock();
         let State { phase, queues, .. } = &mut *state;
-        let Phase::Open(session, settings) = phase else {
+        let Phase::Open(worker, settings) = phase else {
             drop(state);
             return self.0.counters.dropped.add(1);
         };
         let (is_first, dropped) = queues.receive(settings, datagram);
-        let session = is_first.then(|| session.clone());
+        let worker = is_first.then(|| worker.clone());
         drop(state);
         if dropped > 0 {
             self.0.counters.dropped.add(dropped);
         }
-        if let Some(session) = session.and_then(|session| session.upgrade()) {
-            session.request(request::DATAGRAMS);
+        if let Some(worker) = worker {
+            worker.wake();
         }
     }
 
@@ -299,11 +297,11 @@ impl DatagramLink {
         self.lock().lost.get_or_insert(why);
     }
 
-    fn open(&self, session: &Session) {
-        let settings = session.0.group.settings.datagrams;
+    /// The session is open; `worker` is woken when something comes to an empty queue.
+    pub(super) fn open(&self, worker: Waker, settings: DatagramSettings) {
         let mut state = self.lock();
         if matches!(state.phase, Phase::NotOpen) {
-            state.phase = Phase::Open(Arc::downgrade(&session.0), settings);
+            state.phase = Phase::Open(worker, settings);
         }
         let waker = state.opening.take();
         drop(state);
@@ -327,14 +325,19 @@ impl DatagramLink {
         Some(received)
     }
 
+    /// Why the carrier lost the connection, if it said so.
+    pub(super) fn take_lost(&self) -> Option<Closed> {
+        self.lock().lost.take()
+    }
+
     /// Bytes of the longest payload.
-    fn max_payload(&self) -> Option<usize> {
+    pub(super) fn max_payload(&self) -> Option<usize> {
         let max = self.0.max_bytes.load(Ordering::Relaxed);
         max.checked_sub(DATAGRAM_HEADER_BYTES)
     }
 
     /// Queues a datagram with room for its header in front.
-    fn send(&self, id: u16, bytes: Vec<u8>) -> Result<(), DatagramError> {
+    pub(super) fn send(&self, id: u16, bytes: Vec<u8>) -> Result<(), DatagramError> {
         let mut state = self.lock();
         let State { phase, queues, .. } = &mut *state;
         let displaced = match phase {
@@ -351,7 +354,7 @@ impl DatagramLink {
         Ok(())
     }
 
-    fn stats(&self) -> DatagramStats {
+    pub(super) fn stats(&self) -> DatagramStats {
         let counters = &self.0.counters;
         DatagramStats {
             sent: counters.sent.get(),
@@ -393,105 +396,5 @@ fn wake(waker: Option<Waker>) {
 impl fmt::Debug for DatagramLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DatagramLink")
-    }
-}
-
-impl Shared {
-    /// Somebody carries the session's datagrams, and its bytes.
-    pub(super) fn carry(&self, link: Option<UnclaimedLink>) {
-        if let Some(link) = link.and_then(UnclaimedLink::claim) {
-            let _ = self.link.set(link);
-        }
-    }
-
-    /// Of a connection that was lost, its carrier may know more than that.
-    pub(super) fn as_carrier_says(&self, why: Closed) -> Closed {
-        if why.by != Side::Network {
-            return why;
-        }
-        let known = self.link.get().and_then(|link| link.lock().lost.take());
-        known.unwrap_or(why)
-    }
-}
-
-impl Session {
-    pub(super) fn open_link(&self) {
-        if let Some(link) = self.0.link.get() {
-            link.open(self);
-        }
-    }
-
-    /// Sends a Protobuf message that may be lost, or arrive before what was sent earlier; what arrives is whole, and arrives once. For
-    /// state of which only the newest counts. Works on sessions that are carried by QUIC.
-    ///
-    /// Never waits. While the path has no room, [`DatagramSettings::max_queued`] of them wait, for
-    /// [`DatagramSettings::max_wait`], and a further one takes the place of the oldest. Allocates once.
-    ///
-    /// # Errors
-    /// [`DatagramError`]: where a session has no datagrams, or the message is too long for one,
-    /// [`Session::send`] is left.
-    pub fn send_datagram<M: Protobuf>(&self, id: u16, message: &M) -> Result<(), DatagramError> {
-        with_sizes(|sizes| {
-            let len = message.compute_size(sizes) as usize;
-            self.datagram(id, len, |payload| {
-                Bounded::fill(payload, |out| message.write_to(sizes, out))
-                    .map_err(|_| DatagramError::Encoding)
-            })
-        })
-    }
-
-    /// Sends a datagram of `len` bytes that `fill` writes; they are zero before. Otherwise as [`Session::send_datagram`].
-    ///
-    /// # Errors
-    /// [`DatagramError`]; `fill` is not called then, unless the session ends just now.
-    pub fn send_datagram_with(
-        &self,
-        id: u16,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), DatagramError> {
-        self.datagram(id, len, |payload| {
-            fill(payload);
-            Ok(())
-        })
-    }
-
-    fn datagram(
-        &self,
-        id: u16,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), DatagramError>,
-    ) -> Result<(), DatagramError> {
-        if id >= embar_frame::FIRST_RESERVED_ID {
-            return Err(DatagramError::ReservedId { id });
-        }
-        let link = self.0.link.get().ok_or(DatagramError::Unsupported)?;
-        let sender = &self.0.sender;
-        if !sender.is_open() {
-            return Err(match sender.ring().is_closed() {
-                true => DatagramError::Closed,
-                false => DatagramError::NotOpen,
-            });
-        }
-        let max = link.max_payload().ok_or(DatagramError::Unsupported)?;
-        if len > max {
-            return Err(DatagramError::TooLong { bytes: len, max });
-        }
-        let mut bytes = vec![0; DATAGRAM_HEADER_BYTES + len];
-        fill(&mut bytes[DATAGRAM_HEADER_BYTES..])?;
-        link.send(id, bytes)
-    }
-
-    /// Most bytes of a datagram's payload, as the path is now; `None` where the session has no datagrams. It
-    /// may grow while the path is explored, and shrink when it changes.
-    #[must_use]
-    pub fn max_datagram_bytes(&self) -> Option<usize> {
-        self.0.link.get()?.max_payload()
-    }
-
-    /// What became of its datagrams; `None` where it has none.
-    #[must_use]
-    pub fn datagram_stats(&self) -> Option<DatagramStats> {
-        Some(self.0.link.get()?.stats())
     }
 }

@@ -355,9 +355,7 @@ impl Shared {
     pub(super) fn end(&self, why: Closed) {
         let _ = self.ended.set(why);
         self.sender.ring().close();
-        if let Some(link) = self.link.get() {
-            link.end();
-        }
+        self.end_link();
         self.drop_bodies();
     }
 

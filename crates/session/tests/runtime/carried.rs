@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 
 use embar_session::{
-    Client, CloseReason, Closed, Datagram, DatagramError, DatagramLink, DatagramOrder, Flow,
-    Handler, Message, Peer, Plain, Server, Session, Settings, Side,
+    AdoptError, Client, CloseReason, Closed, Datagram, DatagramError, DatagramLink, DatagramOrder,
+    Flow, Handler, Message, Peer, Plain, Server, Session, Settings, Side,
 };
 
 use crate::streams::block_on;
@@ -70,8 +70,10 @@ impl Carried {
         for link in &links {
             link.set_max_bytes(Some(100));
         }
-        let adopted = server.adopter().adopt_carried(far, peer(), &links[0]);
-        adopted.unwrap();
+        server
+            .adopter()
+            .adopt_carried(far, peer(), &links[0])
+            .unwrap();
         let connecting = client.open_carried(near, peer(), &links[1], &[], recorder().0);
         let session = connecting.wait().unwrap();
         assert!(block_on(poll_fn(|cx| links[0].poll_open(cx))));
@@ -246,8 +248,7 @@ fn the_carrier_of_a_session_that_never_is_hears_of_it() {
     let server = Server::builder().start(|_| Recorder(channel().0)).unwrap();
     let (near, far) = UnixStream::pair().unwrap();
     let third = DatagramLink::new();
-    let adopted = server.adopter().adopt_carried(far, peer(), &third);
-    adopted.unwrap();
+    server.adopter().adopt_carried(far, peer(), &third).unwrap();
     drop(near);
     assert!(!block_on(poll_fn(|cx| third.poll_open(cx))));
 }
@@ -262,7 +263,8 @@ fn a_server_that_has_ended_adopts_nothing() {
     server.shutdown(LONG);
     let (_near, far) = UnixStream::pair().unwrap();
     let link = DatagramLink::new();
-    assert!(adopter.adopt_carried(far, peer(), &link).is_err());
+    let adopted = adopter.adopt_carried(far, peer(), &link);
+    assert!(matches!(adopted, Err(AdoptError::Ended)));
     block_on(poll_fn(|cx| link.poll_over(cx)));
 }
 
@@ -273,8 +275,10 @@ fn messages_pass_both_ways() {
     let client = Client::new().unwrap();
     let (near, far) = UnixStream::pair().unwrap();
     let links = [DatagramLink::new(), DatagramLink::new()];
-    let adopted = server.adopter().adopt_carried(far, peer(), &links[0]);
-    adopted.unwrap();
+    server
+        .adopter()
+        .adopt_carried(far, peer(), &links[0])
+        .unwrap();
     let (handler, seen) = recorder();
     let connecting = client.open_carried(near, peer(), &links[1], b"hello", handler);
     let session = connecting.wait().unwrap();
