@@ -6,7 +6,7 @@
 //! Reading order: [`Handler`], [`Session`], `settings.rs`, `server.rs`, `client.rs`, `group.rs` and
 //! `registry.rs` (what workers have in common), `worker_marks.rs` and `mailbox.rs` (how other
 //! threads reach a worker), `shared.rs`, `pool.rs`, `body_budget.rs`, `admission.rs`, `guest.rs` and `arrivals.rs`
-//! (connections before they are sessions), `worker.rs`, `driver.rs`, `timer_queue.rs`, `stream.rs`.
+//! (connections before they are sessions), `worker.rs`, `driver.rs`, `timer_queue.rs`, `broadcast.rs`, `stream.rs`.
 
 #[cfg(feature = "admin")]
 pub mod admin;
@@ -14,6 +14,7 @@ mod admission;
 mod adopter;
 mod arrivals;
 mod body_budget;
+mod broadcast;
 mod carried;
 mod client;
 mod clock;
@@ -27,9 +28,11 @@ mod guest;
 pub mod hand_over;
 mod handler;
 mod handshakes;
+mod latest;
 mod listening;
 mod mailbox;
 mod mappings;
+mod memberships;
 mod panics;
 mod pool;
 mod proxies;
@@ -38,6 +41,7 @@ mod refusal;
 mod registry;
 mod server;
 mod session;
+mod session_id;
 mod settings;
 mod shared;
 mod stall;
@@ -53,6 +57,7 @@ mod worker_marks;
 
 pub use admission::{Admission, Network};
 pub use adopter::{AdoptError, Adopter};
+pub use broadcast::{Broadcast, Cast, Delivery, Lag};
 pub use client::Client;
 pub use connecting::Connecting;
 pub use datagrams::{
@@ -65,8 +70,8 @@ pub use refusal::Refusal;
 pub use registry::Monitor;
 pub use server::{Server, ServerBuilder, StartError};
 pub use session::{BodyTicket, Packet, Room, Session};
+pub use session_id::SessionId;
 pub use settings::{Accepting, OnFull, Settings, StatusPolicy};
-pub use shared::SessionId;
 pub use stats::{DatagramStats, SessionStats, Totals};
 pub use status::{PeerStatus, StatusAnswer};
 pub use stream::{AsyncSession, IncomingSessions, Received};

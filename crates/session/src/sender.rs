@@ -372,6 +372,37 @@ impl Sender {
         })
     }
 
+    /// Sends a frame that is encoded already, with a checksum if [`Sender::is_checked`].
+    #[inline]
+    pub(crate) fn send_frame(
+        &self,
+        id: u16,
+        len: usize,
+        frame: &[u8],
+    ) -> Result<Commit, SendError> {
+        self.check(id, len)?;
+        self.put(frame)
+    }
+
+    /// Sends the bytes of a frame of [`Sender::send_frame`], for which there was no room before.
+    pub(crate) fn send_encoded(&self, bytes: &[u8]) -> Result<Commit, SendError> {
+        self.limit()?;
+        self.put(bytes)
+    }
+
+    #[inline]
+    fn put(&self, bytes: &[u8]) -> Result<Commit, SendError> {
+        let refused = |error| refused(&error, bytes.len() - self.frame_bytes(0));
+        self.ring.write(bytes.len(), refused, |frame| {
+            frame.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked
+    }
+
     /// Counts bytes that were written to the connection without the core, so that it knows how much
     /// was sent, and that no PING is due.
     pub fn wrote(&self, bytes: usize) {

@@ -36,6 +36,7 @@ mod datagrams;
 mod encrypted;
 mod gather;
 mod lanes;
+mod latest;
 mod share;
 mod telling;
 mod termination;
@@ -71,6 +72,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     marker: Waker,
     /// Waits until there is room for an answer to the next message.
     room: RoomWait,
+    /// Waits until there is room for what broadcasts left to wait.
+    latest_room: Option<Box<RoomWait>>,
     /// Bytes of the body that the core sends.
     body_sending: Option<usize>,
     /// The place of that body in the ring, until the core began with it.
@@ -132,6 +135,7 @@ impl<P: Protocol> SessionDriver<P> {
             status_asked: false,
             marker,
             room,
+            latest_room: None,
             body_sending: None,
             body_place: None,
             lane_bodies: VecDeque::new(),
@@ -202,6 +206,9 @@ impl<P: Protocol> SessionDriver<P> {
         }
         if asked & request::CANCEL_BODY != 0 {
             self.cancel_bodies();
+        }
+        if asked & request::LATEST != 0 {
+            self.commit_latest();
         }
         if asked & request::STATUS != 0 {
             self.core.request_status();

@@ -14,7 +14,7 @@ use super::group::Group;
 use super::handler::Handler;
 use super::refusal::Refusal;
 use super::session::Session;
-use super::shared::SessionId;
+use super::session_id::SessionId;
 use super::stats::Totals;
 
 /// How old the totals may be that a peer gets: adding them up looks at every session.

@@ -14,8 +14,9 @@ use embar_transport::ring::RoomWait;
 use embar_transport::{MemoryBudget, Peer};
 
 use super::clock;
+use super::session_id::SessionId;
 use super::settings::OnFull;
-use super::shared::{SessionId, Shared, request};
+use super::shared::{Shared, request};
 use super::stats::SessionStats;
 use crate::{Closed, Draft, Redirect, SendError};
 

@@ -9,7 +9,6 @@
 //! - A thread that gives the right back, and learns that more is there or that the core waited for
 //!   the right, marks the session. The worker looks at marked sessions, so no wake-up is lost.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
@@ -22,38 +21,18 @@ use embar_transport::{DirectSend, Peer, Token};
 use super::clock;
 use super::datagrams::DatagramLink;
 use super::group::Group;
+use super::latest::Latest;
+use super::memberships::Memberships;
+use super::session_id::SessionId;
 use super::settings::OnFull;
 use super::stall::Stall;
 use super::stats::{Counter, SessionStats};
 use super::wake_time::WakeTime;
-use super::worker_marks::{WorkerMarks, is_worker};
+use super::worker_marks::{Wakes, WorkerMarks, is_worker};
 use crate::{Closed, Redirect, SendError, Sender};
 use bodies::Bodies;
 
 mod bodies;
-
-/// Names a session; no other one of this process ever has the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(u64);
-
-impl SessionId {
-    fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// About what a hand-over to the worker costs: callers that commit in quicker succession leave the
 /// writing to it.
@@ -73,6 +52,7 @@ pub(super) mod request {
     pub(in super::super) const REFUSE: u32 = 64;
     pub(in super::super) const DATAGRAMS: u32 = 128;
     pub(in super::super) const CANCEL_BODY: u32 = 256;
+    pub(in super::super) const LATEST: u32 = 512;
 }
 
 /// What the handles of a session share with its worker.
@@ -100,6 +80,8 @@ pub(super) struct Shared {
     pub(super) wake: WakeTime,
     /// How datagrams come and go; set before the session is seen, if they do at all.
     pub(super) link: OnceLock<DatagramLink>,
+    pub(super) memberships: Memberships,
+    pub(super) latest: Latest,
     /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
     bodies: Bodies,
@@ -117,7 +99,8 @@ pub(super) struct SessionCounters {
     pub(super) bytes_received: Counter,
     pub(super) kept_bytes: Counter,
     pub(super) reads: Counter,
-    times_full: Counter,
+    pub(super) times_full: Counter,
+    pub(super) missed_broadcasts: Counter,
     /// Nanoseconds.
     waited_for_room: Counter,
     /// Nanoseconds; 0 = none yet.
@@ -150,6 +133,8 @@ impl Shared {
             is_async: AtomicBool::new(false),
             wake: WakeTime::default(),
             link: OnceLock::new(),
+            memberships: Memberships::default(),
+            latest: Latest::default(),
             last_flush: AtomicU64::new(0),
             bodies: Bodies::default(),
             ended: OnceLock::new(),
@@ -206,6 +191,11 @@ impl Shared {
         if clock::now().0.saturating_sub(last) < HANDOVER_NS {
             return self.mark();
         }
+        self.write(direct);
+    }
+
+    /// Writes what the ring holds, if the right to send is free.
+    pub(super) fn write(&self, direct: &DirectSend) {
         // None: another thread has it by now, and sends all there is.
         let Some(mut span) = self.sender.ring().span() else {
             return;
@@ -226,7 +216,7 @@ impl Shared {
     }
 
     /// For handlers, which cannot wait: tries to write what the ring holds, right now.
-    fn flush_here(&self) {
+    pub(super) fn flush_here(&self) {
         let Some(direct) = self.direct.get().filter(|_| self.marks.is_current()) else {
             return;
         };
@@ -250,6 +240,17 @@ impl Shared {
     /// Has the worker look at this session.
     pub(super) fn mark(&self) {
         self.marks.mark(self.token.index());
+    }
+
+    /// As [`Shared::mark`], but a worker that sleeps is woken later.
+    #[inline]
+    pub(super) fn mark_later(&self, wakes: &mut Wakes) {
+        self.marks.mark_later(self.token.index(), wakes);
+    }
+
+    /// Whether the calling thread is the session's worker.
+    pub(super) fn is_on_worker(&self) -> bool {
+        self.marks.is_current()
     }
 
     pub(super) fn request(&self, bits: u32) {
@@ -356,6 +357,10 @@ impl Shared {
         let _ = self.ended.set(why);
         self.sender.ring().close();
         self.end_link();
+        self.latest.end();
+        for membership in self.memberships.end() {
+            membership.forget(self.id);
+        }
         self.drop_bodies();
     }
 
@@ -381,6 +386,7 @@ impl Shared {
             reads: counters.reads.get(),
             writes: self.sender.writes(),
             times_full: counters.times_full.get(),
+            missed_broadcasts: counters.missed_broadcasts.get(),
             waited_for_room: Duration::from_nanos(counters.waited_for_room.get()),
             queued_bytes: self.sender.ring().queued(),
             kept_bytes: usize::try_from(counters.kept_bytes.get()).unwrap_or(usize::MAX),

@@ -25,6 +25,9 @@ pub struct SessionStats {
     pub writes: u64,
     /// How often a message found the send ring full.
     pub times_full: u64,
+    /// Messages of [broadcasts](crate::Broadcast) that the peer did not get: they were skipped, replaced
+    /// by newer ones, or too long.
+    pub missed_broadcasts: u64,
     /// How long threads waited for room in the send ring, all together. A wait counts when it is over.
     pub waited_for_room: Duration,
     /// Bytes committed and not yet handed to the socket.

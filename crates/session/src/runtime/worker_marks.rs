@@ -53,6 +53,14 @@ impl WorkerMarks {
         }
     }
 
+    /// As [`WorkerMarks::mark`], but leaves it to `wakes` to wake the worker.
+    #[inline]
+    pub(super) fn mark_later(self: &Arc<Self>, slot: usize, wakes: &mut Wakes) {
+        if self.marks.mark(slot) && !self.is_current() {
+            wakes.0.push(Arc::clone(self));
+        }
+    }
+
     /// Whether the session in `slot` is marked; may miss what another thread does just now.
     pub(super) fn is_marked(&self, slot: usize) -> bool {
         self.marks.is_marked(slot)
@@ -71,5 +79,24 @@ impl WorkerMarks {
     /// Wakes the worker.
     pub(super) fn wake(&self) {
         self.waker.wake();
+    }
+}
+
+/// Workers that are to be woken, each once for many marks. Dropped, it wakes them.
+#[derive(Default)]
+pub(super) struct Wakes(Vec<Arc<WorkerMarks>>);
+
+impl Wakes {
+    /// Wakes them.
+    pub(super) fn wake(&mut self) {
+        for worker in self.0.drain(..) {
+            worker.wake();
+        }
+    }
+}
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.wake();
     }
 }

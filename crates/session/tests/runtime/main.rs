@@ -5,6 +5,7 @@ mod admin;
 mod admission;
 mod adopting;
 mod bodies;
+mod broadcast;
 mod budget;
 mod carried;
 mod ending;

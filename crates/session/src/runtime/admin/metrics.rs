@@ -224,7 +224,7 @@ impl Report {
                     (labels, session)
                 })
         };
-        let counters: [(&str, &str, Option<&Unit>, Count); 7] = [
+        let counters: [(&str, &str, Option<&Unit>, Count); 8] = [
             ("peer_reads", "Times that bytes were received", None, |s| {
                 s.stats.reads
             }),
@@ -239,6 +239,12 @@ impl Report {
                 "Messages that found the send ring full",
                 None,
                 |s| s.stats.times_full,
+            ),
+            (
+                "peer_missed_broadcasts",
+                "Messages of broadcasts that the peer did not get",
+                None,
+                |s| s.stats.missed_broadcasts,
             ),
             (
                 "peer_received_messages",

@@ -147,6 +147,7 @@ impl SessionReport {
             "reads": stats.reads,
             "writes": stats.writes,
             "times_full": stats.times_full,
+            "missed_broadcasts": stats.missed_broadcasts,
             "waited_for_room_seconds": stats.waited_for_room.as_secs_f64(),
             "queued_bytes": stats.queued_bytes,
             "kept_bytes": stats.kept_bytes,
