@@ -40,12 +40,13 @@ pub use self::runtime::hand_over;
 #[cfg(feature = "tls")]
 pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
-    Accepting, Admission, AdoptError, Adopter, AsyncSession, BodyStore, BodyTarget, BodyTicket,
-    Broadcast, Cast, Client, Connecting, DATAGRAM_HEADER_BYTES, Datagram, DatagramError,
-    DatagramLink, DatagramOrder, DatagramSettings, DatagramStats, Delivery, Flow, Handler,
-    IncomingSessions, Lag, Monitor, Network, OnFull, Packet, PeerStatus, Proxies, ProxiesError,
-    Received, Refusal, Room, Server, ServerBuilder, Session, SessionId, SessionStats, Settings,
-    StartError, StatusAnswer, StatusPolicy, Totals, activated_listeners, is_worker,
+    Accepting, Admission, AdoptError, Adopter, AsyncSession, Beyond, BodyStore, BodyTarget,
+    BodyTicket, Broadcast, Cast, Client, Connecting, DATAGRAM_HEADER_BYTES, Datagram,
+    DatagramError, DatagramLink, DatagramOrder, DatagramSettings, DatagramStats, Delivery, Flow,
+    Handler, IncomingSessions, Lag, Monitor, Network, OnFull, Packet, PeerStatus, Proxies,
+    ProxiesError, Rate, RateLimit, Rates, Received, Refusal, Room, Server, ServerBuilder, Session,
+    SessionId, SessionStats, Settings, StartError, StatusAnswer, StatusPolicy, Totals,
+    activated_listeners, is_worker,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]

@@ -121,6 +121,8 @@ reasons! {
     Damaged = 18, "a frame was damaged on its way";
     /// There is no memory for a large message.
     OutOfMemory = 19, "there is no memory for a large message: send it later";
+    /// More came than the session's rates allow.
+    RateLimited = 24, "this end sends faster than the other one allows: send less in a second";
 }
 
 impl From<&io::Error> for CloseReason {

@@ -37,6 +37,7 @@ mod panics;
 mod pool;
 mod proxies;
 mod proxy_header;
+mod rates;
 mod refusal;
 mod registry;
 mod server;
@@ -66,6 +67,7 @@ pub use datagrams::{
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
 pub use listening::activated_listeners;
 pub use proxies::{Proxies, ProxiesError};
+pub use rates::{Beyond, Rate, RateLimit, Rates};
 pub use refusal::Refusal;
 pub use registry::Monitor;
 pub use server::{Server, ServerBuilder, StartError};

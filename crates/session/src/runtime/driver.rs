@@ -29,6 +29,7 @@ use bodies::{IncomingBody, Places};
 pub(super) use encrypted::tls_end;
 use gather::Gather;
 use lanes::InLanes;
+use pace::Pace;
 use share::Share;
 
 mod bodies;
@@ -37,6 +38,7 @@ mod encrypted;
 mod gather;
 mod lanes;
 mod latest;
+mod pace;
 mod share;
 mod telling;
 mod termination;
@@ -85,6 +87,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     gather: Gather,
     share: Share,
     span: Option<Box<tracing::Span>>,
+    /// Where there are rates.
+    pace: Option<Box<Pace>>,
 }
 
 /// How a session stands after a round.
@@ -116,6 +120,7 @@ impl<P: Protocol> SessionDriver<P> {
             Some(_) => None,
             None => admission.network_of(session.peer()),
         };
+        let pace = Pace::of(&session);
         Self {
             core,
             channel,
@@ -143,6 +148,7 @@ impl<P: Protocol> SessionDriver<P> {
             gather: Gather::default(),
             share: Share::default(),
             span: None,
+            pace,
         }
     }
 
@@ -200,7 +206,7 @@ impl<P: Protocol> SessionDriver<P> {
         }
         if asked & request::RESUME != 0 {
             if mem::take(&mut self.paused) {
-                self.core.hold(false, now);
+                self.core.hold(self.paced_until().is_some(), now);
             }
             self.resume_lanes(now);
         }
@@ -247,12 +253,15 @@ impl<P: Protocol> SessionDriver<P> {
     /// Begins a turn: hands the handler what has arrived, up to the session's share, and gathers what it sends.
     pub(super) fn deliver(&mut self, now: Now) {
         self.share.renew();
+        if self.pace.is_some() {
+            self.keep_pace(now);
+        }
         self.deliver_more(now);
     }
 
     /// As [`SessionDriver::deliver`], in the same turn.
     fn deliver_more(&mut self, now: Now) {
-        if self.paused {
+        if self.core.is_held() {
             // The core is held: all that may come is the end.
             self.room.leave();
             self.tell_due(now);
@@ -542,6 +551,7 @@ impl<P: Protocol> SessionDriver<P> {
         }
         if let Some(incoming_body) = &mut self.incoming_body
             && state == DriverState::Live
+            && self.pace.as_ref().is_none_or(|pace| pace.is_on())
             && let Some(buf) = incoming_body.buf.take()
         {
             self.receive(reactor, buf);

@@ -10,6 +10,7 @@ use embar_transport::tls::Acceptor;
 
 use super::admission::{Network, Places};
 use super::body_budget::{BodyBudget, BodyShare};
+use super::rates::{Addresses, RateCounters};
 use super::refusal::RefusalCounters;
 use super::settings::Settings;
 use super::stats::Counter;
@@ -34,6 +35,8 @@ pub(super) struct Group {
     pub(super) crowds: Box<[AtomicUsize]>,
     /// Listeners that are accepted from.
     pub(super) listening: AtomicUsize,
+    /// What each address may still send.
+    pub(super) addresses: Addresses,
     pub(super) counters: GroupCounters,
 }
 
@@ -59,6 +62,7 @@ impl Group {
             shape,
             acceptor,
             arrivals: AtomicUsize::new(0),
+            addresses: Addresses::default(),
             counters: GroupCounters::default(),
         }
     }
@@ -84,6 +88,7 @@ pub(super) struct GroupCounters {
     pub(super) opened: Counter,
     pub(super) closed: Counter,
     pub(super) refusals: RefusalCounters,
+    pub(super) rates: RateCounters,
     pub(super) left_early: Counter,
     pub(super) adopted: Counter,
     pub(super) redirected: Counter,

@@ -48,6 +48,7 @@ impl WorkerPool {
         P: Protocol + Clone + Send + Sync + 'static,
     {
         let mut settings = config.settings;
+        settings.rates.check()?;
         settings.max_sessions = mappings::carried(&settings, mappings::limit())?;
         let budget = settings.budget_in_use();
         let rings = RingPools::within(

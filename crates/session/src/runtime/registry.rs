@@ -12,6 +12,7 @@ use embar_transport::Peer;
 
 use super::group::Group;
 use super::handler::Handler;
+use super::rates::RateLimit;
 use super::refusal::Refusal;
 use super::session::Session;
 use super::session_id::SessionId;
@@ -167,6 +168,13 @@ impl Monitor {
     #[must_use]
     pub fn refused_by_reason(&self) -> Vec<(Refusal, u64)> {
         self.0.group.counters.refusals.by_reason()
+    }
+
+    /// How often sessions went beyond each of the [`Rates`](crate::Rates), and were delayed or closed for it;
+    /// limits that nobody went beyond are left out.
+    #[must_use]
+    pub fn limited_by_rate(&self) -> Vec<(RateLimit, u64)> {
+        self.0.group.counters.rates.by_limit()
     }
 
     /// How many sessions ended for each reason, by [`CloseReason::name`](crate::CloseReason::name).

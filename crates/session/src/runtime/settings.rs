@@ -6,6 +6,7 @@ use embar_transport::{MemoryBudget, Peer, SocketOptions};
 
 use super::admission::{Admission, is_local};
 use super::datagrams::DatagramSettings;
+use super::rates::Rates;
 use crate::SessionConfig;
 
 /// What can be set on a server or client.
@@ -53,6 +54,8 @@ pub struct Settings {
     pub admission: Admission,
     /// Which worker serves a connection.
     pub accepting: Accepting,
+    /// How fast peers may send. Default: as fast as they like.
+    pub rates: Rates,
     /// What a sender does at a full send ring, unless
     /// [`Session::set_on_full`](crate::Session::set_on_full) says otherwise.
     pub on_full: OnFull,
@@ -128,6 +131,7 @@ impl Default for Settings {
             max_sessions: 8192,
             admission: Admission::default(),
             accepting: Accepting::default(),
+            rates: Rates::default(),
             on_full: OnFull::default(),
             max_queued_body_bytes: 64 << 20,
             datagrams: DatagramSettings::default(),

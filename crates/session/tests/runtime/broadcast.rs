@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use embar_session::{
-    Broadcast, Client, CloseReason, Closed, Delivery, Flow, Handler, Lag, Message, Plain,
-    SendError, Server, Session, Settings,
+    Broadcast, Client, CloseReason, Closed, Delivery, Flow, FrameError, FrameHeader, Handler, Lag,
+    Message, Plain, Protocol, SendError, Server, Session, Settings, Shape,
 };
 
 use crate::support::proto::Packet;
@@ -452,4 +452,76 @@ fn members_come_and_go_while_several_threads_send() {
     drop(done);
     turmoil.join().unwrap();
     assert_eq!(broadcast.len(), 1);
+}
+
+/// As [`Plain`], with checksums.
+#[derive(Clone)]
+struct Summed;
+
+impl Protocol for Summed {
+    const NAME: &'static str = "summed";
+    const VERSION: u32 = 1;
+    const CHECKED: bool = true;
+
+    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {
+        Plain.shape(header)
+    }
+}
+
+#[test]
+fn members_may_speak_protocols_with_and_without_checksums() {
+    let (plain, seen) = recording_server(Settings::default(), loopback());
+    let (events, summed_seen) = channel();
+    let events = Mutex::new(events);
+    let summed = Server::builder()
+        .protocol(Summed)
+        .listen(loopback())
+        .start(move |_| Recorder(events.lock().unwrap().clone()))
+        .unwrap();
+    let client = Client::new().unwrap();
+    let summing = Client::with(Summed, Settings::default()).unwrap();
+    let broadcast = Broadcast::new();
+    let (first, first_got) = recorder();
+    client.connect(plain.address(), first).unwrap();
+    let (second, second_got) = recorder();
+    summing.connect(summed.address(), second).unwrap();
+    assert!(broadcast.join(&opened(&seen), Lag::Skip));
+    assert!(broadcast.join(&opened(&summed_seen), Lag::Skip));
+    for number in 0..10 {
+        let delivery = broadcast.send_bytes(1, &numbered(number)).unwrap();
+        assert_eq!(delivery.sent, 2);
+        for got in [&first_got, &second_got] {
+            assert_eq!(message(got), (1, numbered(number).to_vec()));
+        }
+    }
+}
+
+/// Ten thousand members need twenty thousand descriptors: `ulimit -n 32768`, and `cargo test --release -- --ignored`.
+#[test]
+#[ignore = "needs 20,000 descriptors and 40,000 memory mappings"]
+fn ten_thousand_members() {
+    const MEMBERS: usize = 10_000;
+    let settings = small().with(|settings| {
+        settings.max_sessions = MEMBERS + 1;
+        settings.idle_rings = 0;
+    });
+    let (server, seen) = recording_server(settings.clone(), loopback());
+    let client = Client::with(Plain, settings).unwrap();
+    let broadcast = Broadcast::new();
+    let (events, got) = channel();
+    for _ in 0..MEMBERS {
+        client
+            .connect(server.address(), Recorder(events.clone()))
+            .unwrap();
+        assert!(broadcast.join(&opened(&seen), Lag::Close));
+    }
+    for number in 0..20 {
+        let delivery = broadcast.send_bytes(1, &numbered(number)).unwrap();
+        assert_eq!(delivery.sent, MEMBERS);
+    }
+    for _ in 0..20 * MEMBERS {
+        message(&got);
+    }
+    client.shutdown(LONG);
+    until("all left", || broadcast.is_empty());
 }

@@ -24,6 +24,7 @@ mod listeners;
 mod many;
 mod messages;
 mod proxies;
+mod rates;
 mod redirects;
 mod refusing;
 mod spans;

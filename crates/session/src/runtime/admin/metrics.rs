@@ -204,7 +204,16 @@ impl Report {
             })
         });
         let help = "Connections that became no sessions, by reason";
-        families.counter("refused", help, None, refused)
+        families.counter("refused", help, None, refused)?;
+        let limited = self.groups.iter().flat_map(|group| {
+            group.limited.iter().map(|(limit, count)| {
+                let limit = snake(limit.name());
+                let labels = [("group", group.name.clone()), ("limit", limit)];
+                (labels, *count)
+            })
+        });
+        let help = "Times that sessions went beyond a rate, by limit";
+        families.counter("rate_limited", help, None, limited)
     }
 
     fn encode_sessions(&self, families: &mut Families<'_, '_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use serde_json::{Map, Value, json};
 
 use crate::runtime::registry::Monitor;
-use crate::{Refusal, Session, SessionStats, Totals};
+use crate::{RateLimit, Refusal, Session, SessionStats, Totals};
 
 /// The figures of all that an admin watches, at one time.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(super) struct GroupReport {
     pub(super) queued_bytes: u64,
     pub(super) closed: Vec<(&'static str, u64)>,
     pub(super) refused: Vec<(Refusal, u64)>,
+    pub(super) limited: Vec<(RateLimit, u64)>,
     /// The busiest sessions, in the order in which they were made.
     pub(super) sessions: Vec<SessionReport>,
     /// How many others there are.
@@ -58,6 +59,7 @@ impl Report {
                 queued_bytes,
                 closed: monitor.closed_by_reason(),
                 refused: monitor.refused_by_reason(),
+                limited: monitor.limited_by_rate(),
                 left_out: sessions.len(),
                 sessions: Vec::new(),
             });
@@ -102,6 +104,11 @@ impl GroupReport {
             .iter()
             .map(|(refusal, count)| (refusal.name().to_owned(), json!(count)))
             .collect();
+        let limited: Map<String, Value> = self
+            .limited
+            .iter()
+            .map(|(limit, count)| (limit.name().to_owned(), json!(count)))
+            .collect();
         let sessions: Vec<Value> = self.sessions.iter().map(SessionReport::json).collect();
         json!({
             "name": self.name,
@@ -112,6 +119,7 @@ impl GroupReport {
             "arrivals": totals.arrivals,
             "refused": totals.refused,
             "refused_by_reason": refused,
+            "limited_by_rate": limited,
             "left_early": totals.left_early,
             "listening": totals.listening,
             "adopted": totals.adopted,

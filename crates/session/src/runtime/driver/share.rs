@@ -16,6 +16,8 @@ const LOOK_EVERY: u32 = 16;
 pub(super) struct Share {
     messages: u32,
     look_at: u32,
+    /// Messages that the session's rate takes off the share.
+    less: u32,
     /// When it is over; known from the first look on.
     until: Option<u64>,
     is_over: bool,
@@ -38,9 +40,19 @@ impl Share {
         if self.messages > 0 {
             let now = clock::now().0;
             let until = *self.until.get_or_insert(now + TIME_NS);
-            self.is_over |= now >= until || self.messages >= MESSAGES;
+            self.is_over |= now >= until || self.messages + self.less >= MESSAGES;
         }
-        self.look_at = self.messages + self.messages.clamp(1, LOOK_EVERY);
+        let step = self.messages.clamp(1, LOOK_EVERY);
+        self.look_at =
+            (self.messages + step).min(MESSAGES.saturating_sub(self.less).max(self.messages + 1));
+    }
+
+    /// In this turn, which has just begun, it has no more than so many.
+    pub(super) fn limit(&mut self, messages: u64) {
+        self.less = MESSAGES
+            - u32::try_from(messages)
+                .unwrap_or(MESSAGES)
+                .clamp(1, MESSAGES);
     }
 
     /// The next turn begins.
@@ -71,6 +83,20 @@ mod tests {
         assert!(share.is_over() && !share.take_one());
         share.renew();
         assert!(!share.is_over() && share.take_one());
+    }
+
+    #[test]
+    fn it_ends_at_a_limit() {
+        for limit in [1, 2, 3, 15, 16, 17, 100, 1023] {
+            let mut share = Share::default();
+            share.limit(limit);
+            let mut taken = 0;
+            while share.take_one() {
+                taken += 1;
+                share.until = share.until.map(|_| u64::MAX);
+            }
+            assert_eq!(taken, limit);
+        }
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub(super) mod due {
 impl<P: Protocol> SessionDriver<P> {
     pub(in crate::runtime) fn next_tick(&self) -> Option<Now> {
         let wake = self.session.0.wake.get().filter(|_| self.core.is_open());
-        let both = [self.core.next_tick(), wake];
-        both.into_iter().flatten().min()
+        let all = [self.core.next_tick(), wake, self.paced_until()];
+        all.into_iter().flatten().min()
     }
 
     pub(in crate::runtime) fn tick(&mut self, now: Now) {
