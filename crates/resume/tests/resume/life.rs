@@ -4,12 +4,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use embar_resume::{End, Ended, Handler, Keeper, KeeperSettings, Resumable, State, Target};
-use embar_session::{Closed, Flow, Message, Server, Side};
+use embar_resume::{
+    Connector, End, Ended, Handler, Keeper, KeeperSettings, Resumable, State, Target,
+};
+use embar_session::{Address, Client, Closed, Flow, Message, Plain, Server, Side};
 
 use crate::support::{
     Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback, next,
-    number_of, opened, quick, recorder, resumed, send, suspended, until,
+    number_of, opened, quick, recorder, resumed, send, small_rings, suspended, until,
 };
 
 #[test]
@@ -86,33 +88,59 @@ fn what_is_sent_without_a_connection_waits_for_one() {
     expect(&seen, 10..20);
 }
 
-#[test]
-fn both_ends_send_much_again_at_once() {
-    // Each end has far more than the rings and sockets between them hold.
-    const MESSAGES: u64 = 2000;
-    let large = |settings: &mut embar_resume::Replay| {
-        settings.max_bytes = 32 << 20;
-    };
-    let keeping = KeeperSettings::default().with(|it| large(&mut it.replay));
-    let site = Site::start(keeping, false);
-    let proxy = Proxy::start(&site.address(), []);
-    let connector = connector(quick().with(|it| large(&mut it.replay)));
-    let (session, seen) = connect(&connector, &proxy.address);
-    is_open(&session);
-    let at_server = opened(&site.seen);
-    proxy.lead_to(&"127.0.0.1:1".parse().unwrap());
-    proxy.cut_all();
-    suspended(&seen);
-    suspended(&site.seen);
-    for number in 0..MESSAGES {
-        for end in [&session, &at_server] {
-            let fill = |to: &mut [u8]| to[..8].copy_from_slice(&number.to_le_bytes());
-            end.send_with(1, 4000, fill).unwrap();
-        }
+/// Sends much as soon as it can.
+struct Talkative(Sender<u64>);
+
+const MUCH: u64 = 500;
+
+fn send_much(session: &Resumable) {
+    for number in 0..MUCH {
+        let fill = |to: &mut [u8]| to[..8].copy_from_slice(&number.to_le_bytes());
+        session.send_with(1, 4000, fill).unwrap();
     }
-    proxy.lead_to(&site.address());
-    expect(&site.seen, 0..MESSAGES);
-    expect(&seen, 0..MESSAGES);
+}
+
+impl Handler for Talkative {
+    fn opened(&mut self, session: &Resumable, _: &[u8]) {
+        send_much(session);
+    }
+
+    fn message(&mut self, _: &Resumable, message: Message<'_>) -> Flow {
+        let _ = self.0.send(number_of(message.payload()));
+        Flow::Continue
+    }
+}
+
+#[test]
+fn both_ends_may_have_much_to_send_at_once() {
+    // What a send ring holds is more than the sockets and receive rings behind it take.
+    let narrow = small_rings().with(|settings| {
+        settings.send_ring_bytes = 256 << 10;
+        settings.recv_ring_bytes = 8 << 10;
+        settings.sockets.unix_send_buffer_bytes = Some(4096);
+    });
+    let large = |settings: &mut embar_resume::Replay| settings.max_bytes = 32 << 20;
+    let keeping = KeeperSettings::default().with(|it| large(&mut it.replay));
+    let folder = tempfile::tempdir().unwrap();
+    let socket = Address::Unix(folder.path().join("socket"));
+    let keeper = Keeper::new(keeping).unwrap();
+    let (numbers, at_server) = channel();
+    let numbers = Mutex::new(numbers);
+    let make = keeper.handlers(move |_| Talkative(numbers.lock().unwrap().clone()));
+    let server = Server::builder()
+        .settings(narrow.clone())
+        .listen(socket)
+        .start(make)
+        .unwrap();
+    let settings = quick().with(|it| large(&mut it.replay));
+    let client = Client::with(Plain, narrow).unwrap();
+    let connector = Connector::new(client, settings).unwrap();
+    let (session, seen) = connect(&connector, &server.address());
+    send_much(&session);
+    expect(&seen, 0..MUCH);
+    for number in 0..MUCH {
+        assert_eq!(at_server.recv_timeout(LONG), Ok(number));
+    }
 }
 
 /// Does with a message what a test wants.
