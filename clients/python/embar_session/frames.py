@@ -29,6 +29,7 @@ class Reason(enum.IntEnum):
     SHUTDOWN = 17
     DAMAGED = 18
     OUT_OF_MEMORY = 19
+    RATE_LIMITED = 24
 
 
 class StatusOutcome(enum.IntEnum):
@@ -46,6 +47,8 @@ class Greeting(protobuf.Message):
     max_body_bytes: int = 0
     idle_timeout_ms: int = 0
     greeting: bytes = b""
+    body_lanes: int = 0
+    lane_window_bytes: int = 0
 
     FIELDS = (
         protobuf.Field(1, "magic", "fixed32"),
@@ -56,6 +59,8 @@ class Greeting(protobuf.Message):
         protobuf.Field(6, "max_body_bytes", "uint32"),
         protobuf.Field(7, "idle_timeout_ms", "uint32"),
         protobuf.Field(8, "greeting", "bytes"),
+        protobuf.Field(14, "body_lanes", "uint32"),
+        protobuf.Field(15, "lane_window_bytes", "uint32"),
     )
 
 
@@ -71,9 +76,13 @@ class Ping(protobuf.Message):
 @dataclasses.dataclass
 class Goodbye(protobuf.Message):
     text: str = ""
+    redirect: str = ""
+    delay_ms: int = 0
 
     FIELDS = (
         protobuf.Field(1, "text", "string"),
+        protobuf.Field(2, "redirect", "string"),
+        protobuf.Field(3, "delay_ms", "uint32"),
     )
 
 
@@ -104,6 +113,7 @@ class SessionFigures(protobuf.Message):
     writes: int = 0
     times_full: int = 0
     waited_for_room_ns: int = 0
+    missed_broadcasts: int = 0
 
     FIELDS = (
         protobuf.Field(1, "messages_received", "uint64"),
@@ -118,6 +128,7 @@ class SessionFigures(protobuf.Message):
         protobuf.Field(10, "writes", "uint64"),
         protobuf.Field(11, "times_full", "uint64"),
         protobuf.Field(12, "waited_for_room_ns", "uint64"),
+        protobuf.Field(30, "missed_broadcasts", "uint64"),
     )
 
 
@@ -138,6 +149,9 @@ class ProcessFigures(protobuf.Message):
     left_early: int = 0
     budget_used_bytes: int = 0
     budget_limit_bytes: int = 0
+    listening: int = 0
+    adopted: int = 0
+    redirected: int = 0
 
     FIELDS = (
         protobuf.Field(1, "sessions", "uint64"),
@@ -155,6 +169,57 @@ class ProcessFigures(protobuf.Message):
         protobuf.Field(13, "left_early", "uint64"),
         protobuf.Field(14, "budget_used_bytes", "uint64"),
         protobuf.Field(15, "budget_limit_bytes", "uint64"),
+        protobuf.Field(20, "listening", "uint64"),
+        protobuf.Field(21, "adopted", "uint64"),
+        protobuf.Field(22, "redirected", "uint64"),
+    )
+
+
+@dataclasses.dataclass
+class BodyBegin(protobuf.Message):
+    lane: int = 0
+    number: int = 0
+    id: int = 0
+    flags: int = 0
+    length: int = 0
+    head: bytes = b""
+
+    FIELDS = (
+        protobuf.Field(1, "lane", "uint32"),
+        protobuf.Field(2, "number", "uint64"),
+        protobuf.Field(3, "id", "uint32"),
+        protobuf.Field(4, "flags", "uint32"),
+        protobuf.Field(5, "length", "uint32"),
+        protobuf.Field(6, "head", "bytes"),
+    )
+
+
+@dataclasses.dataclass
+class BodyTaken(protobuf.Message):
+    number: int = 0
+
+    FIELDS = (
+        protobuf.Field(1, "number", "uint64"),
+    )
+
+
+@dataclasses.dataclass
+class BodyRefused(protobuf.Message):
+    number: int = 0
+    text: str = ""
+
+    FIELDS = (
+        protobuf.Field(1, "number", "uint64"),
+        protobuf.Field(2, "text", "string"),
+    )
+
+
+@dataclasses.dataclass
+class BodyCancelled(protobuf.Message):
+    lane: int = 0
+
+    FIELDS = (
+        protobuf.Field(1, "lane", "uint32"),
     )
 
 

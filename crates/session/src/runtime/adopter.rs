@@ -85,10 +85,12 @@ impl Adopter {
         peer: Peer,
         link: &DatagramLink,
     ) -> Result<(), AdoptError> {
+        // Dropped, it tells the carrier.
+        let link = UnclaimedLink::new(link);
         if self.dealer.is_stopping() {
             return Err(AdoptError::Ended);
         }
-        self.deal(Stream::Unix(stream), peer, Some(UnclaimedLink::new(link)))
+        self.deal(Stream::Unix(stream), peer, Some(link))
     }
 
     fn deal(
