@@ -65,12 +65,12 @@ pub use datagrams::{
     DATAGRAM_HEADER_BYTES, Datagram, DatagramError, DatagramLink, DatagramOrder, DatagramSettings,
 };
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
-pub use listening::activated_listeners;
+pub use listening::{StartError, activated_listeners};
 pub use proxies::{Proxies, ProxiesError};
 pub use rates::{Beyond, Rate, RateLimit, Rates};
 pub use refusal::Refusal;
 pub use registry::Monitor;
-pub use server::{Server, ServerBuilder, StartError};
+pub use server::{Server, ServerBuilder};
 pub use session::{BodyTicket, Packet, Room, Session};
 pub use session_id::SessionId;
 pub use settings::{Accepting, OnFull, Settings, StatusPolicy};

@@ -53,6 +53,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use super::listening::Offered;
 use super::server::Server;
 
 /// Listeners that go over at a time, a limit of the kernel.
@@ -107,13 +108,6 @@ pub enum HandOverError {
     /// The system reported an error.
     #[error("the listeners did not go over: {0}")]
     Io(#[from] io::Error),
-}
-
-/// A listener as its worker copied it.
-pub(super) struct Offered {
-    pub(super) socket: OwnedFd,
-    pub(super) address: Address,
-    pub(super) file: Option<FileOwnership>,
 }
 
 /// Offers the listeners of `server` at a socket file, and waits, at most for `timeout`, until another process has taken them and is ready. Then

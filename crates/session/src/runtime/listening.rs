@@ -1,10 +1,37 @@
 //! What a server accepts from: addresses to listen on and listeners that were handed in, and which worker accepts from which.
 
-use embar_transport::{Address, Listener, SocketOptions, socket};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use embar_transport::socket::{self, FileOwnership};
+use embar_transport::{Address, Listener, SocketError, SocketOptions};
 
 use super::proxies::Proxies;
-use super::server::StartError;
 use super::settings::{Accepting, Settings};
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] SocketError),
+    /// A listener that was handed in does not listen, or not as what it says.
+    #[error("a listener that was handed in is of no use: {0}")]
+    Listener(io::Error),
+    /// Threads, descriptors or memory are missing, or a setting is out of range.
+    #[error(
+        "cannot start the workers: {0}; check the settings and the limit of open files (ulimit -n)"
+    )]
+    Workers(#[from] io::Error),
+}
+
+/// A listener as its worker copied it, for another process.
+pub(super) struct Offered {
+    pub(super) socket: OwnedFd,
+    pub(super) address: Address,
+    pub(super) file: Option<FileOwnership>,
+}
 
 /// Where to accept, as the builder was told.
 pub(super) enum Entrance {
@@ -95,7 +122,7 @@ impl Opened {
 }
 
 /// A listener of somebody else, made like one of the server's own.
-fn usable(mut listener: Listener, sockets: &SocketOptions) -> std::io::Result<Listener> {
+fn usable(mut listener: Listener, sockets: &SocketOptions) -> io::Result<Listener> {
     listener.check()?;
     match &mut listener {
         Listener::Tcp(listener) => socket::apply(listener, sockets)?,
@@ -132,14 +159,14 @@ fn usable(mut listener: Listener, sockets: &SocketOptions) -> std::io::Result<Li
 ///
 /// # Errors
 /// `LISTEN_FDS` says what cannot be, or one of the descriptors is no listening stream socket. The text names it.
-pub fn activated_listeners() -> std::io::Result<Vec<(String, Listener)>> {
+pub fn activated_listeners() -> io::Result<Vec<(String, Listener)>> {
     let mut listeners = Vec::new();
     for (name, socket) in socket::passed_by_manager()? {
         match Listener::try_from(socket) {
             Ok(listener) => listeners.push((name, listener)),
             Err(error) => {
                 let text = format!("the socket `{name}` that was passed on is of no use: {error}");
-                return Err(std::io::Error::new(error.kind(), text));
+                return Err(io::Error::new(error.kind(), text));
             }
         }
     }

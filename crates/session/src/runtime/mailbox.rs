@@ -12,8 +12,8 @@ use super::admission::Place;
 use super::arrivals::Newcomer;
 use super::connecting::Promise;
 use super::datagrams::UnclaimedLink;
-use super::hand_over::Offered;
 use super::handler::Handler;
+use super::listening::Offered;
 use super::worker_marks::WorkerMarks;
 
 /// What other threads want of a worker.

@@ -13,8 +13,7 @@ use embar_transport::{Epoll, Reactor};
 
 use super::dealer::Dealer;
 use super::group::Group;
-use super::hand_over::Offered;
-use super::listening::Listening;
+use super::listening::{Listening, Offered};
 use super::mailbox::{Command, Mailbox};
 use super::mappings;
 use super::registry::{AcceptFilter, MakeHandler, Registry};

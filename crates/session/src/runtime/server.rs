@@ -1,15 +1,14 @@
 //! The server: listens, accepts sessions, and serves them on its worker threads.
 
-use std::io;
 use std::time::Duration;
 
 use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
-use embar_transport::{Address, Listener, Peer, SocketError, Stream};
+use embar_transport::{Address, Listener, Peer, Stream};
 
 use super::adopter::{AdoptError, Adopter};
 use super::handler::Handler;
-use super::listening::{Entrance, Opened};
+use super::listening::{Entrance, Opened, StartError};
 use super::pool::{PoolConfig, WorkerPool};
 use super::proxies::Proxies;
 use super::registry::{AcceptFilter, Monitor};
@@ -17,23 +16,6 @@ use super::session::Session;
 use super::settings::Settings;
 use super::stats::Totals;
 use crate::{Plain, Redirect};
-
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// An address cannot be listened on.
-    #[error(transparent)]
-    Listen(#[from] SocketError),
-    /// A listener that was handed in does not listen, or not as what it says.
-    #[error("a listener that was handed in is of no use: {0}")]
-    Listener(io::Error),
-    /// Threads, descriptors or memory are missing, or a setting is out of range.
-    #[error(
-        "cannot start the workers: {0}; check the settings and the limit of open files (ulimit -n)"
-    )]
-    Workers(#[from] io::Error),
-}
 
 /// What a server is made of; made by [`Server::builder`].
 pub struct ServerBuilder<P> {

@@ -19,7 +19,8 @@ use futures_core::Stream;
 
 use super::client::Client;
 use super::handler::{BodyStore, BodyTarget, Flow, Handler};
-use super::server::{Server, ServerBuilder, StartError};
+use super::listening::StartError;
+use super::server::{Server, ServerBuilder};
 use super::session::Session;
 use crate::{
     CloseReason, Closed, Kept, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS, Message,

@@ -8,7 +8,7 @@ use embar_frame::{Now, Protocol};
 use embar_transport::{Reactor, Token};
 
 use super::Worker;
-use crate::runtime::hand_over::Offered;
+use crate::runtime::listening::Offered;
 use crate::runtime::mailbox::Command;
 use crate::runtime::proxies::Proxies;
 use crate::runtime::refusal::Refusal;
