@@ -8,10 +8,12 @@
 //! Read [`plan`] (what is measured), [`payloads`] (messages that differ from each other), [`record`] (what became of
 //! each), [`run`] and [`summary`] (figures of one run, and of all), then [`wall`] (bare sockets), [`placement`] (on
 //! which processors), `copying` (how a message gets in and out), [`server`] and `client` (both ends), `pace` (messages
-//! by the clock), [`measure`] (one run) and [`report`] (what is printed and logged).
+//! by the clock), [`measure`] (one run) and [`report`] (what is printed and logged). [`drill`] attacks a server.
 
+pub(crate) mod certificate;
 mod client;
 pub(crate) mod copying;
+pub mod drill;
 pub mod measure;
 mod pace;
 pub mod payloads;

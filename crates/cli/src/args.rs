@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use embar_bench::diagnose::hog;
+use embar_bench::session::drill::{attacker, server};
 use embar_bench::wall::receiver;
 use embar_verify::{hostile, publisher, victims};
 
@@ -118,6 +119,12 @@ pub enum Command {
     /// What else may run on a machine, for `diagnose --inject cpu-hog`.
     #[command(name = hog::COMMAND, hide = true)]
     CpuHog(WorkerArgs),
+    /// The attacker of `bench session --attack`.
+    #[command(name = attacker::COMMAND, hide = true)]
+    DrillAttacker(WorkerArgs),
+    /// The server of `bench session --attack`.
+    #[command(name = server::COMMAND, hide = true)]
+    DrillServer(WorkerArgs),
     /// A receiving process of `bench walls`.
     #[command(name = receiver::COMMAND, hide = true)]
     WallReceiver(WorkerArgs),

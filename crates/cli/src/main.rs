@@ -80,6 +80,8 @@ fn run(cli: &Cli, leaves_nothing: bool, output: Output) -> Result<()> {
         Command::Diagnose(args) => commands::diagnose::run(args, &context),
         Command::Report(args) => commands::report::run(args, &context),
         Command::CpuHog(args) => embar_bench::diagnose::hog::run(&args.spec),
+        Command::DrillAttacker(args) => embar_bench::session::drill::attacker::run(&args.spec),
+        Command::DrillServer(args) => embar_bench::session::drill::server::run(&args.spec),
         Command::VerifyHostile(args) => embar_verify::hostile::run(&args.spec),
         Command::VerifyPublisher(args) => embar_verify::publisher::run(&args.spec),
         Command::VerifyVictims(args) => embar_verify::victims::run(&args.spec),

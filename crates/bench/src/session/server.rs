@@ -13,16 +13,29 @@ use super::proto::{Count, Task, TaskView};
 
 /// The greeting of a client: what the server is to do.
 pub fn task(plan: &SessionPlan, phase: Phase) -> Vec<u8> {
+    let one_way = match plan.test {
+        Test::OneWay => plan.iterations,
+        _ => 0,
+    };
+    task_of(phase, plan.payload, one_way)
+}
+
+/// The greeting of a client that wants echoes of such payloads, encoded in place and read as views.
+pub fn echo_task(payload: Payload) -> Vec<u8> {
+    let phase = Phase {
+        send: SendMode::ZeroCopy,
+        receive: ReceiveMode::ZeroCopy,
+    };
+    task_of(phase, payload, 0)
+}
+
+fn task_of(phase: Phase, payload: Payload, one_way: u64) -> Vec<u8> {
     Task {
         send: phase.send as u32,
         receive: phase.receive as u32,
-        one_way: if plan.test == Test::OneWay {
-            plan.iterations
-        } else {
-            0
-        },
-        payload_min: plan.payload.min,
-        payload_max: plan.payload.max,
+        one_way,
+        payload_min: payload.min,
+        payload_max: payload.max,
     }
     .encode_to_vec()
 }

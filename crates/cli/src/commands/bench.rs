@@ -14,6 +14,7 @@ mod recover;
 pub(super) mod redis;
 mod scale;
 mod session;
+mod session_drill;
 mod session_serve;
 mod walls;
 

@@ -17,6 +17,7 @@ use embar_bench::session::summary::WALL;
 use embar_console::size::{Size, parse_duration};
 use embar_meter::experiment::{Experiment, Sample};
 
+use super::session_drill::{self, DrillArgs};
 use crate::context::Context;
 use crate::exit;
 use crate::output::raw_line;
@@ -34,6 +35,9 @@ Examples:
   embar bench session --send zerocopy --receive zerocopy --in-flight 64 --log sessions.md
   embar bench session serve --listen 10.0.0.7:9500      on one host, and on another:
   embar bench session --connect 10.0.0.7:9500
+  embar bench session --attack silent,churn             what honest sessions notice of attacks
+  embar bench session --attack all --sessions 4 --runs 3
+  embar bench session --idle-sessions 10000             what sessions take that do nothing
 
 The bench is the classic latency test: a message leaves when the echo of the one before it has
 arrived. Server and client are threads of this process; with --connect only the client is. Phases:
@@ -51,13 +55,26 @@ JSON, one object: config; runs[] with phase, run, time, iterations, avg_ns, p50_
 p999_ns, max_ns, round_trips_per_s, messages_per_s, mb_per_s (MiB of payload), lost, wrong,
 stalls[] {session, sequence, ms, ended}, session_p50_ns[] and session_p99_ns[] of several
 sessions; median, by phase, with the same names and interval; wall with runs[] and median;
-comparisons[] with metric, baseline, changed, ratio, verdict; memory; lost, wrong"
+comparisons[] with metric, baseline, changed, ratio, verdict; memory; lost, wrong
+
+--attack is a drill: an attacker in a process of its own attacks a server with the limits that each
+has at first. --sessions honest ones, at least 1, do round trips all the time, and newcomers come
+and go. They have the address 127.0.0.1, and the attacker others. --runs rounds of each attack are
+--duration long without, and as long with it. It ends in exit code 4 if an honest peer lost a
+message, a session or a connection, and in 1 if round trips took longer than --max-ratio allows.
+Of --connections, attackers that greet have 1,000 at most, and those that flood 16.
+
+JSON of a drill, one object: config; attacks[] with attack, connections, rounds[] {before, building,
+during, attacker, server}, after, harm, p50_ratio, p99_ratio, memory_per_connection, counted, harms;
+is_harmed. JSON of idle sessions: sessions, empty_bytes, open_bytes_each, used_bytes_each"
 )]
 pub struct SessionArgs {
     #[command(subcommand)]
     other: Option<Other>,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    drill: DrillArgs,
     /// How messages are sent [default: each way in turn]
     #[arg(long, value_name = "MODE", value_enum)]
     send: Option<SendMode>,
@@ -182,6 +199,17 @@ pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
     match &args.other {
         Some(Other::Wall(args)) => bench(&args.options, args.options.plan(None)?, &[], context),
         Some(Other::Serve(args)) => super::session_serve::run(args, context),
+        None if args.drill.is_asked_for() => {
+            let options = &args.options;
+            let honest = session_drill::Honest {
+                sessions: options.sessions,
+                payload: options.payload,
+                runs: options.runs,
+                threads: options.threads,
+                timeout: options.timeout,
+            };
+            session_drill::run(&args.drill, honest, context)
+        }
         None => {
             let phases = Phase::chosen(args.send, args.receive);
             let plan = args.options.plan(Some(args))?;
