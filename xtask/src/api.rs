@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of the libraries for users.
-pub const LIBRARIES: [&str; 5] = ["client", "session", "rpc", "resume", "redis"];
+pub const LIBRARIES: [&str; 6] = ["client", "session", "quic", "resume", "rpc", "redis"];
 
 /// Lines of a difference that are printed.
 const SHOWN_MAX: usize = 40;

@@ -53,7 +53,13 @@ pub const DOCUMENTS: [(&str, &str); 2] = [
 const PROGRAMS: [&str; 2] = ["xtask", "outside"];
 
 /// Packages that a user takes without the log.
-const STAND_ALONE: [&str; 4] = ["embar-session", "embar-rpc", "embar-resume", "embar-redis"];
+const STAND_ALONE: [&str; 5] = [
+    "embar-session",
+    "embar-quic",
+    "embar-resume",
+    "embar-rpc",
+    "embar-redis",
+];
 
 /// The packages of the log: none that stands alone may need one.
 const LOG: [&str; 5] = [

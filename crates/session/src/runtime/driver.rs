@@ -21,7 +21,6 @@ use super::refusal::Refusal;
 use super::registry::Registry;
 use super::session::Session;
 use super::settings::StatusPolicy;
-use super::shared::request;
 use super::status::{self, StatusAnswer};
 use super::timer_queue::TimerEntry;
 use crate::{CloseReason, Closed, Incoming, SessionCore, Step};
@@ -39,6 +38,7 @@ mod gather;
 mod lanes;
 mod latest;
 mod pace;
+mod requests;
 mod share;
 mod telling;
 mod termination;
@@ -193,61 +193,6 @@ impl<P: Protocol> SessionDriver<P> {
         let shared = &self.session.0;
         shared.last_flush.store(now.0, Ordering::Relaxed);
         self.core.sent(buf, result, now);
-    }
-
-    /// Does what other threads, or handlers, asked for.
-    pub(super) fn apply_requests(&mut self, now: Now) {
-        let asked = self.session.0.take_requests();
-        if asked == 0 {
-            return;
-        }
-        if asked & request::DATAGRAMS != 0 {
-            self.due |= timing::due::DATAGRAMS;
-        }
-        if asked & request::RESUME != 0 {
-            if mem::take(&mut self.paused) {
-                self.core.hold(self.paced_until().is_some(), now);
-            }
-            self.resume_lanes(now);
-        }
-        if asked & request::CANCEL_BODY != 0 {
-            self.cancel_bodies();
-        }
-        if asked & request::LATEST != 0 {
-            self.commit_latest();
-        }
-        if asked & request::STATUS != 0 {
-            self.core.request_status();
-            self.status_asked = true;
-        }
-        if asked & request::GOODBYE != 0 {
-            self.say_goodbye();
-        }
-        if asked & request::REFUSE != 0
-            && let Some((code, text)) = self.session.0.refusal.get()
-        {
-            self.core.refuse(*code, text, now);
-        }
-        if asked & request::CLOSE != 0 {
-            let reason = *self.finish_due.get_or_insert(CloseReason::Finished);
-            self.core.leave(reason, now);
-        }
-        if asked & request::ABORT != 0 {
-            self.core.close(CloseReason::Finished, "");
-        }
-        if asked & request::FULL != 0 {
-            self.core.close(CloseReason::Full, "");
-        }
-    }
-
-    /// The worker stops: after a goodbye, and the bodies that wait, the session ends.
-    pub(super) fn drain(&mut self) {
-        self.core.goodbye("");
-        self.finish_due.get_or_insert(CloseReason::Shutdown);
-    }
-
-    pub(super) fn cut(&mut self, reason: CloseReason) {
-        self.core.close(reason, "");
     }
 
     /// Begins a turn: hands the handler what has arrived, up to the session's share, and gathers what it sends.

@@ -73,8 +73,16 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use embar_transport::Peer;
+
     use super::*;
     use crate::runtime::rates::Rate;
+
+    fn network(ip: u32) -> Network {
+        Network::of(&Peer::Tcp((Ipv4Addr::from_bits(ip), 1).into()))
+    }
 
     #[test]
     fn an_address_is_remembered_until_its_bucket_is_full() {
@@ -84,7 +92,7 @@ mod tests {
         };
         let rates = Rates::default().with(|rates| rates.address_messages = Some(rate));
         let addresses = Addresses::default();
-        let of = |ip, now| addresses.of(Network::V4(ip), &rates, now);
+        let of = |ip, now| addresses.of(network(ip), &rates, now);
         let left = |ip, now| of(ip, now).lock().unwrap().allowed(now).unwrap();
         of(1, Now(0)).lock().unwrap().take(9, 0, Now(0));
         let held = of(2, Now(0));
@@ -98,8 +106,8 @@ mod tests {
             of(ip, later);
         }
         let known = addresses.0.lock().unwrap();
-        assert!(!known.buckets.contains_key(&Network::V4(1)));
-        assert!(known.buckets.contains_key(&Network::V4(2)));
+        assert!(!known.buckets.contains_key(&network(1)));
+        assert!(known.buckets.contains_key(&network(2)));
         drop(held);
     }
 }
