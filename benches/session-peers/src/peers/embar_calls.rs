@@ -31,7 +31,9 @@ impl Calls {
     pub fn start() -> anyhow::Result<Self> {
         let sessions = embar_session::Server::builder();
         let sessions = sessions.listen("127.0.0.1:0".parse::<embar_session::Address>()?);
-        let server = Router::new().add_service(CallsServer::new(Echo)).start(sessions)?;
+        let server = Router::new()
+            .add_service(CallsServer::new(Echo))
+            .start(sessions)?;
         let client = embar_rpc::client(Settings::default())?;
         let channel = Channel::connect(&client, server.address())?;
         Ok(Self {
