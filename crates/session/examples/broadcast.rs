@@ -3,6 +3,11 @@
 //! `cargo run --release -p embar-session --example broadcast -- 1000 200`: to 1,000 sessions, 200 times each way. For 10,000
 //! sessions, raise the limit of open files (`ulimit -n 32768`).
 
+#![allow(
+    clippy::print_stdout,
+    reason = "a program that prints what it measured"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

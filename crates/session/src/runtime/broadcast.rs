@@ -147,13 +147,11 @@ impl Broadcast {
     }
 
     /// Sends to all members but one, who may be none.
-    #[must_use]
     pub fn except<'a>(&'a self, session: &'a Session) -> Cast<'a> {
         self.cast().except(session)
     }
 
     /// Sends messages of the kind `key`: see [`Lag::Latest`].
-    #[must_use]
     pub fn keyed(&self, key: u64) -> Cast<'_> {
         self.cast().keyed(key)
     }

@@ -82,9 +82,14 @@ impl<P: Protocol> SessionDriver<P> {
     #[cold]
     pub(super) fn keep_pace(&mut self, now: Now) {
         let counted = self.core.received_so_far();
-        let Some(pace) = self.pace.as_mut().filter(|_| self.core.is_open()) else {
+        let Some(pace) = self.pace.as_mut() else {
             return;
         };
+        if !self.core.is_open() {
+            // A body that is held must come to its end, too.
+            pace.until = None;
+            return;
+        }
         let (beyond, allowed) = pace.look(counted, now);
         let group = &self.session.0.group;
         let rates = &group.settings.rates;
