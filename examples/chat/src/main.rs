@@ -18,8 +18,8 @@
 //! - `client.rs` has a handler that prints, and a thread that reads the terminal.
 //!
 //! # What it shows
-//! - A line is read as a view of the receive ring, and written straight into the send rings of the
-//!   others: no copy in between, and no allocation.
+//! - A line is read as a view of the receive ring, and written into the send rings of the
+//!   others, encoded once for all of them.
 //! - A member who stops reading is dropped when that ring is full
 //!   ([`OnFull::Close`](embar_session::OnFull::Close)); nobody else is slower for it.
 //! - A client that crashes or is killed is announced at once, one whose host vanished after the

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use buffa::MessageView as _;
 use embar_session::{
-    Address, CloseReason, Closed, Flow, Handler, Message, OnFull, Server, Session, Settings,
+    Address, Broadcast, CloseReason, Closed, Flow, Handler, Lag, Message, OnFull, Server, Session,
+    Settings,
 };
 
 use crate::packets::{
@@ -22,32 +23,17 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Who is there.
 #[derive(Default)]
 struct Room {
-    /// By name; without a session while somebody is still on the way in.
-    members: Mutex<BTreeMap<String, Option<Session>>>,
+    /// By name; false while somebody is still on the way in.
+    members: Mutex<BTreeMap<String, bool>>,
+    /// Those who are in. A send to it fails for nobody: who reads too slowly is dropped, and then
+    /// [`Handler::closed`] follows. Nobody waits for anybody here. As it is used while the room is locked, all members
+    /// get all lines in one order.
+    all: Broadcast,
 }
 
 impl Room {
-    fn members(&self) -> MutexGuard<'_, BTreeMap<String, Option<Session>>> {
+    fn members(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Calls `send` with the session of everybody but `name`.
-///
-/// What a send returns is not looked at: it fails only for a member who is leaving, or who has just
-/// been dropped for reading too slowly (see [`settings`]), and then [`Handler::closed`] follows.
-/// Nobody waits for anybody here. As the room is locked, all members get all lines in one order.
-fn tell_others<E>(
-    members: &BTreeMap<String, Option<Session>>,
-    name: &str,
-    send: impl Fn(&Session) -> Result<(), E>,
-) {
-    for (other, session) in members {
-        if let Some(session) = session
-            && other != name
-        {
-            let _ = send(session);
-        }
     }
 }
 
@@ -67,7 +53,7 @@ impl Handler for Member {
         if members.contains_key(join.name) {
             return Err(format!("{} is here already: take another name", join.name));
         }
-        members.insert(join.name.to_owned(), None);
+        members.insert(join.name.to_owned(), false);
         self.name = Some(join.name.to_owned());
         Ok(Vec::new())
     }
@@ -75,7 +61,7 @@ impl Handler for Member {
     fn opened(&mut self, session: &Session, _: &[u8]) {
         let Some(name) = &self.name else { return };
         let mut members = self.room.members();
-        let present = members.iter().filter(|(_, there)| there.is_some());
+        let present = members.iter().filter(|(_, there)| **there);
         let _ = session.send_view(
             id::PRESENT,
             &PresentView {
@@ -83,8 +69,9 @@ impl Handler for Member {
             },
         );
         let joined = JoinedView { name };
-        tell_others(&members, name, |other| other.send_view(id::JOINED, &joined));
-        members.insert(name.clone(), Some(session.clone()));
+        let _ = self.room.all.send_view(id::JOINED, &joined);
+        self.room.all.join(session, Lag::Close);
+        members.insert(name.clone(), true);
     }
 
     /// A line: it is read where the kernel put it, and written straight into the rings of the
@@ -100,9 +87,8 @@ impl Handler for Member {
         let text = &*clean(say.text);
         if !text.is_empty() {
             let said = SaidView { name, text };
-            tell_others(&self.room.members(), name, |other| {
-                other.send_view(id::SAID, &said)
-            });
+            let _locked = self.room.members();
+            let _ = self.room.all.except(session).send_view(id::SAID, &said);
         }
         Flow::Continue
     }
@@ -110,7 +96,7 @@ impl Handler for Member {
     fn closed(&mut self, _: &Session, why: &Closed) {
         let Some(name) = self.name.take() else { return };
         let mut members = self.room.members();
-        let came_in = members.remove(&name).flatten().is_some();
+        let came_in = members.remove(&name) == Some(true);
         if came_in {
             let why = match why.reason {
                 CloseReason::Finished => String::new(),
@@ -120,7 +106,7 @@ impl Handler for Member {
                 name: &name,
                 why: &why,
             };
-            tell_others(&members, &name, |other| other.send_view(id::LEFT, &left));
+            let _ = self.room.all.send_view(id::LEFT, &left);
         }
     }
 }
