@@ -431,12 +431,14 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             }
             OwnId::Ping => {
                 let ping: PingView<'_> = read(body).map_err(malformed)?;
+                self.timers.count_ping(self.clock)?;
                 // Only the latest is answered: however many come, one answer is owed.
                 self.output.owed.pong = Some(ping.token);
                 Ok(false)
             }
             OwnId::Pong => {
                 let pong: PingView<'_> = read(body).map_err(malformed)?;
+                self.timers.count_ping(self.clock)?;
                 self.timers.pong(pong.token, self.clock);
                 Ok(false)
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use embar_frame::{Now, Protocol};
 use embar_transport::Memory;
 
+use super::checks::Fault;
 use super::ending::LOOKS_PER_LINGER;
 use super::frames::{OwnId, put};
 use super::{SessionCore, State};
@@ -21,6 +22,9 @@ const PINGS_PER_IDLE_TIMEOUT: u32 = 3;
 /// Least rate at which a peer has to take what is sent, in bytes per second. A connection
 /// reports a send only when all of it is over, so a long one gets time in proportion to its length.
 const LEAST_SEND_RATE: u64 = 64 << 10;
+
+/// Most PINGs and PONGs of a peer in a second. One that pings whenever it has nothing else to say stays far below.
+const PINGS_PER_SECOND_MAX: u32 = 2000;
 
 /// What the PONG carries that is put behind an open reservation; no PING has it.
 const PIN_TOKEN: u64 = u64::MAX;
@@ -48,6 +52,8 @@ pub(super) struct Timers {
     /// The PING that was not answered yet: its time is its token.
     token: Option<u64>,
     pub rtt: Option<Rtt>,
+    /// PINGs and PONGs that came in this second, and when it began.
+    pings: (Now, u32),
     /// The oldest open reservation, and since when it has been that.
     open: Option<(u32, Now)>,
     look_at_reservations: Now,
@@ -70,6 +76,7 @@ impl Timers {
             ping_after: some(config.keep_alive),
             token: None,
             rtt: None,
+            pings: (now, 0),
             open: None,
             look_at_reservations: now,
             stalled: (now, 0),
@@ -92,6 +99,21 @@ impl Timers {
     /// What the next PING carries.
     pub fn token(&mut self, now: Now) -> u64 {
         *self.token.get_or_insert(now.0)
+    }
+
+    /// A PING or PONG came. They are read all at once, and nobody else of the worker has a turn meanwhile, so a peer
+    /// that floods ends its session.
+    pub fn count_ping(&mut self, now: Now) -> Result<(), Fault> {
+        let (began, count) = &mut self.pings;
+        if now.since(*began) >= Duration::from_secs(1) {
+            (*began, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count > PINGS_PER_SECOND_MAX {
+            let text = format!("more than {PINGS_PER_SECOND_MAX} pings in a second");
+            return Err((CloseReason::BadFrame, text));
+        }
+        Ok(())
     }
 
     pub fn pong(&mut self, token: u64, now: Now) {

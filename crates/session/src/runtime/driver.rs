@@ -89,6 +89,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     span: Option<Box<tracing::Span>>,
     /// Where there are rates.
     pace: Option<Box<Pace>>,
+    /// The round in which it had all of its share; its next turn is in a later one.
+    share_was_over_at: Option<Now>,
 }
 
 /// How a session stands after a round.
@@ -149,6 +151,7 @@ impl<P: Protocol> SessionDriver<P> {
             share: Share::default(),
             span: None,
             pace,
+            share_was_over_at: None,
         }
     }
 
@@ -204,6 +207,11 @@ impl<P: Protocol> SessionDriver<P> {
         self.deliver_more(now);
     }
 
+    /// Whether it had all of its share in the round that began now.
+    pub(super) fn had_its_share(&self, now: Now) -> bool {
+        self.share_was_over_at == Some(now)
+    }
+
     /// As [`SessionDriver::deliver`], in the same turn.
     fn deliver_more(&mut self, now: Now) {
         if self.core.is_held() {
@@ -220,6 +228,7 @@ impl<P: Protocol> SessionDriver<P> {
             self.deliver_all(now);
             if self.share.is_over() {
                 self.room.leave();
+                self.share_was_over_at = Some(now);
                 return self.session.0.mark();
             }
             let Some(room) = self.core.waits_for_room() else {

@@ -87,6 +87,8 @@ pub(super) struct Worker<P: Protocol> {
     closing: Vec<Box<Slot<P>>>,
     timers: TimerQueue,
     marks: Vec<usize>,
+    /// Of the marked ones, those that had their share in this round.
+    later: Vec<usize>,
     /// Sessions whose messages gather, and until when; the earliest first.
     gathering: VecDeque<(Token, Now)>,
     /// When what is left is cut.
@@ -119,6 +121,7 @@ impl<P: Protocol + Clone> Worker<P> {
             closing: Vec::new(),
             timers: TimerQueue::default(),
             marks: Vec::new(),
+            later: Vec::new(),
             gathering: VecDeque::with_capacity(GATHERING),
             draining: None,
             cut: false,
@@ -392,6 +395,7 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn look_at_marked(&mut self, now: Now) {
         let mut marks = std::mem::take(&mut self.marks);
+        let mut later = std::mem::take(&mut self.later);
         // Handlers may mark further sessions; what is still marked after that waits for the next
         // round, so that sessions that mark themselves over and over do not keep the worker.
         for _ in 0..MARK_PASSES {
@@ -404,6 +408,10 @@ impl<P: Protocol + Clone> Worker<P> {
                     continue;
                 };
                 let token = slot.token;
+                if slot.driver.had_its_share(now) {
+                    later.push(index);
+                    continue;
+                }
                 match slot.driver.gather(now) {
                     Some(until) => self.gathering.push_back((token, until)),
                     None => self.with(token, now, |driver, _| driver.apply_requests(now)),
@@ -411,6 +419,10 @@ impl<P: Protocol + Clone> Worker<P> {
             }
         }
         self.marks = marks;
+        for index in later.drain(..) {
+            self.mailbox.marks.mark(index);
+        }
+        self.later = later;
     }
 
     fn look_at_gathered(&mut self, now: Now) {
