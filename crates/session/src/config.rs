@@ -90,7 +90,8 @@ pub struct SessionConfig {
     /// default: none with a body may come.
     pub max_body_bytes: u32,
     /// A PING is sent when nothing else was for this long, or for a third of the peer's idle
-    /// timeout if that is shorter. Zero: no PING is ever sent.
+    /// timeout if that is shorter. Zero: no PING is ever sent. At least a millisecond: a peer ends a
+    /// session that sends it more than 2,000 PINGs in a second.
     pub keep_alive: Duration,
     /// The session ends when nothing was received for this long, which the peer learns; what is
     /// shorter than [`MIN_IDLE_TIMEOUT`] is raised to that. Time in which this end does not
