@@ -3,8 +3,8 @@
 
 mod capnp_rpc;
 mod embar;
-mod enet;
 mod embar_calls;
+mod enet;
 mod tonic;
 mod zeromq;
 
