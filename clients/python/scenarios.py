@@ -225,6 +225,7 @@ def shutdown(address):
     print("open", flush=True)
     why = ended(lambda: session.receive(LONG))
     assert (why.by, why.name) == ("peer", "SHUTDOWN"), why
+    assert session.redirect == ("game.example:7000", 0.2), session.redirect
 
 
 def waits_for_room(address):

@@ -65,6 +65,11 @@ class AsyncSession:
         return self._core.leaving
 
     @property
+    def redirect(self) -> tuple[str, float] | None:
+        """Where the server asked to connect instead, and in how many seconds. It may say anything: check it."""
+        return self._core.redirect
+
+    @property
     def closed(self) -> Closed | None:
         """How it ended, if it has."""
         return self._core.closed

@@ -8,6 +8,7 @@ when `next_tick` is due, and takes messages from `messages`.
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections import deque
 from dataclasses import dataclass
 
@@ -102,6 +103,8 @@ class ClientCore:
         self.messages: deque[Message] = deque()
         # What the server said with GOODBYE: it is about to end and asks for nothing new.
         self.leaving: str | None = None
+        # Where it asked to connect instead, and after how many seconds.
+        self.redirect: tuple[str, float] | None = None
         # The server's greeting, once the session is open.
         self.greeting: bytes | None = None
         # How it ended; nothing more comes then.
@@ -298,7 +301,12 @@ class ClientCore:
                 self.round_trip = now - self._ping[1]
                 self._ping = None
         elif id == GOODBYE:
-            self.leaving = Goodbye.decode(payload).text
+            goodbye = Goodbye.decode(payload)
+            self.leaving = goodbye.text
+            if to := goodbye.redirect:
+                if len(to.encode()) > 255 or any(unicodedata.category(c) == "Cc" for c in to):
+                    raise _Fault(Reason.BAD_FRAME, "a redirect that is too long or has control characters")
+                self.redirect = (to, goodbye.delay_ms / 1000)
         # STATUS: this end tells no figures, so it does not answer.
 
     def _welcome(self, welcome: Greeting) -> None:

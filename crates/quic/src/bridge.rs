@@ -11,13 +11,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use embar_session::{CloseReason, Closed, DatagramLink, Side};
+use embar_session::{CloseReason, Closed, DatagramLink, Settings, Side};
 use quinn::{Connection, ReadError, RecvStream, SendDatagramError, SendStream, WriteError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::ends::{closed, code_of, end_of};
 
@@ -30,13 +30,31 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// What a session has beside its `linger`, after its end, until its last bytes have arrived.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long a carrier waits for what.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// For the peer's end of a session that is ending.
+    pub linger: Duration,
+    /// For the path to take a datagram.
+    pub max_wait: Duration,
+}
+
+impl Times {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self {
+            linger: settings.session.linger,
+            max_wait: settings.datagrams.max_wait,
+        }
+    }
+}
+
 /// Carries a session until it, or the connection, is over.
 pub(crate) async fn carry(
     connection: &Connection,
     (send, receive): (SendStream, RecvStream),
     socket: UnixStream,
     link: &DatagramLink,
-    linger: Duration,
+    Times { linger, max_wait }: Times,
 ) {
     link.set_max_bytes(connection.max_datagram_size());
     let (from_session, to_session) = socket.into_split();
@@ -48,19 +66,26 @@ pub(crate) async fn carry(
             inward(receive, to_session, link)
         )
     });
-    let late = async {
+    let mut late = pin!(async {
         tokio::select! {
             () = poll_fn(|cx| link.poll_over(cx)) => {}
             () = silent.notified() => {}
         }
         sleep(linger.saturating_mul(2).saturating_add(GRACE)).await;
-    };
+    });
     tokio::select! {
         biased;
         _ = &mut stream => {}
-        () = late => {}
-        error = connection.closed() => link.lost(end_of(&error)),
-        () = send_datagrams(connection, link) => {}
+        () = &mut late => {}
+        error = connection.closed() => {
+            link.lost(end_of(&error));
+            // What came is acknowledged, so the session gets all of it, as it would by TCP.
+            tokio::select! {
+                _ = &mut stream => {}
+                () = &mut late => {}
+            }
+        }
+        () = send_datagrams(connection, link, max_wait) => {}
         () = receive_datagrams(connection, link) => {}
     }
     connection.close(0u32.into(), b"");
@@ -152,12 +177,13 @@ fn cut() -> Closed {
 
 /// Hands on what the session has, one after the other, as the path has room. What waits meanwhile does so in the session's link,
 /// where newer ones take the place of older ones. Never ends.
-async fn send_datagrams(connection: &Connection, link: &DatagramLink) {
+async fn send_datagrams(connection: &Connection, link: &DatagramLink, max_wait: Duration) {
     while let Some(datagram) = poll_fn(|cx| link.poll_next(cx)).await {
-        match connection.send_datagram_wait(datagram.into()).await {
-            Ok(()) => {}
-            Err(SendDatagramError::ConnectionLost(_)) => break,
-            Err(_) => link.not_sent(),
+        let sent = timeout(max_wait, connection.send_datagram_wait(datagram.into()));
+        match sent.await {
+            Ok(Ok(())) => {}
+            Ok(Err(SendDatagramError::ConnectionLost(_))) => break,
+            Ok(Err(_)) | Err(_) => link.not_sent(),
         }
         link.set_max_bytes(connection.max_datagram_size());
     }

@@ -1,8 +1,11 @@
 //! How QUIC is set up for sessions.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_session::rustls::server::{ClientHello, ResolvesServerCert};
+use embar_session::rustls::sign::CertifiedKey;
 use embar_session::rustls::{self, ClientConfig, ServerConfig};
 use embar_session::{MIN_IDLE_TIMEOUT, Settings, TlsTarget};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -64,6 +67,25 @@ fn window(ring: usize) -> VarInt {
     VarInt::from_u32(bytes)
 }
 
+/// The server's own code says which certificate a peer gets. quinn asks it under a lock of all connections, so a panic there
+/// would be the end of them all: this way it is a peer that gets none.
+#[derive(Debug)]
+struct Calm(Arc<dyn ResolvesServerCert>);
+
+impl ResolvesServerCert for Calm {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let resolved = catch_unwind(AssertUnwindSafe(|| self.0.resolve(hello)));
+        resolved.unwrap_or_else(|_| {
+            tracing::error!("a panic in the handshake with a peer: it gets no certificate");
+            None
+        })
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        self.0.only_raw_public_keys()
+    }
+}
+
 /// # Errors
 /// When the configuration is of no use.
 pub(crate) fn server(
@@ -76,6 +98,7 @@ pub(crate) fn server(
     if tls.alpn_protocols.is_empty() {
         tls.alpn_protocols.push(ALPN.to_vec());
     }
+    tls.cert_resolver = Arc::new(Calm(Arc::clone(&tls.cert_resolver)));
     let tls = Arc::new(tls);
     // quinn would panic at the first connection.
     let version = rustls::quic::Version::V1;

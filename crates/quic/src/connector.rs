@@ -14,7 +14,7 @@ use embar_session::{
 use quinn::{ClientConfig, Endpoint, EndpointConfig};
 use tokio::time::timeout;
 
-use crate::bridge::carry;
+use crate::bridge::{Times, carry};
 use crate::config;
 use crate::ends::{closed, code_of, end_of};
 use crate::listener::Opened;
@@ -125,7 +125,7 @@ impl Connector {
             address,
             name: target.name().to_str().into_owned(),
             link: link.clone(),
-            linger: settings.session.linger,
+            times: Times::of(settings),
         };
         self.thread.handle().spawn(work.run(ours));
         let peer = Peer::Quic(address);
@@ -189,12 +189,12 @@ struct Work {
     address: SocketAddr,
     name: String,
     link: DatagramLink,
-    linger: Duration,
+    times: Times,
 }
 
 impl Work {
     async fn run(self, ours: UnixStream) {
-        let (link, linger) = (self.link.clone(), self.linger);
+        let (link, times) = (self.link.clone(), self.times);
         let opened = tokio::select! {
             opened = self.connect() => opened,
             // Its time for the handshake is over, or nobody wants it any more.
@@ -207,7 +207,7 @@ impl Work {
         match opened {
             Ok(((connection, streams), socket)) => {
                 drop(ours);
-                carry(&connection, streams, socket, &link, linger).await;
+                carry(&connection, streams, socket, &link, times).await;
             }
             // Before its socket goes, so that the session finds the reason.
             Err(why) => link.lost(why),

@@ -14,9 +14,9 @@ use embar_session::{Adopter, CloseReason, DatagramLink, Network, Peer, Refusal, 
 use quinn::{Connection, Endpoint, EndpointConfig, Incoming};
 use quinn_proto::HashedConnectionIdGenerator;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::bridge::{carry, close};
+use crate::bridge::{Times, carry, close};
 use crate::config::{self, TlsConfigError};
 use crate::ends::{code_of, refusal_of};
 use crate::handshakes::{Handshakes, Limits, Turn};
@@ -222,6 +222,9 @@ impl Drop for Place {
 }
 
 async fn accept(endpoint: Endpoint, listening: Arc<Listening>, mut stop: Stop) {
+    // Of its own, so that no crowd of newcomers keeps it from coming.
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let time = loop {
         let some_wait = listening.handshakes().has_waiting();
         tokio::select! {
@@ -233,7 +236,7 @@ async fn accept(endpoint: Endpoint, listening: Arc<Listening>, mut stop: Stop) {
                 None => break stop.wait().await,
             },
             () = listening.freed.notified() => {}
-            () = sleep(LOOK_EVERY), if some_wait => {}
+            _ = look.tick(), if some_wait => {}
         }
         give_turns(&listening);
     };
@@ -336,6 +339,8 @@ async fn serve(incoming: Incoming, peer: Peer, place: Place) {
     }
     let greeted = async {
         tokio::select! {
+            // In this order: one that is open is not cut any more.
+            biased;
             // One that is refused keeps its place as long as it is there.
             true = poll_fn(|cx| link.poll_open(cx)) => drop(place),
             () = cut.notified() => {
@@ -346,7 +351,7 @@ async fn serve(incoming: Incoming, peer: Peer, place: Place) {
         std::future::pending().await
     };
     tokio::select! {
-        () = carry(&connection, streams, ours, &link, session.linger) => {}
+        () = carry(&connection, streams, ours, &link, Times::of(adopter.settings())) => {}
         () = greeted => {}
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     /// When the program wants its handler woken.
     wake_at: Option<Instant>,
     state: State,
+    /// How often it changed.
+    changes: u64,
     /// Sizes of nested messages, kept from one to the next.
     pub(crate) spill: Vec<u32>,
 }
@@ -129,6 +131,7 @@ impl Link {
                 next_address: None,
                 wake_at: None,
                 state: State::Connecting { attempt: 0 },
+                changes: 0,
                 spill: Vec::new(),
             }),
             room: Condvar::new(),
@@ -291,6 +294,8 @@ impl Link {
             return;
         }
         inner.gate = Gate::Closing;
+        // The peer is to know what was handled.
+        inner.due.ack = true;
         let now = Instant::now();
         let by = after(now, self.replay.close_within);
         inner.close_by = Some(by);
@@ -355,6 +360,7 @@ impl Link {
 
     fn set_state(&self, inner: &mut Inner, state: State) {
         inner.state = state;
+        inner.changes += 1;
         self.changed.notify_all();
     }
 
@@ -371,14 +377,25 @@ impl Link {
         timeout: Duration,
         mut done: impl FnMut(&State) -> bool,
     ) -> State {
-        let inner = self.lock();
-        if must_not_block() {
-            return inner.state.clone();
+        let began = Instant::now();
+        let mut inner = self.lock();
+        loop {
+            let (state, changes) = (inner.state.clone(), inner.changes);
+            drop(inner);
+            // Without the lock: it may ask the session for other things.
+            if must_not_block() || done(&state) || state.ended().is_some() {
+                return state;
+            }
+            inner = self.lock();
+            let left = timeout.saturating_sub(began.elapsed());
+            if inner.changes == changes {
+                if left.is_zero() {
+                    return state;
+                }
+                let waited = self.changed.wait_timeout(inner, left);
+                inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
-        let waits = |inner: &mut Inner| !done(&inner.state) && inner.state.ended().is_none();
-        let waited = self.changed.wait_timeout_while(inner, timeout, waits);
-        let (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        inner.state.clone()
     }
 
     pub(crate) fn unacknowledged(&self) -> u64 {

@@ -207,6 +207,10 @@ impl Outbox {
             Some(index) => self.spare.swap_remove(index),
             None => {
                 let bytes = need.max(SEGMENT_BYTES.min(self.max_bytes));
+                if self.memory() + bytes > 2 * self.max_bytes {
+                    // None of them fits.
+                    self.spare.clear();
+                }
                 let share = self.budget.as_ref().map(|it| it.try_reserve(bytes));
                 Segment {
                     _share: share.transpose().map_err(|_| OutboxError::Full)?,
@@ -305,10 +309,14 @@ impl Outbox {
         }
     }
 
+    /// Keeps a segment for later, within what the outbox may have: one of a large message may be too small for all that
+    /// come.
     fn spare_segment(&mut self, mut segment: Segment) {
-        segment.used = 0;
-        segment.bytes.clear();
-        self.spare.push(segment);
+        if self.memory() + segment.bytes.capacity() <= 2 * self.max_bytes {
+            segment.used = 0;
+            segment.bytes.clear();
+            self.spare.push(segment);
+        }
     }
 
     /// All is acknowledged: keeps as much memory as was in use since the last time.
@@ -414,6 +422,20 @@ mod tests {
         assert_eq!(outbox.ack(10), Ok(4));
         assert!(outbox.is_empty());
         assert_eq!(outbox.bytes(), 0);
+    }
+
+    #[test]
+    fn messages_that_grow_leave_no_memory_behind() {
+        const MOST: usize = 256 << 10;
+        let mut outbox = outbox(100, MOST);
+        put(&mut outbox, b"x").unwrap();
+        // Each is longer than all memory that the ones before it left, and one is always unacknowledged.
+        for len in 17_000..17_200 {
+            put(&mut outbox, &vec![1; len]).unwrap();
+            write_all(&mut outbox);
+            outbox.ack(outbox.next - 1).unwrap();
+            assert!(outbox.memory() <= 2 * MOST + SEGMENT_BYTES, "{len}");
+        }
     }
 
     #[test]

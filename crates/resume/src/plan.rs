@@ -1,5 +1,6 @@
 //! When and where a client connects next.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use embar_session::Address;
@@ -82,7 +83,8 @@ impl Plan {
     /// A connection that was open is lost.
     pub(crate) fn lost(&mut self, now: Instant) {
         self.since = now;
-        if self.moved {
+        // From here on what the next server says of it counts.
+        if mem::take(&mut self.moved) {
             self.token = None;
             self.home = None;
         }

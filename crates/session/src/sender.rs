@@ -181,7 +181,7 @@ impl Sender {
 
     /// Whether a frame of a program may be sent.
     #[inline]
-    fn check(&self, id: u16, len: usize) -> Result<(), SendError> {
+    pub(crate) fn check(&self, id: u16, len: usize) -> Result<(), SendError> {
         if id >= FIRST_RESERVED_ID {
             return Err(SendError::ReservedId { id });
         }

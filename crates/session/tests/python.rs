@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use embar_session::{
     Address, BodyStore, CloseReason, Closed, Flow, FrameError, FrameHeader, Handler, Message,
-    OnFull, Plain, Protocol, Server, Session, Settings, Shape, Side,
+    OnFull, Plain, Protocol, Redirect, Server, Session, Settings, Shape, Side,
 };
 
 const LONG: Duration = Duration::from_secs(120);
 const HELLO: u16 = 0xFF00;
 const WELCOME: u16 = 0xFF01;
 const PING: u16 = 0xFF02;
+const GOODBYE: u16 = 0xFF04;
 /// A PING, and a PONG.
 const PING_BYTES: u64 = 17;
 const CLOSE: u16 = 0xFF05;
@@ -262,6 +263,8 @@ fn an_end_made_by_the_server_has_its_reason_behind_all_that_was_said() {
 
     let mut child = start(&["shutdown", &server.address().to_string()]);
     assert_eq!(line(&mut child), "open");
+    let elsewhere = Redirect::to("game.example:7000").unwrap();
+    server.redirect(&elsewhere.after(Duration::from_millis(200)));
     server.shutdown(LONG);
     finished(child);
 }
@@ -447,6 +450,19 @@ fn what_breaks_the_rules_closes_the_session_with_a_reason_that_the_server_hears(
         (after(frame(1, CHECKED, &[0; 4])), CloseReason::BadFrame),
         (after(frame(PING, 1, &[])), CloseReason::BadFrame),
         (after(frame(PING, 0, &[0xff])), CloseReason::BadFrame),
+        // Redirects that nobody should print, or is longer than any address.
+        (
+            after(frame(GOODBYE, 0, b"\x12\x02a\n")),
+            CloseReason::BadFrame,
+        ),
+        (
+            after(frame(
+                GOODBYE,
+                0,
+                &[b"\x12\x80\x02" as &[u8], &[b'x'; 256]].concat(),
+            )),
+            CloseReason::BadFrame,
+        ),
         (after(frame(1, 1, &[9, 0, 0, 0])), CloseReason::BadFrame),
         (big(3, 1, 1), CloseReason::BadFrame),
         (big(65_537, 1, 0), CloseReason::TooLarge),

@@ -391,6 +391,22 @@ fn the_page_has_all_reasons_ids_and_limits() {
         let row = format!("| {} | `{}` |", reason.number(), reason.name());
         assert!(page.contains(&row), "{row}");
     }
+    let schema = file("proto/session.proto");
+    let greeting = schema.split_once("message Greeting {").unwrap().1;
+    let greeting = greeting.split_once("\n}").unwrap().0;
+    for line in greeting.lines().filter(|line| line.contains(" = ")) {
+        let (declared, rest) = line.split_once(" = ").unwrap();
+        let name = declared.rsplit(' ').next().unwrap();
+        let number = rest.split_once(';').unwrap().0;
+        let row = format!("| {number} `{name}` |");
+        assert!(page.contains(&row), "{row}");
+    }
+    for id in 0xFF00..=0xFF0C {
+        assert!(
+            page.contains(&format!("| `{id:#06X}` |").replace("0X", "0x")),
+            "{id:#x}"
+        );
+    }
     let grouped = |number: usize| format!("{},{:03}", number / 1000, number % 1000);
     let idle = grouped(MIN_IDLE_TIMEOUT.as_millis() as usize);
     assert!(page.contains(&format!("A timeout below {idle}")));

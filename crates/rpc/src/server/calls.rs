@@ -205,6 +205,8 @@ impl Calls {
                 "the reply has {bytes} bytes, and the caller takes {max}: answer with a stream, \
                  or raise the limits of its session"
             ))),
+            // Nothing of it was sent, and the caller waits.
+            Err(error @ SendError::Encoding) => Err(Status::internal(error.to_string())),
             // Of a session that is over, the caller knows.
             Ok(_) | Err(_) => Ok(()),
         }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -14,7 +15,7 @@ use super::ticket::{Ticket, given_up};
 use crate::Status;
 use crate::block::{block_on, may_block};
 use crate::outgoing::{Nothing, Outgoing, Owned, Viewed};
-use crate::protocol::frame;
+use crate::protocol::{ITEM_START, frame};
 
 /// Sends the items of one stream, and its end: now or later, from any thread. Dropped without an end,
 /// it ends the stream with [`Internal`](crate::Code::Internal).
@@ -96,8 +97,10 @@ impl<R> Sink<R> {
         room: &mut Option<Room>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Status>> {
+        let mut retried = false;
         loop {
             if let Some(wait) = room {
+                self.watch(cx)?;
                 let closed = |error| Status::unavailable(format!("the item was not sent: {error}"));
                 ready!(Pin::new(wait).poll(cx)).map_err(closed)?;
                 // Others may take it meanwhile: it waits again then.
@@ -112,9 +115,29 @@ impl<R> Sink<R> {
                 }
                 Some(Lacks::Room) => {
                     let session = &self.ticket.calls().session;
-                    *room = Some(session.room(item.encoded_bytes()));
+                    *room = Some(session.room(ITEM_START + item.encoded_bytes()));
+                    if mem::replace(&mut retried, true) {
+                        // Room came and went meanwhile: others have their turn first.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                 }
             }
+        }
+    }
+
+    /// For a wait for room: whoever gives the call up wakes the task, too.
+    fn watch(&self, cx: &Context<'_>) -> Result<(), Status> {
+        let waker = cx.waker().clone();
+        let calls = self.ticket.calls();
+        let before = calls.with(self.ticket.number(), |call| match call.given_up {
+            Some(why) => Err(given_up(why)),
+            None => Ok(call.credit_waker.replace(waker)),
+        });
+        // The waker from before is dropped here, without the lock.
+        match before {
+            Some(before) => before.map(drop),
+            None => Err(Status::internal("the stream has ended")),
         }
     }
 

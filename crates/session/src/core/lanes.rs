@@ -315,10 +315,10 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             }
             OwnId::BodyRefused => {
                 let view: BodyRefusedView<'_> = read(content).map_err(malformed)?;
-                if !lanes.outgoing.refused(view.number) {
-                    return unknown();
+                match lanes.outgoing.refused(view.number) {
+                    None => return unknown(),
+                    Some(is_news) => is_news,
                 }
-                true
             }
             OwnId::BodyCancelled => {
                 let view: BodyCancelledView<'_> = read(content).map_err(malformed)?;

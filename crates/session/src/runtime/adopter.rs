@@ -19,8 +19,8 @@ use super::settings::Settings;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// The server has ended, or is about to.
-    #[error("the server has ended: hand the connection to one that runs")]
+    /// The server accepts nothing more ([`Server::stop_accepting`](crate::Server::stop_accepting)), or has ended.
+    #[error("the server accepts nothing more: hand the connection to one that does")]
     Ended,
     /// The server does not want it.
     #[error("the server does not take the connection: {0}")]
@@ -58,7 +58,7 @@ impl Adopter {
     pub fn adopt(&self, stream: impl Into<Stream>, peer: Peer) -> Result<(), AdoptError> {
         let stream = stream.into();
         let group = &self.registry.group;
-        if self.dealer.is_stopping() {
+        if !self.dealer.adopts() {
             return Err(AdoptError::Ended);
         }
         if !self.wants(&peer) {
@@ -87,7 +87,7 @@ impl Adopter {
     ) -> Result<(), AdoptError> {
         // Dropped, it tells the carrier.
         let link = UnclaimedLink::new(link);
-        if self.dealer.is_stopping() {
+        if !self.dealer.adopts() {
             return Err(AdoptError::Ended);
         }
         self.deal(Stream::Unix(stream), peer, Some(link))

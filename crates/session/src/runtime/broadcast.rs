@@ -275,6 +275,8 @@ impl<'a> Cast<'a> {
 fn give(member: &Member, frame: &Frame, wakes: &mut Wakes) -> Result<(), SendError> {
     let shared = &*member.session.0;
     if member.lag == Lag::Latest && shared.latest.any() {
+        // What waits is sent as it is.
+        shared.sender.check(frame.id(), frame.content_len())?;
         return Err(SendError::Full);
     }
     put(shared, frame, wakes)

@@ -9,7 +9,7 @@ use super::mailbox::{Command, Mailbox};
 pub(super) struct Dealer {
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     next: AtomicUsize,
-    stopping: AtomicBool,
+    adopts: AtomicBool,
 }
 
 impl Dealer {
@@ -17,7 +17,7 @@ impl Dealer {
         Arc::new(Self {
             mailboxes,
             next: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
+            adopts: AtomicBool::new(true),
         })
     }
 
@@ -38,12 +38,12 @@ impl Dealer {
         Err(command)
     }
 
-    /// The workers are told to end.
-    pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+    /// Nothing more is accepted: not from listeners, and not from others who accept.
+    pub(super) fn adopt_no_more(&self) {
+        self.adopts.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+    pub(super) fn adopts(&self) -> bool {
+        self.adopts.load(Ordering::Relaxed)
     }
 }

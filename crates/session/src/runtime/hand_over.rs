@@ -66,6 +66,7 @@ const MAX_TEXT_BYTES: usize = MAX_LISTENERS * 128;
 const READY: u8 = b'R';
 const DONE: u8 = b'D';
 const WITHDRAWN: u8 = b'X';
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Between two tries to connect.
 const RETRY: Duration = Duration::from_millis(5);
 /// How long the other process may take to read a few bytes, or to stop accepting.
@@ -123,9 +124,11 @@ pub fn offer(
     path: impl AsRef<Path>,
     timeout: Duration,
 ) -> Result<(), HandOverError> {
-    let deadline = Instant::now() + timeout;
-    let offered = server.pool.offered_listeners(deadline);
-    let offered = offered.ok_or(HandOverError::TimedOut)?;
+    let deadline = deadline(timeout);
+    let mut offered = server.pool.offered_listeners(deadline).map_err(in_time)?;
+    // Each worker told its own.
+    let addresses = server.addresses();
+    offered.sort_by_key(|it| addresses.iter().position(|known| *known == it.address));
     if offered.is_empty() {
         return Err(HandOverError::NoListeners);
     }
@@ -145,10 +148,11 @@ pub fn offer(
         let mut taker = match door.accept() {
             Ok((Stream::Unix(taker), _)) => taker,
             // It left again, or there is no descriptor for it at the moment.
-            _ => {
+            _ if Instant::now() < deadline => {
                 thread::sleep(RETRY);
                 continue;
             }
+            _ => return Err(HandOverError::TimedOut),
         };
         if !has_trusted_peer(&taker).unwrap_or(false) {
             tracing::warn!("a process of another user asked for the listeners, and gets none");
@@ -213,7 +217,7 @@ fn serve(taker: &mut UnixStream, offered: &[Offered], deadline: Instant) -> io::
 /// # Errors
 /// [`HandOverError`]; the other process goes on as it was.
 pub fn take(path: impl AsRef<Path>, timeout: Duration) -> Result<Taken, HandOverError> {
-    let deadline = Instant::now() + timeout;
+    let deadline = deadline(timeout);
     let stream = connect(path.as_ref(), deadline)?;
     if !has_trusted_peer(&stream)? {
         return Err(HandOverError::Stranger);
@@ -323,6 +327,12 @@ fn receive(
         filled += received.bytes;
     }
     Ok(())
+}
+
+/// Far away for a time that no clock has.
+fn deadline(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + A_YEAR)
 }
 
 fn in_time(error: io::Error) -> HandOverError {

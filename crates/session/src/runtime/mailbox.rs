@@ -1,5 +1,6 @@
 //! Commands for a worker, from other threads.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +30,7 @@ pub(super) enum Command {
     /// What was asked before in this way has been done: drop this.
     Acknowledge(Sender<()>),
     /// Send copies of the listeners.
-    OfferListeners(Sender<Offered>),
+    OfferListeners(Sender<io::Result<Offered>>),
     /// One that has not greeted is to give up its descriptor, for the worker of this number.
     MakeRoom { asking: usize },
     /// Another worker gave one up: accept again.

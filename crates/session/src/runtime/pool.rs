@@ -114,6 +114,7 @@ impl WorkerPool {
 
     /// Accepts nothing more. Returns when that is so, at most after `patience`; in a handler, which holds up its worker, at once.
     pub(super) fn stop_accepting(&self, patience: Option<Duration>) {
+        self.dealer.adopt_no_more();
         let (done, all_done) = channel();
         for mailbox in &self.dealer.mailboxes {
             // A worker that has ended accepts nothing.
@@ -128,8 +129,11 @@ impl WorkerPool {
         }
     }
 
-    /// Copies of all listeners that are accepted from. `None`: a worker has not answered in time.
-    pub(super) fn offered_listeners(&self, deadline: Instant) -> Option<Vec<Offered>> {
+    /// Copies of all listeners that are accepted from.
+    ///
+    /// # Errors
+    /// `TimedOut`: a worker has not answered in time; or what kept one from being copied.
+    pub(super) fn offered_listeners(&self, deadline: Instant) -> io::Result<Vec<Offered>> {
         let (offered, all) = channel();
         for mailbox in &self.dealer.mailboxes {
             let _ = mailbox.send(Command::OfferListeners(offered.clone()));
@@ -139,16 +143,16 @@ impl WorkerPool {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match all.recv_timeout(left) {
-                Ok(offered) => listeners.push(offered),
-                Err(RecvTimeoutError::Disconnected) => return Some(listeners),
-                Err(RecvTimeoutError::Timeout) => return None,
+                Ok(offered) => listeners.push(offered?),
+                Err(RecvTimeoutError::Disconnected) => return Ok(listeners),
+                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
     }
 
     /// Ends every session politely within `timeout`, and the threads.
     pub(super) fn shutdown(&mut self, timeout: Duration) {
-        self.dealer.stop();
+        self.dealer.adopt_no_more();
         for mailbox in &self.dealer.mailboxes {
             // A worker that has ended needs no command.
             let _ = mailbox.send(Command::Drain(timeout));

@@ -208,7 +208,7 @@ impl Server {
         Adopter::new(&self.pool.registry, &self.pool.dealer)
     }
 
-    /// Closes the listeners; sessions, and connections that were accepted, go on. Returns when each of the latter counts in
+    /// Closes the listeners, and adopts no connection any more; sessions, and connections that were accepted, go on. Returns when each of the latter counts in
     /// [`Server::stats`], as a session or as one of the `arrivals`: when there is none of both, everybody has been served. It waits for workers
     /// that are held up, unless a handler calls it.
     ///

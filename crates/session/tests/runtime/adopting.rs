@@ -99,3 +99,13 @@ fn the_options_of_the_servers_sockets_are_set_on_it() {
     server.adopt(stream, Peer::Tcp(peer)).unwrap();
     assert!(ours.nodelay().unwrap());
 }
+
+#[test]
+fn a_server_that_stops_accepting_adopts_nothing_either() {
+    let server = deaf(Settings::default());
+    let adopter = server.adopter();
+    server.stop_accepting();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let refused = adopter.adopt(ours, Peer::Unix).unwrap_err();
+    assert!(matches!(refused, AdoptError::Ended), "{refused}");
+}

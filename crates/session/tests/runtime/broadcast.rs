@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use embar_session::{
-    Broadcast, Client, CloseReason, Closed, Delivery, Flow, FrameError, FrameHeader, Handler, Lag,
-    Message, Plain, Protocol, SendError, Server, Session, Settings, Shape,
+    Broadcast, Client, CloseReason, Closed, Flow, FrameError, FrameHeader, Handler, Lag, Message,
+    Plain, Protocol, SendError, Server, Session, Settings, Shape,
 };
 
 use crate::support::proto::Packet;
@@ -250,7 +250,7 @@ fn a_slow_member_gets_the_latest_of_each_kind() {
     let accepted = opened(&seen);
     broadcast.join(&accepted, Lag::Latest);
     let used = accepted.budget().used();
-    let (mut sent, mut replaced, mut total) = (0, 0, Delivery::default());
+    let (mut sent, mut replaced) = (0, 0);
     // Of the ids 1 and 2, and of three keys.
     while replaced < 500 {
         let bytes = numbered(sent);
@@ -261,17 +261,17 @@ fn a_slow_member_gets_the_latest_of_each_kind() {
         let delivery = delivery.unwrap();
         assert_eq!(delivery.sent + delivery.waiting, 1);
         replaced += delivery.replaced;
-        total.sent += delivery.sent;
         sent += 1;
     }
     let waits = accepted.budget().used() - used;
-    assert!((5 * 208..5 * 220).contains(&waits), "{waits} bytes wait");
+    assert!(waits <= 5 * 220, "{waits} bytes wait");
     slow.go_on();
-    let mut numbers: Vec<u32> = (0..total.sent + 5)
+    // What waited may have found room before a newer one came: all but what was replaced arrive.
+    let mut numbers: Vec<u32> = (0..sent as usize - replaced)
         .map(|_| number(&message(&slow.seen).1))
         .collect();
     assert!(numbers.is_sorted(), "what comes is in order");
-    let latest = numbers.split_off(total.sent);
+    let latest = numbers.split_off(numbers.len() - 5);
     assert_eq!(latest, (sent - 5..sent).collect::<Vec<_>>());
     until("nothing waits", || accepted.budget().used() == used);
     // As before.

@@ -348,6 +348,41 @@ fn a_body_without_a_place_holds_up_its_lane_alone() {
     until("all is dropped", || setup.budget.used() == setup.rings);
 }
 
+/// The handler is asked again while a part of a chunk is there, in memory that is not its own.
+#[test]
+fn a_place_that_comes_amid_a_chunk_gets_all_of_the_body() {
+    let setup = setup(laned(1));
+    let Address::Tcp(address) = setup.server.address() else {
+        panic!("not TCP");
+    };
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(&hello(1)).unwrap();
+    let bytes = pattern(5, 40_000);
+    let [first, second, third] = [&bytes[..20_000], &bytes[20_000..30_000], &bytes[30_000..]];
+    let second = chunk(1, second);
+    let (begun, rest) = second.split_at(4_000);
+    peer.write_all(
+        &[
+            begin(1, 1, 40_000, b"wait"),
+            chunk(1, first),
+            begun.to_vec(),
+        ]
+        .concat(),
+    )
+    .unwrap();
+    until("a part is there", || {
+        let sessions = setup.server.sessions();
+        let came = sessions.first().map_or(0, |it| it.stats().bytes_received);
+        came > 24_000
+    });
+    setup.open.store(true, Ordering::Release);
+    setup.server.sessions()[0].resume();
+    peer.write_all(rest).unwrap();
+    assert_eq!(next(&setup.at_server), Event::Begun(5, b"wait".to_vec()));
+    peer.write_all(&chunk(1, third)).unwrap();
+    assert_eq!(next(&setup.at_server), Event::Body(5, 40_000));
+}
+
 #[test]
 fn a_refused_body_ends_alone_and_its_sender_learns_it() {
     let setup = setup(laned(1).with(|settings| settings.body_budget_bytes = Some(2 << 20)));

@@ -213,10 +213,15 @@ impl Outgoing {
         self.has_begun(number)
     }
 
-    /// The peer does not want a body. False: there never was such a body.
-    pub(super) fn refused(&mut self, number: u64) -> bool {
-        self.give_up(number);
-        self.has_begun(number)
+    /// The peer does not want a body: whether that is news. It is none of a body that it took, or that was cancelled
+    /// meanwhile. `None`: there never was such a body.
+    pub(super) fn refused(&mut self, number: u64) -> Option<bool> {
+        let waits = |lane: &mut Lane| lane.current.as_ref().is_some_and(|it| !it.taken);
+        let is_news = self.lane_of(number).is_some_and(waits);
+        if is_news {
+            self.give_up(number);
+        }
+        self.has_begun(number).then_some(is_news)
     }
 
     fn has_begun(&self, number: u64) -> bool {

@@ -1,6 +1,7 @@
 //! Bodies in lanes. Of those that come, each chunk is received where its body lies; what comes
 //! before the handler has a place for a body waits, up to the window. Those to send wait in the core.
 
+use std::mem;
 use std::ops::Range;
 
 use embar_frame::{Now, Protocol};
@@ -19,6 +20,8 @@ pub(super) struct LaneBody {
     len: usize,
     got: usize,
     at: Destination,
+    /// It is to ask for a place when the chunk that comes is there: its memory is away until then.
+    asks_again: bool,
 }
 
 enum Destination {
@@ -94,6 +97,7 @@ fn begin(lane: usize, id: u16, head: &[u8], len: usize, mut places: Places<'_>) 
         len,
         got: 0,
         at,
+        asks_again: false,
     };
     match places.ask(id, head, len) {
         Ok(Some(place)) => Heard::Begun(lane, body(Destination::given(place))),
@@ -144,6 +148,17 @@ impl LaneBody {
                 let mut bytes = bytes.take()?;
                 bytes.resize(to, 0);
                 Some(RecvBuf::heap(bytes, from..to))
+            }
+        }
+    }
+
+    /// Whether it waits for a place, and what came of it is here. If it is not, it asks later.
+    fn may_ask(&mut self) -> bool {
+        match &self.at {
+            Destination::Given { .. } => false,
+            Destination::Waiting { bytes, .. } => {
+                self.asks_again = bytes.is_none();
+                !self.asks_again
             }
         }
     }
@@ -214,10 +229,15 @@ impl<P: Protocol> SessionDriver<P> {
 
     /// All of a chunk is there.
     pub(super) fn chunk_done(&mut self, lane: usize, len: usize, store: Store, now: Now) {
+        let mut asks_again = false;
         if let Some(body) = self.lanes.slot(lane) {
             body.put_back(store, len);
+            asks_again = mem::take(&mut body.asks_again);
         }
         self.complete(lane, now);
+        if asks_again {
+            self.resume_lanes(now);
+        }
     }
 
     /// Hands the body in a lane over, if it is there.
@@ -235,7 +255,10 @@ impl<P: Protocol> SessionDriver<P> {
     /// Asks again for places for those bodies that wait for one.
     pub(super) fn resume_lanes(&mut self, now: Now) {
         for lane in 0..self.lanes.0.len() {
-            let Some(mut body) = self.lanes.0[lane].take_if(|body| !body.is_given()) else {
+            if self.broken {
+                return;
+            }
+            let Some(mut body) = self.lanes.0[lane].take_if(|body| body.may_ask()) else {
                 continue;
             };
             let Destination::Waiting { head, bytes, share } = &mut body.at else {

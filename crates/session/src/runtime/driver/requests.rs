@@ -56,7 +56,8 @@ impl<P: Protocol> SessionDriver<P> {
 
     /// The worker stops: after a goodbye, and the bodies that wait, the session ends.
     pub(in crate::runtime) fn drain(&mut self) {
-        self.core.goodbye("");
+        // With the redirect that may have been asked for just now.
+        self.say_goodbye();
         self.finish_due.get_or_insert(CloseReason::Shutdown);
     }
 

@@ -31,6 +31,10 @@ impl Buckets {
         let [of_messages, of_bytes] = self.limits;
         let beyond = |bucket: &mut Option<TokenBucket>, count, limit| {
             let bucket = bucket.as_mut()?;
+            if count == 0 {
+                // Who sends nothing goes beyond nothing, also where others of its address did.
+                return None;
+            }
             (!bucket.take(count, now)).then_some(limit)
         };
         let first = beyond(&mut self.messages, messages, of_messages);

@@ -294,6 +294,8 @@ impl<P: Protocol + Clone> Worker<P> {
         };
         let session = self.session(peer, token, &core);
         let registry = Arc::clone(&self.registry);
+        // Until it counts among the sessions: at no time it is neither.
+        let _counted = Counted::new(&group);
         let mut guest = self.arrivals.remove(token);
         session
             .0

@@ -1,5 +1,6 @@
 //! The listeners of a worker: closed, copied for another process, and short of descriptors.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -38,20 +39,20 @@ impl<P: Protocol + Clone> Worker<P> {
     }
 
     /// Copies of the listeners, for another process.
-    pub(super) fn offer_listeners(&self, to: &Sender<Offered>) {
+    pub(super) fn offer_listeners(&self, to: &Sender<io::Result<Offered>>) {
         for entrance in &self.entrances {
             let Some(listener) = self.reactor.listener(entrance.token) else {
                 continue;
             };
             let copied = listener.as_fd().try_clone_to_owned();
-            if let (Ok(socket), Ok(address)) = (copied, listener.local_address()) {
-                let file = listener.file().map(|file| file.ownership());
-                let _ = to.send(Offered {
+            let offered = copied.and_then(|socket| {
+                Ok(Offered {
                     socket,
-                    address,
-                    file,
-                });
-            }
+                    address: listener.local_address()?,
+                    file: listener.file().map(|file| file.ownership()),
+                })
+            });
+            let _ = to.send(offered);
         }
     }
 
