@@ -1,6 +1,7 @@
 //! Who is compared. Each has a server and a client in this process, with one connection over the loopback interface: TCP, and UDP where that is what
 //! it is made for.
 
+mod by_hand;
 mod capnp_rpc;
 mod embar;
 mod embar_calls;
@@ -15,7 +16,7 @@ pub use self::tonic::Tonic;
 pub use self::zeromq::Zeromq;
 
 use crate::arguments::PAYLOAD_BYTES;
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use std::time::Instant;
 
 /// What every message carries.
@@ -32,8 +33,10 @@ pub trait Connected: Sized {
     /// Sends so many messages, until the server reports that all are there.
     fn one_way(&mut self, messages: u64) -> anyhow::Result<()>;
 
-    /// Makes so many calls, each when the one before is answered.
-    fn calls(&mut self, calls: u64) -> anyhow::Result<RoundTrips>;
+    /// Makes so many calls, each when the one before is answered; an error for libraries that have none.
+    fn calls(&mut self, _calls: u64) -> anyhow::Result<RoundTrips> {
+        bail!("it has no calls")
+    }
 }
 
 /// How long each round trip took.

@@ -1,7 +1,8 @@
 //! ENet, by its translation to Rust: reliable packets in order, over UDP. Each end is a thread that sleeps until its
 //! socket has something, as ENet's own loop does.
 
-use super::{Connected, Counter, PAYLOAD, RoundTrips, check, check_count};
+use super::by_hand::{COUNT, ECHO, ONE_WAY, message, parts};
+use super::{Connected, Counter, RoundTrips, check, check_count};
 use anyhow::{Context as _, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rusty_enet::{Event, Host, HostSettings, Packet, PeerID};
@@ -11,12 +12,6 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Instant;
 
-/// A ping that comes back.
-const ECHO: u8 = 1;
-/// A ping that does not.
-const ONE_WAY: u8 = 2;
-/// Asks for a count, and brings it.
-const COUNT: u8 = 3;
 /// Says that the server has so many more.
 const PROGRESS: u8 = 4;
 
@@ -148,25 +143,6 @@ fn rest(host: &Host<UdpSocket>, began: Instant) -> anyhow::Result<()> {
     let mut socket = [PollFd::new(host.socket().as_fd(), PollFlags::POLLIN)];
     poll(&mut socket, PollTimeout::from(PAUSE))?;
     Ok(())
-}
-
-fn message(kind: u8, number: u64) -> Vec<u8> {
-    let mut message = Vec::with_capacity(9 + PAYLOAD.len());
-    message.push(kind);
-    message.extend_from_slice(&number.to_le_bytes());
-    message.extend_from_slice(&PAYLOAD);
-    message
-}
-
-/// What it is, its number, its payload.
-fn parts(message: &[u8]) -> anyhow::Result<(u8, u64, &[u8])> {
-    let Some((&kind, rest)) = message.split_first() else {
-        bail!("an empty message");
-    };
-    let (number, payload) = rest
-        .split_first_chunk()
-        .context("a message without a number")?;
-    Ok((kind, u64::from_le_bytes(*number), payload))
 }
 
 fn progress_of(packet: &Packet) -> anyhow::Result<u64> {

@@ -1,21 +1,11 @@
 //! ZeroMQ: a pair of DEALER sockets, each with the thread for I/O that its context has by default, and one that uses it.
 
-use super::{Connected, Counter, PAYLOAD, RoundTrips, check, check_count};
-use crate::arguments::PAYLOAD_BYTES;
-use anyhow::{Context as _, bail, ensure};
+use super::by_hand::{COUNT, ECHO, MESSAGE_BYTES, ONE_WAY, message, parts};
+use super::{Connected, Counter, RoundTrips, check, check_count};
+use anyhow::{Context as _, ensure};
 use std::thread;
 use std::time::Instant;
 use zmq::{Context, DEALER, Socket};
-
-/// A ping that comes back.
-const ECHO: u8 = 1;
-/// A ping that does not.
-const ONE_WAY: u8 = 2;
-/// Asks for a count, and brings it.
-const COUNT: u8 = 3;
-
-/// Of a message: what it is, its number, its payload.
-const MESSAGE_BYTES: usize = 9 + PAYLOAD_BYTES;
 
 /// Messages that wait at each end of a connection; 1,000 is the default.
 const HIGH_WATER_MARK: i32 = 100_000;
@@ -58,10 +48,6 @@ impl Connected for Zeromq {
         Ok(round_trips)
     }
 
-    fn calls(&mut self, _: u64) -> anyhow::Result<RoundTrips> {
-        bail!("it has no calls")
-    }
-
     fn one_way(&mut self, messages: u64) -> anyhow::Result<()> {
         for sequence in 1..=messages {
             self.socket.send(&message(ONE_WAY, sequence)[..], 0)?;
@@ -79,24 +65,6 @@ fn socket() -> anyhow::Result<Socket> {
     socket.set_sndhwm(HIGH_WATER_MARK)?;
     socket.set_rcvhwm(HIGH_WATER_MARK)?;
     Ok(socket)
-}
-
-fn message(kind: u8, number: u64) -> [u8; MESSAGE_BYTES] {
-    let mut message = [kind; MESSAGE_BYTES];
-    message[1..9].copy_from_slice(&number.to_le_bytes());
-    message[9..].copy_from_slice(&PAYLOAD);
-    message
-}
-
-/// What it is, its number, its payload.
-fn parts(message: &[u8]) -> anyhow::Result<(u8, u64, &[u8])> {
-    let Some((&kind, rest)) = message.split_first() else {
-        bail!("an empty message");
-    };
-    let (number, payload) = rest
-        .split_first_chunk()
-        .context("a message without a number")?;
-    Ok((kind, u64::from_le_bytes(*number), payload))
 }
 
 fn serve(socket: &Socket) -> anyhow::Result<()> {
