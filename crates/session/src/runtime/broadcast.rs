@@ -25,7 +25,7 @@ mod frame;
 mod members;
 
 /// Members that are served under one lock, and for which a worker is woken once. Who joins or
-/// leaves meanwhile waits for as long as that takes, some 20 µs.
+/// leaves meanwhile waits for as long as that takes.
 const BATCH: usize = 256;
 
 /// What becomes of a message for a member whose send ring is full.

@@ -77,23 +77,31 @@ impl DrillPlan {
 }
 
 #[cfg(test)]
+impl DrillPlan {
+    /// A small one, for tests.
+    pub(super) fn small() -> Self {
+        Self {
+            attacks: vec![Attack::Silent],
+            connections: 1000,
+            addresses: 1,
+            sessions: 1,
+            payload: Payload { min: 64, max: 64 },
+            runs: 8,
+            duration: Duration::from_secs(1),
+            threads: 1,
+            timeout: Duration::from_secs(1),
+            max_ratio: 2.0,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_cannot_be_run_is_refused() {
-        let plan = DrillPlan {
-            attacks: vec![Attack::Silent],
-            connections: 1,
-            addresses: 1,
-            sessions: 1,
-            payload: Payload { min: 64, max: 64 },
-            runs: 1,
-            duration: Duration::from_secs(1),
-            threads: 1,
-            timeout: Duration::from_secs(1),
-            max_ratio: 1.0,
-        };
+        let plan = DrillPlan::small();
         assert!(plan.validate().is_ok());
         type Change = fn(&mut DrillPlan);
         let wrong: [(&str, Change); 5] = [

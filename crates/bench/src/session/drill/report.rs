@@ -246,14 +246,12 @@ fn mib(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::super::attacker::Tally;
     use super::super::honest::Harm;
     use super::super::kind::Attack;
     use super::super::server::Figures;
     use super::*;
-    use crate::session::payloads::Payload;
 
     fn part(p50_us: Option<f64>) -> Part {
         Part {
@@ -264,21 +262,6 @@ mod tests {
             newcomers: 1,
             newcomers_p50_us: None,
             newcomers_max_us: None,
-        }
-    }
-
-    fn plan() -> DrillPlan {
-        DrillPlan {
-            attacks: vec![Attack::Silent],
-            connections: 1000,
-            addresses: 1,
-            sessions: 1,
-            payload: Payload { min: 64, max: 64 },
-            runs: 8,
-            duration: Duration::from_secs(1),
-            threads: 1,
-            timeout: Duration::from_secs(1),
-            max_ratio: 2.0,
         }
     }
 
@@ -310,7 +293,7 @@ mod tests {
     fn slower_than_allowed_is_harm_and_no_loss() {
         for (during, is_harmed) in [(Some(19.0), false), (Some(21.0), true), (None, true)] {
             let attacked = [attacked(during)];
-            let plan = plan();
+            let plan = DrillPlan::small();
             let report = DrillReport::of(&plan, &attacked);
             assert_eq!((report.is_harmed, report.has_lost()), (is_harmed, false));
             let text = report.text(Paint::new(false));
@@ -323,7 +306,7 @@ mod tests {
         let mut attacked = attacked(Some(10.0));
         attacked.harm.newcomers_failed = 1;
         attacked.harm.reasons.push("closed by the peer".to_owned());
-        let (plan, attacked) = (plan(), [attacked]);
+        let (plan, attacked) = (DrillPlan::small(), [attacked]);
         let report = DrillReport::of(&plan, &attacked);
         assert!(report.has_lost() && report.is_harmed);
         assert!(report.verdict().contains("silent"), "{}", report.verdict());
@@ -331,7 +314,7 @@ mod tests {
 
     #[test]
     fn memory_counts_for_each_connection_of_the_attacker() {
-        let (plan, attacked) = (plan(), [attacked(Some(10.0))]);
+        let (plan, attacked) = (DrillPlan::small(), [attacked(Some(10.0))]);
         let report = DrillReport::of(&plan, &attacked);
         assert_eq!(report.attacks[0].memory_per_connection, Some(2048.0));
     }
