@@ -74,17 +74,12 @@ impl Dialing {
         let link = kept.link();
         let outlook = link.outlook();
         let now = Instant::now();
-        let too_late = outlook.close_by.is_some_and(|by| by <= now);
-        let is_over = outlook.is_closing && (too_late || outlook.unacknowledged == 0);
         if outlook.is_connected {
-            if too_late {
+            if outlook.is_late(now) {
                 link.cut();
             }
-        } else if let Some(end) = outlook.kill {
+        } else if let Some(end) = outlook.end(now) {
             self.end(&kept, seat, end);
-            return None;
-        } else if is_over {
-            self.end(&kept, seat, End::Finished { by: Side::Local });
             return None;
         }
         let is_due = seat.own.connect_at.is_some_and(|at| at <= now);
@@ -135,7 +130,7 @@ impl Dialing {
         link.lost(generation);
         let outlook = link.outlook();
         let goes_on = was_sent_away || seat.own.moved;
-        let done = outlook.is_closing && outlook.unacknowledged == 0;
+        let done = outlook.is_done();
         let mut end = outlook.kill.or_else(|| end_of(why).filter(|_| !goes_on));
         if end.is_none() && done {
             end = Some(End::Finished { by: Side::Local });

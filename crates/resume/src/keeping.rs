@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use embar_session::{Peer, Side};
+use embar_session::Peer;
 
 use crate::kept::Seat;
 use crate::schedule::{Schedule, after, must_not_block};
@@ -103,16 +103,12 @@ impl Keeping {
         let link = kept.link();
         let outlook = link.outlook();
         let now = Instant::now();
-        let too_late = outlook.close_by.is_some_and(|by| by <= now);
-        let is_over = outlook.is_closing && (too_late || outlook.unacknowledged == 0);
         if outlook.is_connected {
-            if too_late {
+            if outlook.is_late(now) {
                 link.cut();
             }
-        } else if let Some(end) = outlook.kill {
+        } else if let Some(end) = outlook.end(now) {
             return self.end(kept, seat, end);
-        } else if is_over {
-            return self.end(kept, seat, End::Finished { by: Side::Local });
         } else if seat.own.suspended.is_some_and(|it| it.until <= now) {
             return self.end(kept, seat, End::Expired);
         }

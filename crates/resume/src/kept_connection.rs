@@ -247,7 +247,7 @@ impl embar_session::Handler for KeptConnection {
         }
         kept.link().lost(line.generation);
         let outlook = kept.link().outlook();
-        let done = outlook.is_closing && outlook.unacknowledged == 0;
+        let done = outlook.is_done();
         let finished = || End::Finished { by: Side::Local };
         let mut end = outlook.kill.or_else(|| end_of(why));
         end = end.or_else(|| done.then(finished));

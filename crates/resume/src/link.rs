@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use embar_session::{Address, OnFull, Peer, Session};
+use embar_session::{Address, OnFull, Peer, Session, Side};
 
 use crate::outbox::Outbox;
 use crate::schedule::{Schedule, after, must_not_block};
@@ -105,6 +105,25 @@ pub(crate) struct Outlook {
     /// The peer has said that it leaves.
     pub(crate) is_left: bool,
     pub(crate) unacknowledged: u64,
+}
+
+impl Outlook {
+    /// The time for a polite end is over.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.close_by.is_some_and(|by| by <= now)
+    }
+
+    /// It is being closed, and the peer has all of its messages.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_closing && self.unacknowledged == 0
+    }
+
+    /// Why a session ends now that has no connection, if it does.
+    pub(crate) fn end(&self, now: Instant) -> Option<End> {
+        let is_over = self.is_done() || (self.is_closing && self.is_late(now));
+        let finished = is_over.then_some(End::Finished { by: Side::Local });
+        self.kill.clone().or(finished)
+    }
 }
 
 impl Link {

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use embar_transport::park;
 use futures_core::Stream;
 
 use super::response::Response;
 use super::slot::Next;
 use super::start::{Poller, Start, set_waker};
-use crate::block::{block_on, may_block};
+use crate::block::may_block;
 use crate::{MetadataError, Outgoing, Status};
 
 /// The reply of a method that answers with a stream: taken item by item, by tasks or threads. The
@@ -80,8 +81,8 @@ impl<Q: Outgoing, R> Items<Q, R> {
             return Some(Err(status));
         }
         let deadline = self.start.deadline();
-        let mut item = poll_fn(|cx| self.poll_item(cx, Poller::Thread));
-        if let Some(item) = block_on(&mut item, deadline) {
+        let item = park::block_on(deadline, |cx| self.poll_item(cx, Poller::Thread));
+        if let Some(item) = item {
             return item;
         }
         let mut cx = Context::from_waker(Waker::noop());

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use embar_transport::park;
+
 use super::response::Response;
 use super::start::{Poller, Start, set_waker};
-use crate::block::{block_on, may_block};
+use crate::block::may_block;
 use crate::{Metadata, MetadataError, Outgoing, Status};
 
 /// A call with one reply: a future, or [waited for](PendingCall::wait). Nothing is sent before it is polled or
@@ -66,8 +68,8 @@ impl<Q: Outgoing, R> PendingCall<Q, R> {
         // Fixes the deadline.
         self.start()?;
         let deadline = self.start.deadline();
-        let mut reply = std::future::poll_fn(|cx| self.poll_reply(cx, Poller::Thread));
-        if let Some(reply) = block_on(&mut reply, deadline) {
+        let reply = park::block_on(deadline, |cx| self.poll_reply(cx, Poller::Thread));
+        if let Some(reply) = reply {
             return reply;
         }
         // Its time is over: this look says so, unless the reply came just now.

@@ -8,12 +8,13 @@ use std::task::{Context, Poll, Waker, ready};
 
 use buffa::{Message, ViewEncode};
 use embar_session::{Room, SendError};
+use embar_transport::park;
 use thiserror::Error;
 
 use super::call::is_cancelled;
 use super::ticket::{Ticket, given_up};
 use crate::Status;
-use crate::block::{block_on, may_block};
+use crate::block::may_block;
 use crate::outgoing::{Nothing, Outgoing, Owned, Viewed};
 use crate::protocol::{ITEM_START, frame};
 
@@ -166,8 +167,7 @@ impl<R> Sink<R> {
             return sent;
         }
         may_block()?;
-        let mut sent = poll_fn(|cx| self.poll_send(item, &mut room, cx));
-        block_on(&mut sent, None).unwrap_or(Ok(()))
+        park::block_on(None, |cx| self.poll_send(item, &mut room, cx)).unwrap_or(Ok(()))
     }
 }
 
