@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`Handler`], [`Session`], `settings.rs`, `server.rs`, `client.rs`, `group.rs` and
 //! `registry.rs` (what workers have in common), `worker_marks.rs` and `mailbox.rs` (how other
-//! threads reach a worker), `shared.rs`, `pool.rs`, `body_budget.rs`, `admission.rs`, `guest.rs` and `arrivals.rs`
+//! threads reach a worker), `shared.rs`, `pool.rs`, `body_budget.rs`, `admission.rs`, `priority.rs`, `guest.rs` and `arrivals.rs`
 //! (connections before they are sessions), `worker.rs`, `driver.rs`, `timer_queue.rs`, `broadcast.rs`, `stream.rs`.
 
 #[cfg(feature = "admin")]
@@ -35,6 +35,7 @@ mod mappings;
 mod memberships;
 mod panics;
 mod pool;
+mod priority;
 mod proxies;
 mod proxy_header;
 mod rates;
@@ -66,6 +67,7 @@ pub use datagrams::{
 };
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
 pub use listening::{StartError, activated_listeners};
+pub use priority::{Priority, Reserve};
 pub use proxies::{Proxies, ProxiesError};
 pub use rates::{Beyond, Rate, RateLimit, Rates};
 pub use refusal::Refusal;

@@ -119,6 +119,14 @@ impl MemoryBudget {
         self.0.used.load(Ordering::Relaxed)
     }
 
+    /// Bytes in use of which nothing is needed now: idle rings, which give them back where others want them.
+    #[must_use]
+    pub fn idle(&self) -> usize {
+        let all = self.0.idle();
+        let idle = all.iter().filter_map(Weak::upgrade);
+        idle.map(|idle| idle.idle_bytes()).sum()
+    }
+
     /// How often there was not enough left.
     #[must_use]
     pub fn refused(&self) -> u64 {

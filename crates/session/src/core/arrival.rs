@@ -229,6 +229,20 @@ impl<P: Protocol> Arrival<P> {
         matches!(self.state, State::Greeted)
     }
 
+    /// The greeting of the peer's own protocol, once its HELLO is there; empty before.
+    #[must_use]
+    pub fn greeting(&self) -> &[u8] {
+        let bytes = &self.bytes[..self.got];
+        let Some(header) = bytes.first_chunk().filter(|_| self.has_greeted()) else {
+            return &[];
+        };
+        let header = FrameHeader::parse(header);
+        let content = header.without_checksum().unwrap_or(header);
+        let end = FRAME_HEADER_BYTES + content.length as usize;
+        let greeting = read_greeting::<P>(&bytes[FRAME_HEADER_BYTES..end]);
+        greeting.map_or(&[], |view| view.greeting)
+    }
+
     /// Why there is no session, once that is decided.
     #[must_use]
     pub fn closed(&self) -> Option<&Closed> {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_transport::Peer;
 
+use super::priority::{Priority, Reserve};
+
 /// Whom a server lets in, and how far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -107,15 +109,17 @@ impl Network {
 /// The places of sessions that a server or client has, in all and for each address.
 pub(super) struct Places {
     most: usize,
+    reserve: Reserve,
     admission: Admission,
     taken: AtomicUsize,
     by_network: Mutex<HashMap<Network, usize>>,
 }
 
 impl Places {
-    pub(super) fn new(most: usize, admission: Admission) -> Arc<Self> {
+    pub(super) fn new(most: usize, reserve: Reserve, admission: Admission) -> Arc<Self> {
         Arc::new(Self {
             most,
+            reserve,
             admission,
             taken: AtomicUsize::new(0),
             by_network: Mutex::default(),
@@ -130,10 +134,17 @@ impl Places {
 
     /// One for a session that this side connects.
     pub(super) fn take(self: &Arc<Self>) -> Result<Place, NoPlace> {
-        let more = |taken: usize| (taken < self.most).then_some(taken + 1);
+        self.take_below(self.most)
+    }
+
+    fn take_below(self: &Arc<Self>, most: usize) -> Result<Place, NoPlace> {
+        let more = |taken: usize| (taken < most).then_some(taken + 1);
         let order = Ordering::Relaxed;
         let taken = self.taken.fetch_update(order, order, more);
-        taken.map_err(|_| NoPlace::Full)?;
+        taken.map_err(|taken| match taken < self.most {
+            true => NoPlace::Kept,
+            false => NoPlace::Full,
+        })?;
         Ok(Place {
             places: Arc::clone(self),
             network: None,
@@ -141,8 +152,12 @@ impl Places {
     }
 
     /// One for a session with a peer that connected.
-    pub(super) fn take_for(self: &Arc<Self>, peer: &Peer) -> Result<Place, NoPlace> {
-        let mut place = self.take()?;
+    pub(super) fn take_for(
+        self: &Arc<Self>,
+        peer: &Peer,
+        priority: Priority,
+    ) -> Result<Place, NoPlace> {
+        let mut place = self.take_below(self.reserve.open_to(priority, self.most))?;
         if let Some(network) = self.admission.network_of(peer) {
             let mut by_network = self.by_network();
             let its = by_network.get(&network).copied().unwrap_or(0);
@@ -162,6 +177,8 @@ impl Places {
 pub(super) enum NoPlace {
     /// All are taken.
     Full,
+    /// Those that are left are for higher priorities.
+    Kept,
     /// The address has as many as it may, which are so many.
     OfAddress(usize),
 }
@@ -232,20 +249,40 @@ mod tests {
     }
 
     #[test]
+    fn the_last_places_are_for_higher_priorities() {
+        let reserve = Reserve::default().with(|reserve| {
+            (reserve.from_low, reserve.from_normal) = (50, 25);
+        });
+        let places = Places::new(4, reserve, Admission::default());
+        let take = |priority| places.take_for(&Peer::Unix, priority);
+        let _two = [Priority::Low, Priority::High].map(|it| take(it).ok().unwrap());
+        assert_eq!(take(Priority::Low).err(), Some(NoPlace::Kept));
+        let _third = take(Priority::Normal).ok().unwrap();
+        assert_eq!(take(Priority::Normal).err(), Some(NoPlace::Kept));
+        let last = take(Priority::High).ok().unwrap();
+        let all = [Priority::Low, Priority::Normal, Priority::High];
+        assert!(all.iter().all(|it| take(*it).err() == Some(NoPlace::Full)));
+        drop(last);
+        assert_eq!(take(Priority::Low).err(), Some(NoPlace::Kept));
+        assert!(take(Priority::High).is_ok());
+    }
+
+    #[test]
     fn a_place_is_free_again_when_it_is_dropped() {
         let admission = Admission::default().with(|admission| {
             admission.max_sessions_per_address = 2;
         });
-        let places = Places::new(3, admission);
+        let places = Places::new(3, Reserve::NONE, admission);
+        let take = |peer: &Peer| places.take_for(peer, Priority::Normal);
         let peer = |text: &str| Peer::Tcp(text.parse().unwrap());
         let [a, other] = ["192.0.2.1:1", "192.0.2.2:1"].map(peer);
-        let first = places.take_for(&a).ok().unwrap();
-        let second = places.take_for(&a).ok().unwrap();
-        assert_eq!(places.take_for(&a).err(), Some(NoPlace::OfAddress(2)));
-        let third = places.take_for(&other).ok().unwrap();
-        assert_eq!(places.take_for(&Peer::Unix).err(), Some(NoPlace::Full));
+        let first = take(&a).ok().unwrap();
+        let second = take(&a).ok().unwrap();
+        assert_eq!(take(&a).err(), Some(NoPlace::OfAddress(2)));
+        let third = take(&other).ok().unwrap();
+        assert_eq!(take(&Peer::Unix).err(), Some(NoPlace::Full));
         drop(first);
-        let again = places.take_for(&a).ok().unwrap();
+        let again = take(&a).ok().unwrap();
         drop((second, third, again));
         assert!(places.by_network().is_empty());
         assert_eq!(places.taken.load(Ordering::Relaxed), 0);

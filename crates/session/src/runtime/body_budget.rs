@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use embar_transport::BudgetShare;
 
 use super::admission::Network;
+use super::priority::{Priority, Reserve};
 
 #[derive(Default)]
 struct Counts {
@@ -20,14 +21,16 @@ struct Counts {
 pub(super) struct BodyBudget {
     limit: usize,
     per_address: usize,
+    reserve: Reserve,
     counts: Mutex<Counts>,
 }
 
 impl BodyBudget {
-    pub(super) fn new(limit: usize, per_address: usize) -> Arc<Self> {
+    pub(super) fn new(limit: usize, per_address: usize, reserve: Reserve) -> Arc<Self> {
         Arc::new(Self {
             limit,
             per_address,
+            reserve,
             counts: Mutex::default(),
         })
     }
@@ -41,13 +44,14 @@ impl BodyBudget {
     pub(super) fn try_reserve(
         self: &Arc<Self>,
         network: Option<Network>,
+        priority: Priority,
         bytes: usize,
         reserve: impl FnOnce() -> Result<BudgetShare, String>,
     ) -> Result<BodyShare, String> {
         let mut counts = self.counts();
-        let left = self.limit.saturating_sub(counts.all);
+        let limit = self.reserve.open_to(priority, self.limit);
+        let left = limit.saturating_sub(counts.all);
         if bytes > left {
-            let limit = self.limit;
             return Err(format!(
                 "{bytes} bytes exceed what is left of the memory budget for bodies, {left} of {limit}: send it later, or raise body_budget_bytes"
             ));
@@ -107,11 +111,11 @@ mod tests {
     #[test]
     fn no_address_takes_all_and_each_may_have_one_body() {
         let memory = MemoryBudget::new(1000);
-        let budget = BodyBudget::new(100, 30);
+        let budget = BodyBudget::new(100, 30, Reserve::NONE);
         let reserve = |address: u32, bytes: usize| {
             let peer = Peer::Tcp((Ipv4Addr::from_bits(address), 1).into());
             let network = (address > 0).then(|| Network::of(&peer));
-            budget.try_reserve(network, bytes, || {
+            budget.try_reserve(network, Priority::Normal, bytes, || {
                 memory.try_reserve(bytes).map_err(|error| error.to_string())
             })
         };

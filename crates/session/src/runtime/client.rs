@@ -49,6 +49,7 @@ impl Client {
             settings,
             make_handler: None,
             accept_filter: None,
+            priorities: None,
             acceptor: None,
             listeners: Vec::new(),
             name: "session-client",

@@ -10,6 +10,7 @@ use embar_transport::tls::Acceptor;
 
 use super::admission::{Network, Places};
 use super::body_budget::{BodyBudget, BodyShare};
+use super::priority::{Priority, Reserve};
 use super::rates::{Addresses, RateCounters};
 use super::refusal::RefusalCounters;
 use super::settings::Settings;
@@ -22,6 +23,7 @@ pub(super) type ShapeOf = dyn Fn(FrameHeader) -> Result<Shape, FrameError> + Sen
 /// What the sessions of one server or client share.
 pub(super) struct Group {
     pub(super) settings: Settings,
+    reserve: Reserve,
     pub(super) rings: RingPools,
     pub(super) budget: MemoryBudget,
     bodies: Arc<BodyBudget>,
@@ -43,6 +45,7 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn new(
         settings: Settings,
+        reserve: Reserve,
         rings: RingPools,
         budget: MemoryBudget,
         shape: Box<ShapeOf>,
@@ -50,13 +53,14 @@ impl Group {
     ) -> Self {
         let per_address = settings.admission.max_body_bytes_per_address;
         Self {
-            bodies: BodyBudget::new(settings.body_limit(), per_address),
-            places: Places::new(settings.max_sessions, settings.admission.clone()),
+            bodies: BodyBudget::new(settings.body_limit(), per_address, reserve),
+            places: Places::new(settings.max_sessions, reserve, settings.admission.clone()),
             crowds: (0..settings.workers.max(1))
                 .map(|_| AtomicUsize::new(0))
                 .collect(),
             listening: AtomicUsize::new(0),
             settings,
+            reserve,
             rings,
             budget,
             shape,
@@ -67,10 +71,23 @@ impl Group {
         }
     }
 
-    /// Counts `bytes` of a body of a peer that counts as `network`.
+    /// Whether the rings of one more session of `priority` leave the memory that is kept for higher ones.
+    pub(super) fn has_memory_for(&self, priority: Priority) -> bool {
+        let open = self.reserve.open_to(priority, self.budget.limit());
+        if open == self.budget.limit() {
+            // The budget itself says so, when it is asked.
+            return true;
+        }
+        let rings = self.settings.send_ring_bytes + self.settings.recv_ring_bytes;
+        let in_use = self.budget.used().saturating_sub(self.budget.idle());
+        in_use.saturating_add(rings) <= open
+    }
+
+    /// Counts `bytes` of a body of a session of `priority` whose peer counts as `network`.
     pub(super) fn reserve_body(
         &self,
         network: Option<Network>,
+        priority: Priority,
         bytes: usize,
     ) -> Result<BodyShare, String> {
         let reserve = || {
@@ -78,7 +95,7 @@ impl Group {
                 .try_reserve(bytes)
                 .map_err(|error| error.to_string())
         };
-        self.bodies.try_reserve(network, bytes, reserve)
+        self.bodies.try_reserve(network, priority, bytes, reserve)
     }
 }
 

@@ -318,6 +318,11 @@ impl<P: Protocol> Guest<P> {
         self.counted = true;
     }
 
+    /// What its HELLO says beside what is the session's, if it has greeted.
+    pub(super) fn greeting(&self) -> &[u8] {
+        self.arrival.greeting()
+    }
+
     /// Its session, if it has greeted.
     ///
     /// # Errors

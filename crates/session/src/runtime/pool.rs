@@ -16,6 +16,7 @@ use super::group::Group;
 use super::listening::{Listening, Offered};
 use super::mailbox::{Command, Mailbox};
 use super::mappings;
+use super::priority::{Priorities, Reserve};
 use super::registry::{AcceptFilter, MakeHandler, Registry};
 use super::settings::Settings;
 use super::worker::{Entrance, Worker};
@@ -35,6 +36,7 @@ pub(super) struct PoolConfig<P> {
     pub(super) settings: Settings,
     pub(super) make_handler: Option<Box<MakeHandler>>,
     pub(super) accept_filter: Option<Box<AcceptFilter>>,
+    pub(super) priorities: Option<Priorities>,
     pub(super) acceptor: Option<Acceptor>,
     /// Each with the number of its worker.
     pub(super) listeners: Vec<(usize, Listening)>,
@@ -48,6 +50,11 @@ impl WorkerPool {
     {
         let mut settings = config.settings;
         settings.rates.check()?;
+        let reserve = config
+            .priorities
+            .as_ref()
+            .map_or(Reserve::NONE, |it| it.reserve);
+        reserve.check()?;
         settings.max_sessions = mappings::carried(&settings, mappings::limit())?;
         let budget = settings.budget_in_use();
         let rings = RingPools::within(
@@ -71,7 +78,14 @@ impl WorkerPool {
             .map(|reactor| Mailbox::new(WorkerMarks::new(reactor.waker())))
             .collect();
         let mut entrances: Vec<Vec<Entrance>> = reactors.iter().map(|_| Vec::new()).collect();
-        let group = Arc::new(Group::new(settings, rings, budget, shape, config.acceptor));
+        let group = Arc::new(Group::new(
+            settings,
+            reserve,
+            rings,
+            budget,
+            shape,
+            config.acceptor,
+        ));
         for (worker, listening) in config.listeners {
             entrances[worker].push(Entrance {
                 token: reactors[worker].listen(listening.listener)?,
@@ -85,6 +99,7 @@ impl WorkerPool {
                 group,
                 config.make_handler,
                 config.accept_filter,
+                config.priorities,
             )),
             dealer: Dealer::new(mailboxes),
             threads: Vec::new(),

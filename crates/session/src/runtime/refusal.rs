@@ -61,6 +61,9 @@ refusals! {
     Tls = "the TLS handshake failed";
     /// There are as many sessions as there may be.
     TooManySessions = "there are too many sessions";
+    /// What is left is kept for sessions of a higher priority
+    /// ([`ServerBuilder::prioritize`](crate::ServerBuilder::prioritize)).
+    LowPriority = "what is left is kept for higher priorities";
     /// Its address has as many sessions as one may have.
     AddressLimit = "its address has too many sessions";
     /// There is no memory for a session, or none left in the budget.

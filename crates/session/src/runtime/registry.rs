@@ -12,6 +12,7 @@ use embar_transport::Peer;
 
 use super::group::Group;
 use super::handler::Handler;
+use super::priority::{Priorities, Priority};
 use super::rates::RateLimit;
 use super::refusal::Refusal;
 use super::session::Session;
@@ -32,6 +33,7 @@ pub(super) struct Registry {
     pub(super) group: Arc<Group>,
     make_handler: Option<Box<MakeHandler>>,
     accept_filter: Option<Box<AcceptFilter>>,
+    priorities: Option<Priorities>,
     sessions: Mutex<HashMap<SessionId, Session>>,
     recent_totals: Mutex<Option<(Now, Totals)>>,
 }
@@ -41,11 +43,13 @@ impl Registry {
         group: Arc<Group>,
         make_handler: Option<Box<MakeHandler>>,
         accept_filter: Option<Box<AcceptFilter>>,
+        priorities: Option<Priorities>,
     ) -> Self {
         Self {
             group,
             make_handler,
             accept_filter,
+            priorities,
             sessions: Mutex::default(),
             recent_totals: Mutex::default(),
         }
@@ -126,6 +130,12 @@ impl Registry {
             tracing::error!(%peer, "the accept filter panicked: the peer is refused");
             false
         })
+    }
+
+    /// The priority of a peer that has greeted.
+    pub(super) fn priority_of(&self, peer: &Peer, greeting: &[u8]) -> Priority {
+        let given = self.priorities.as_ref().map(|it| it.of(peer, greeting));
+        given.unwrap_or_default()
     }
 
     /// As [`Registry::totals`], but up to a second old.

@@ -10,6 +10,7 @@ use super::adopter::{AdoptError, Adopter};
 use super::handler::Handler;
 use super::listening::{Entrance, Opened, StartError};
 use super::pool::{PoolConfig, WorkerPool};
+use super::priority::{Priorities, Priority, Reserve};
 use super::proxies::Proxies;
 use super::registry::{AcceptFilter, Monitor};
 use super::session::Session;
@@ -24,6 +25,7 @@ pub struct ServerBuilder<P> {
     entrances: Vec<(Entrance, Option<Proxies>)>,
     acceptor: Option<Acceptor>,
     accept_filter: Option<Box<AcceptFilter>>,
+    priorities: Option<Priorities>,
 }
 
 impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
@@ -36,6 +38,7 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
             entrances: self.entrances,
             acceptor: self.acceptor,
             accept_filter: self.accept_filter,
+            priorities: self.priorities,
         }
     }
 
@@ -106,6 +109,24 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self
     }
 
+    /// Gives sessions priorities, by their peers and what those say in their greetings (for protocols on top of sessions, by what these make of
+    /// a greeting). As the server fills up it turns lower ones away first, so that what `reserve` keeps is there for higher ones:
+    /// [`Refusal::LowPriority`](crate::Refusal::LowPriority) counts them, and they learn
+    /// [`CloseReason::TooManySessions`](crate::CloseReason::TooManySessions). `priority` is called once for each peer, on a worker thread, which
+    /// it must not hold up. Anybody can say anything in a greeting: one that counts for much is to prove it, by a signed ticket for instance.
+    ///
+    /// Without this all sessions are alike, and nothing is kept.
+    #[must_use]
+    pub fn prioritize(
+        mut self,
+        reserve: Reserve,
+        priority: impl Fn(&Peer, &[u8]) -> Priority + Send + Sync + 'static,
+    ) -> Self {
+        let of = Box::new(priority);
+        self.priorities = Some(Priorities { reserve, of });
+        self
+    }
+
     /// Accepts encrypted sessions only, with these certificates and rules. The TLS handshake must
     /// be over within the setting `hello_timeout`, too.
     #[cfg(feature = "tls")]
@@ -130,6 +151,7 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
             settings: self.settings,
             make_handler: Some(Box::new(move |peer| Box::new(make(peer)))),
             accept_filter: self.accept_filter,
+            priorities: self.priorities,
             acceptor: self.acceptor,
             listeners: opened.listeners,
             name: "session-server",
@@ -158,6 +180,7 @@ impl Server {
             entrances: Vec::new(),
             acceptor: None,
             accept_filter: None,
+            priorities: None,
         }
     }
 

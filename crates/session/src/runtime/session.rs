@@ -14,6 +14,7 @@ use embar_transport::ring::RoomWait;
 use embar_transport::{MemoryBudget, Peer};
 
 use super::clock;
+use super::priority::Priority;
 use super::session_id::SessionId;
 use super::settings::OnFull;
 use super::shared::{Shared, request};
@@ -43,6 +44,12 @@ impl Session {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.0.peer
+    }
+
+    /// How much it matters beside others: see [`ServerBuilder::prioritize`](crate::ServerBuilder::prioritize).
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.0.priority
     }
 
     /// The [budget](crate::Settings::budget) that it and others share.

@@ -23,6 +23,7 @@ use super::datagrams::DatagramLink;
 use super::group::Group;
 use super::latest::Latest;
 use super::memberships::Memberships;
+use super::priority::Priority;
 use super::session_id::SessionId;
 use super::settings::OnFull;
 use super::stall::Stall;
@@ -59,6 +60,7 @@ pub(super) mod request {
 pub(super) struct Shared {
     pub(super) id: SessionId,
     pub(super) peer: Peer,
+    pub(super) priority: Priority,
     pub(super) token: Token,
     pub(super) sender: Sender,
     pub(super) group: Arc<Group>,
@@ -110,6 +112,7 @@ pub(super) struct SessionCounters {
 impl Shared {
     pub(super) fn new(
         peer: Peer,
+        priority: Priority,
         token: Token,
         sender: Sender,
         group: Arc<Group>,
@@ -119,6 +122,7 @@ impl Shared {
         let shared = Self {
             id: SessionId::next(),
             peer,
+            priority,
             token,
             sender,
             group,

@@ -23,6 +23,7 @@ use super::group::Group;
 use super::handler::Handler;
 use super::mailbox::{Command, ConnectRequest, ConnectTo, Mailbox};
 use super::panics::catch_panic;
+use super::priority::Priority;
 use super::registry::Registry;
 use super::session::Session;
 use super::shared::Shared;
@@ -267,7 +268,7 @@ impl<P: Protocol + Clone> Worker<P> {
         });
         match started {
             Ok((core, channel, token, link)) if self.draining.is_none() => {
-                let session = self.session(peer, token, &core);
+                let session = self.session(peer, Priority::default(), token, &core);
                 let registry = Arc::clone(&self.registry);
                 let outcome = promise.outcome();
                 let is_carried = link.is_some();
@@ -291,9 +292,16 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    fn session(&self, peer: Peer, token: Token, core: &SessionCore<P>) -> Session {
+    fn session(
+        &self,
+        peer: Peer,
+        priority: Priority,
+        token: Token,
+        core: &SessionCore<P>,
+    ) -> Session {
         Session(Arc::new(Shared::new(
             peer,
+            priority,
             token,
             core.sender().clone(),
             Arc::clone(&self.group),

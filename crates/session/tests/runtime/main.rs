@@ -23,6 +23,7 @@ mod life;
 mod listeners;
 mod many;
 mod messages;
+mod priorities;
 mod proxies;
 mod rates;
 mod redirects;

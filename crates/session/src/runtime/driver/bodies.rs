@@ -70,7 +70,11 @@ impl Places<'_> {
     pub(super) fn reserve_window(&self, head: usize, len: usize) -> Result<BodyShare, String> {
         let group = &self.session.0.group;
         let window = group.settings.session.lane_window_bytes as usize;
-        group.reserve_body(self.network, head + len.min(window))
+        group.reserve_body(
+            self.network,
+            self.session.priority(),
+            head + len.min(window),
+        )
     }
 
     /// Asks the handler where a body goes; `Ok(None)` if it has to wait.
@@ -85,7 +89,7 @@ impl Places<'_> {
         };
         let group = &self.session.0.group;
         // Before anybody makes memory for it.
-        let share = group.reserve_body(self.network, len);
+        let share = group.reserve_body(self.network, self.session.priority(), len);
         let share = share.map_err(Unwanted::NoMemory)?;
         let session = self.session;
         let asked = catch_unwind(AssertUnwindSafe(|| {

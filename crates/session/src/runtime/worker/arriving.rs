@@ -239,11 +239,21 @@ impl<P: Protocol + Clone> Worker<P> {
             return true;
         };
         let (group, peer) = (Arc::clone(&self.group), guest.peer);
-        let place = match group.places.take_for(&peer) {
+        let priority = self.registry.priority_of(&peer, guest.greeting());
+        let place = group.places.take_for(&peer, priority);
+        let place = match place {
+            Ok(_) if !group.has_memory_for(priority) => Err(NoPlace::Kept),
+            place => place,
+        };
+        let place = match place {
             Ok(place) => place,
             Err(none) => {
                 let (refusal, text) = match none {
                     NoPlace::Full => (Refusal::TooManySessions, String::new()),
+                    NoPlace::Kept => (
+                        Refusal::LowPriority,
+                        "what is left is for others".to_owned(),
+                    ),
                     NoPlace::OfAddress(its) => (
                         Refusal::AddressLimit,
                         format!("your address has {its} of them"),
@@ -292,7 +302,7 @@ impl<P: Protocol + Clone> Worker<P> {
             );
             return false;
         };
-        let session = self.session(peer, token, &core);
+        let session = self.session(peer, priority, token, &core);
         let registry = Arc::clone(&self.registry);
         // Until it counts among the sessions: at no time it is neither.
         let _counted = Counted::new(&group);
