@@ -1,4 +1,4 @@
-//! Listeners go from a process to the one that replaces it, and no connect is refused in between.
+//! Listeners go from a process to the one that replaces it, and no connect is refused in between. What the old process knows may go with them.
 //!
 //! The old process [offers](offer()) its listeners by a socket file, and the new one [takes](take) copies of them. From then on both
 //! accept. Once the new one says that it is [ready](Taken::ready), the old one stops accepting. Its sessions go on; it ends them when it
@@ -32,45 +32,82 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What goes by the socket, version 1. Old to new: `EMBHAND1`; the number of listeners and of bytes of text, as four bytes each, little-endian; the
-//! addresses as text, each ended by a zero byte; and with that the listeners (`SCM_RIGHTS`), in the same order. New to old: `R`, ready. Old to
-//! new: `D`, it accepts nothing more; or `X`, it does not wait any longer and goes on.
+//! **State.** A program that remembers something [offers it with the listeners](offer_with_state()), as bytes of its own. The function that makes
+//! them is called when a new process is there. It freezes what it describes: a change after that would be lost. If the offer fails, the old process
+//! goes on, and thaws it.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use embar_session::{Server, hand_over};
+//! # struct Room;
+//! # impl Room {
+//! #     fn freeze(&self) -> Vec<u8> { Vec::new() }
+//! #     fn thaw(&self) {}
+//! #     fn of(_: &[u8]) -> Self { Self }
+//! # }
+//! # fn old(server: Server, room: &Room, patience: Duration) {
+//! // The old process:
+//! match hand_over::offer_with_state(&server, "/run/chat/hand-over", patience, || Ok(room.freeze())) {
+//!     Ok(()) => server.shutdown(patience),
+//!     Err(why) => {
+//!         eprintln!("{why}");
+//!         room.thaw(); // it may not have been frozen
+//!     }
+//! }
+//! # }
+//! # fn new(patience: Duration) -> Result<(), Box<dyn std::error::Error>> {
+//! // The new one:
+//! let mut taken = hand_over::take("/run/chat/hand-over", patience)?;
+//! let room = Room::of(&taken.state());
+//! // … starts with the listeners, and says that it is ready, as above
+//! # drop(room); Ok(()) }
+//! ```
+//!
+//! What goes by the socket, version 2, with numbers in little-endian. Both, at once: `EMBHAND2`. Old to new: `W`, each second while it makes its state; then `L`, the number
+//! of listeners and of bytes of text, as four bytes each, and of bytes of state, as eight; the addresses as text, each ended by a zero byte; and with that the
+//! listeners (`SCM_RIGHTS`), in the same order; then the state. New to old: `R`, ready. Old to new: `D`, it accepts nothing more; or at any time before, in the place
+//! of `W`, `L` or `D`, `X`: it does not wait any longer and goes on.
 
-use std::fmt;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsFd, OwnedFd};
+mod offering;
+mod taking;
+
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_transport::socket::{self, FileOwnership};
-use embar_transport::{Address, Listener, SocketError, SocketOptions, Stream, has_trusted_peer};
+use embar_transport::{Address, SocketError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
 
-use super::listening::Offered;
-use super::server::Server;
+pub use self::offering::{offer, offer_with_state};
+pub use self::taking::{Taken, take};
 
 /// Listeners that go over at a time, a limit of the kernel.
 pub const MAX_LISTENERS: usize = 253;
+/// Longest state that goes over with them.
+pub const MAX_STATE_BYTES: usize = 1 << 30;
 
-const MAGIC: [u8; 8] = *b"EMBHAND1";
-const HEAD_BYTES: usize = 16;
+const MAGIC: &[u8] = b"EMBHAND";
+const VERSION: u8 = b'2';
+/// Behind the byte that says what it is: two numbers of four bytes, and one of eight.
+const NUMBERS_BYTES: usize = 16;
 /// Longest text of all addresses: their paths have at most 107 bytes.
 const MAX_TEXT_BYTES: usize = MAX_LISTENERS * 128;
+const WORKING: u8 = b'W';
+const LISTENERS: u8 = b'L';
 const READY: u8 = b'R';
 const DONE: u8 = b'D';
 const WITHDRAWN: u8 = b'X';
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Between two tries to connect.
+/// Between two tries to connect or to accept.
 const RETRY: Duration = Duration::from_millis(5);
-/// How long the other process may take to read a few bytes, or to stop accepting.
+/// Between two words that the state is being made.
+const WORKING_EACH: Duration = Duration::from_secs(1);
+/// How long the other process may be silent where it has nothing to wait for.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+const _: () = assert!(WORKING_EACH.as_millis() * 2 < ANSWER_PATIENCE.as_millis());
 
 /// Why listeners did not go over.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +122,12 @@ pub enum HandOverError {
     /// There are more than [`MAX_LISTENERS`].
     #[error("{0} listeners are more than go over at a time: {MAX_LISTENERS}")]
     TooMany(usize),
+    /// The state has more than [`MAX_STATE_BYTES`].
+    #[error("a state of {0} bytes is longer than what goes over: {MAX_STATE_BYTES}")]
+    StateTooLong(usize),
+    /// The function that makes the state failed.
+    #[error("the state was not made: {0}")]
+    State(#[source] Box<dyn Error + Send + Sync>),
     /// The socket file cannot be made.
     #[error(transparent)]
     Listen(#[from] SocketError),
@@ -93,6 +136,12 @@ pub enum HandOverError {
         "no other process came in time, or it was not ready in time: this one goes on as it was"
     )]
     TimedOut,
+    /// The new process left before it was ready.
+    #[error("the new process was not ready ({0}): this one goes on as it was")]
+    NotReady(#[source] io::Error),
+    /// The old process left before it handed anything over.
+    #[error("the old process left before it handed its listeners over: it may have died")]
+    Left,
     /// The other process runs as another user.
     #[error(
         "the process at the other end is of another user: check who may write to the folder of the socket file"
@@ -101,232 +150,42 @@ pub enum HandOverError {
     /// The old process does not wait any longer: it keeps its listeners, and this one is to end.
     #[error("the old process has not waited and goes on: end this one, and begin again")]
     Withdrawn,
-    /// What came is not a hand-over.
+    /// The other process has another version of the exchange, this one.
     #[error(
-        "the other process said what is no hand-over ({0}): check the path, and use the same release"
+        "the other process hands over by version {} and this one by {}: stop it before this one starts",
+        char::from(*.0), char::from(VERSION)
     )]
+    Version(u8),
+    /// What came is not a hand-over.
+    #[error("the other process said what is no hand-over ({0}): check the path")]
     Protocol(String),
     /// The system reported an error.
     #[error("the listeners did not go over: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Offers the listeners of `server` at a socket file, and waits, at most for `timeout`, until another process has taken them and is ready. Then
-/// the server accepts nothing more, as after [`Server::stop_accepting`], and leaves the files of its Unix sockets to the other process.
-///
-/// One process at a time may take them; one that dies makes room for the next. The file is for this user only, and is gone when this returns.
-/// Not for handlers, as it blocks.
-///
-/// # Errors
-/// [`HandOverError`]; the server goes on as it was.
-pub fn offer(
-    server: &Server,
-    path: impl AsRef<Path>,
-    timeout: Duration,
-) -> Result<(), HandOverError> {
-    let deadline = deadline(timeout);
-    let mut offered = server.pool.offered_listeners(deadline).map_err(in_time)?;
-    // Each worker told its own.
-    let addresses = server.addresses();
-    offered.sort_by_key(|it| addresses.iter().position(|known| *known == it.address));
-    if offered.is_empty() {
-        return Err(HandOverError::NoListeners);
-    }
-    if offered.len() > MAX_LISTENERS {
-        return Err(HandOverError::TooMany(offered.len()));
-    }
-    if let Some(it) = offered
-        .iter()
-        .find(|it| matches!(it.address, Address::Shm(_)))
-    {
-        return Err(HandOverError::SharedMemory(it.address.clone()));
-    }
-    let address = Address::Unix(path.as_ref().to_owned());
-    let door = socket::listen(address, &SocketOptions::default())?;
-    loop {
-        wait_readable(&door, deadline).map_err(in_time)?;
-        let mut taker = match door.accept() {
-            Ok((Stream::Unix(taker), _)) => taker,
-            // It left again, or there is no descriptor for it at the moment.
-            _ if Instant::now() < deadline => {
-                thread::sleep(RETRY);
-                continue;
-            }
-            _ => return Err(HandOverError::TimedOut),
-        };
-        if !has_trusted_peer(&taker).unwrap_or(false) {
-            tracing::warn!("a process of another user asked for the listeners, and gets none");
-            continue;
-        }
-        if let Err(error) = serve(&mut taker, &offered, deadline) {
-            // Without an answer the other one, if it lives, would not know who goes on.
-            let _ = taker.write_all(&[WITHDRAWN]);
-            if error.kind() == ErrorKind::TimedOut {
-                return Err(HandOverError::TimedOut);
-            }
-            tracing::warn!(
-                "a process took the listeners and was not ready ({error}): this one goes on"
-            );
-            continue;
-        }
-        for file in offered.iter().filter_map(|it| it.file.as_ref()) {
-            file.set(false);
-        }
-        server.pool.stop_accepting(Some(ANSWER_PATIENCE));
-        // The other process may want to offer them at the same path.
-        drop((door, offered));
-        let _ = taker.write_all(&[DONE]);
-        return Ok(());
-    }
-}
-
-/// Hands copies over, and waits until they are accepted from.
-fn serve(taker: &mut UnixStream, offered: &[Offered], deadline: Instant) -> io::Result<()> {
-    let mut text = Vec::new();
-    for it in offered {
-        write!(text, "{}\0", it.address)?;
-    }
-    let mut bytes = MAGIC.to_vec();
-    for number in [offered.len(), text.len()] {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        bytes.extend(number.to_le_bytes());
-    }
-    bytes.extend(text);
-    taker.set_nonblocking(false)?;
-    taker.set_write_timeout(Some(ANSWER_PATIENCE))?;
-    let sockets: Vec<_> = offered.iter().map(|it| it.socket.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&sockets)) {
-        return Err(ErrorKind::InvalidInput.into());
-    }
-    let slices = [IoSlice::new(&bytes)];
-    let sent = rustix::net::sendmsg(&*taker, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
-    taker.write_all(&bytes[sent..])?;
-    wait_readable(&*taker, deadline)?;
-    let mut said = [0];
-    taker.read_exact(&mut said)?;
-    match said {
-        [READY] => Ok(()),
-        _ => Err(ErrorKind::InvalidData.into()),
-    }
-}
-
-/// Takes the listeners that another process offers at `path`, and waits for that at most for `timeout`.
-///
-/// # Errors
-/// [`HandOverError`]; the other process goes on as it was.
-pub fn take(path: impl AsRef<Path>, timeout: Duration) -> Result<Taken, HandOverError> {
-    let deadline = deadline(timeout);
-    let stream = connect(path.as_ref(), deadline)?;
-    if !has_trusted_peer(&stream)? {
-        return Err(HandOverError::Stranger);
-    }
-    let mut sockets = Vec::new();
-    let mut head = [0; HEAD_BYTES];
-    receive(&stream, &mut head, &mut sockets, deadline)?;
-    let number = |at: usize| {
-        let bytes = head[at..at + 4].try_into().expect("4 bytes");
-        u32::from_le_bytes(bytes) as usize
-    };
-    let (count, text_bytes) = (number(8), number(12));
-    let wrong = |text: &str| HandOverError::Protocol(text.to_owned());
-    if head[..8] != MAGIC {
-        return Err(wrong("it begins with other bytes"));
-    }
-    if count == 0 || count > MAX_LISTENERS || text_bytes > MAX_TEXT_BYTES {
-        return Err(wrong("its numbers are out of range"));
-    }
-    let mut text = vec![0; text_bytes];
-    receive(&stream, &mut text, &mut sockets, deadline)?;
-    let text = String::from_utf8(text).map_err(|_| wrong("an address is no text"))?;
-    let addresses: Vec<_> = text.split_terminator('\0').collect();
-    if addresses.len() != count || sockets.len() != count {
-        return Err(wrong("there are not as many listeners as it says"));
-    }
-    let mut taken = Taken {
-        stream,
-        listeners: Vec::new(),
-        files: Vec::new(),
-    };
-    for (socket, address) in sockets.into_iter().zip(addresses) {
-        // Not as any address: that would ask the resolver for a name.
-        let address = match address.strip_prefix("unix:") {
-            Some(path) => Address::Unix(PathBuf::from(path)),
-            None => Address::Tcp(address.parse().map_err(|_| wrong("an address is none"))?),
-        };
-        let listener = Listener::passed_on(socket, &address)
-            .map_err(|error| HandOverError::Protocol(format!("{address}: {error}")))?;
-        taken
-            .files
-            .extend(listener.file().map(|file| file.ownership()));
-        taken.listeners.push(listener);
-    }
-    Ok(taken)
-}
-
-/// Connects as soon as there is an offer.
-fn connect(path: &Path, deadline: Instant) -> Result<UnixStream, HandOverError> {
-    let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
-    loop {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let kind = (AddressFamily::UNIX, SocketType::STREAM);
-        let socket =
-            rustix::net::socket_with(kind.0, kind.1, flags, None).map_err(io::Error::from)?;
-        let error = match rustix::net::connect(&socket, &address) {
-            Ok(()) => return Ok(UnixStream::from(socket)),
-            Err(error) => io::Error::from(error),
-        };
-        match error.kind() {
-            ErrorKind::NotFound
-            | ErrorKind::ConnectionRefused
-            | ErrorKind::WouldBlock
-            | ErrorKind::Interrupted => {}
-            _ => return Err(error.into()),
-        }
-        if Instant::now() >= deadline {
-            return Err(HandOverError::TimedOut);
-        }
-        thread::sleep(RETRY);
-    }
-}
-
-/// Fills `into`, and adds what is handed over with it to `sockets`.
-fn receive(
-    stream: &UnixStream,
-    into: &mut [u8],
-    sockets: &mut Vec<OwnedFd>,
-    deadline: Instant,
-) -> Result<(), HandOverError> {
+/// Says who this is, and hears that the other one can hand over, too.
+fn greet(mut stream: &UnixStream, deadline: Instant) -> Result<(), HandOverError> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+    stream.write_all(&[MAGIC, &[VERSION]].concat())?;
+    let mut heard = [0; MAGIC.len() + 1];
     let mut filled = 0;
-    while filled < into.len() {
-        wait_readable(stream, deadline).map_err(in_time)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let slices = &mut [IoSliceMut::new(&mut into[filled..])];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = match rustix::net::recvmsg(stream, slices, &mut ancillary, flags) {
-            Ok(received) => received,
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-            Err(error) => return Err(io::Error::from(error).into()),
-        };
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(handed) = message {
-                sockets.extend(handed);
-            }
+    while filled < heard.len() {
+        wait_readable(stream, deadline)?;
+        match stream.read(&mut heard[filled..])? {
+            0 => return Err(HandOverError::Left),
+            read => filled += read,
         }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            let text =
-                "there are not enough descriptors: raise the limit of open files (ulimit -n)";
-            return Err(io::Error::other(text).into());
-        }
-        if received.bytes == 0 {
-            // It is in the middle of an offer that failed, or died.
-            return Err(HandOverError::Protocol("it left".to_owned()));
-        }
-        filled += received.bytes;
     }
-    Ok(())
+    match heard.split_at(MAGIC.len()) {
+        (MAGIC, [VERSION]) => Ok(()),
+        (MAGIC, [version]) => Err(HandOverError::Version(*version)),
+        _ => Err(HandOverError::Protocol(
+            "it begins with other bytes".to_owned(),
+        )),
+    }
 }
 
 /// Far away for a time that no clock has.
@@ -335,16 +194,9 @@ fn deadline(timeout: Duration) -> Instant {
     now.checked_add(timeout).unwrap_or(now + A_YEAR)
 }
 
-fn in_time(error: io::Error) -> HandOverError {
-    match error.kind() {
-        ErrorKind::TimedOut => HandOverError::TimedOut,
-        _ => error.into(),
-    }
-}
-
 /// # Errors
-/// `TimedOut` at the deadline.
-fn wait_readable(socket: impl AsFd, deadline: Instant) -> io::Result<()> {
+/// [`HandOverError::TimedOut`] at the deadline.
+fn wait_readable(socket: impl AsFd, deadline: Instant) -> Result<(), HandOverError> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let time = Timespec {
@@ -352,61 +204,10 @@ fn wait_readable(socket: impl AsFd, deadline: Instant) -> io::Result<()> {
             tv_nsec: left.subsec_nanos().into(),
         };
         match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&time)) {
-            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(0) => return Err(HandOverError::TimedOut),
             Ok(_) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(io::Error::from(error).into()),
         }
-    }
-}
-
-/// Listeners of another process, which still accepts from them. Dropped before it is [ready](Taken::ready), that process goes on as if nothing had
-/// been.
-#[must_use = "the other process waits for `ready`"]
-pub struct Taken {
-    stream: UnixStream,
-    listeners: Vec<Listener>,
-    files: Vec<FileOwnership>,
-}
-
-impl Taken {
-    /// The listeners, for [`ServerBuilder::listener`](crate::ServerBuilder::listener), in the order in which the other server had them. A second
-    /// call returns none.
-    pub fn listeners(&mut self) -> Vec<Listener> {
-        mem::take(&mut self.listeners)
-    }
-
-    /// Says that this process accepts from them, and waits until the other one does not any more. From then on the files of Unix sockets belong
-    /// to this process. If the other one has died, they do, too.
-    ///
-    /// # Errors
-    /// [`HandOverError::Withdrawn`]: the other process goes on, so this one is to end. [`HandOverError::TimedOut`]: it has not said that it stopped
-    /// within 10 s; this one goes on, and both may accept.
-    pub fn ready(mut self) -> Result<(), HandOverError> {
-        let mut said = [0];
-        let answered = self
-            .stream
-            .set_nonblocking(false)
-            .and_then(|()| self.stream.set_read_timeout(Some(ANSWER_PATIENCE * 2)));
-        // An error of this tells no more than the answer, or that there is none.
-        let _ = self.stream.write_all(&[READY]);
-        let answer = answered.and_then(|()| self.stream.read_exact(&mut said));
-        if answer.is_ok() && said == [WITHDRAWN] {
-            return Err(HandOverError::Withdrawn);
-        }
-        for file in &self.files {
-            file.set(true);
-        }
-        match answer {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(HandOverError::TimedOut),
-            // It stopped, or died.
-            _ => Ok(()),
-        }
-    }
-}
-
-impl fmt::Debug for Taken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.listeners).finish()
     }
 }

@@ -17,6 +17,7 @@ use crate::support::{Echo, LONG, loopback, until};
 
 const PATH: &str = "EMBAR_TEST_HAND_OVER";
 const DIES: &str = "EMBAR_TEST_DIES";
+const GREETING: &[u8] = b"EMBHAND2";
 
 /// A process that takes the listeners at `path`. Its server ends with its input.
 fn successor(path: &Path, dies: bool) -> Child {
@@ -196,21 +197,184 @@ fn who_is_not_ready_in_time_is_told_that_the_old_process_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let door = directory.path().join("door");
     let server = server(directory.path()).start(|_| Echo).unwrap();
-    let nobody = hand_over::offer(&server, &door, Duration::from_millis(20));
-    assert!(matches!(nobody, Err(HandOverError::TimedOut)));
-    assert!(!door.exists());
     thread::scope(|scope| {
-        let offer = scope.spawn(|| hand_over::offer(&server, &door, Duration::from_millis(300)));
-        let mut taken = hand_over::take(&door, LONG).unwrap();
+        let taker = scope.spawn(|| {
+            loop {
+                match hand_over::take(&door, LONG) {
+                    Ok(taken) => return taken,
+                    // It came at the very end of an offer.
+                    Err(HandOverError::Withdrawn) => {}
+                    Err(why) => panic!("{why}"),
+                }
+            }
+        });
+        while !taker.is_finished() {
+            let offered = hand_over::offer(&server, &door, Duration::from_millis(100));
+            assert!(matches!(offered, Err(HandOverError::TimedOut)));
+            assert!(!door.exists());
+        }
+        let mut taken = taker.join().unwrap();
         assert_eq!(taken.listeners().len(), 2);
-        let offered = offer.join().unwrap();
-        assert!(matches!(offered, Err(HandOverError::TimedOut)));
         let ready = taken.ready();
         assert!(matches!(ready, Err(HandOverError::Withdrawn)));
     });
+    serves_on(&server);
+}
+
+fn serves_on(server: &Server) {
     let client = Client::new().unwrap();
     assert_eq!(server.stats().listening, 2);
     assert!(server.addresses().iter().all(|it| echoes(&client, it)));
+}
+
+#[test]
+fn state_goes_over_whole_before_the_new_process_is_ready() {
+    for bytes in [0, 5, 10 << 20] {
+        let directory = tempfile::tempdir().unwrap();
+        let door = directory.path().join("door");
+        let server = server(directory.path()).start(|_| Echo).unwrap();
+        let state: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                let mut taken = hand_over::take(&door, LONG).unwrap();
+                assert!(taken.state() == state, "another state of {bytes} bytes");
+                assert_eq!(taken.state(), b"");
+                assert_eq!(taken.listeners().len(), 2);
+                assert_eq!(server.stats().listening, 2, "it stopped before");
+                taken.ready().unwrap();
+            });
+            hand_over::offer_with_state(&server, &door, LONG, || Ok(state.clone())).unwrap();
+            taker.join().unwrap();
+        });
+        assert_eq!(server.stats().listening, 0);
+    }
+}
+
+#[test]
+fn the_old_process_goes_on_where_the_new_one_dies_with_the_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    for _ in 0..2 {
+        let successor = successor(&door, true);
+        let offered = hand_over::offer_with_state(&server, &door, LONG, || Ok(b"frozen".into()));
+        assert!(
+            matches!(offered, Err(HandOverError::NotReady(_))),
+            "{offered:?}"
+        );
+        assert!(!successor.wait_with_output().unwrap().status.success());
+        serves_on(&server);
+    }
+    let last = successor(&door, false);
+    hand_over::offer_with_state(&server, &door, LONG, || Ok(b"frozen".into())).unwrap();
+    let client = Client::new().unwrap();
+    assert!(server.addresses().iter().all(|it| echoes(&client, it)));
+    assert_eq!(end(last), 2);
+}
+
+#[test]
+fn the_new_process_is_told_that_there_is_no_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        let taker = scope.spawn(|| hand_over::take(&door, LONG));
+        let offered =
+            hand_over::offer_with_state(&server, &door, LONG, || Err("the room is on fire".into()));
+        assert!(matches!(&offered, Err(HandOverError::State(_))));
+        assert!(offered.unwrap_err().to_string().contains("on fire"));
+        let taken = taker.join().unwrap();
+        assert!(matches!(taken, Err(HandOverError::Withdrawn)), "{taken:?}");
+        // A panic goes to the caller, and is a death for the new process.
+        let offer = scope.spawn(|| {
+            hand_over::offer_with_state(&server, &door, LONG, || panic!("as the test wants it"))
+        });
+        let taken = hand_over::take(&door, LONG);
+        assert!(matches!(taken, Err(HandOverError::Left)), "{taken:?}");
+        assert!(offer.join().is_err());
+    });
+    serves_on(&server);
+}
+
+#[test]
+fn the_new_process_waits_while_the_state_is_made_and_only_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    let (makes, works) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let offer = scope.spawn(|| {
+            hand_over::offer_with_state(&server, &door, LONG, || {
+                makes.store(true, Ordering::Relaxed);
+                until("it said that it works", || works.load(Ordering::Relaxed));
+                Ok(b"state".into())
+            })
+        });
+        until("there is an offer", || door.exists());
+        // It is made for nobody who cannot take it.
+        for greeting in [&b"EMBHAND1"[..], b"GET / HTTP/1.1\r\n\r\n", b""] {
+            let mut other = UnixStream::connect(&door).unwrap();
+            other.write_all(greeting).unwrap();
+            other.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut said = Vec::new();
+            // A reset, where it has not read all.
+            let _ = other.read_to_end(&mut said);
+            assert_eq!(said, GREETING);
+        }
+        assert!(!makes.load(Ordering::Relaxed));
+        let mut taker = UnixStream::connect(&door).unwrap();
+        taker.write_all(GREETING).unwrap();
+        let mut said = [0; 10];
+        taker.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"EMBHAND2WW");
+        works.store(true, Ordering::Relaxed);
+        let mut said = Vec::new();
+        until("the listeners come", || {
+            let mut byte = [0];
+            taker.read_exact(&mut byte).unwrap();
+            said.extend(byte);
+            byte == *b"L"
+        });
+        assert_eq!(said.iter().filter(|it| **it != b'W').count(), 1);
+        drop(taker);
+        let offered = offer.join().unwrap();
+        assert!(
+            matches!(offered, Err(HandOverError::NotReady(_))),
+            "{offered:?}"
+        );
+    });
+    serves_on(&server);
+}
+
+#[test]
+fn the_time_that_state_takes_is_not_the_new_process_s() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    let patience = Duration::from_secs(4);
+    thread::scope(|scope| {
+        let taker = scope.spawn(|| hand_over::take(&door, LONG)?.ready());
+        let offered = hand_over::offer_with_state(&server, &door, patience, || {
+            thread::sleep(patience);
+            Ok(Vec::new())
+        });
+        offered.unwrap();
+        taker.join().unwrap().unwrap();
+    });
+}
+
+/// What a new process hears of an old one that says this, and leaves.
+fn taken_from(door: &Path, says: &[u8]) -> HandOverError {
+    let listener = UnixListener::bind(door).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.write_all(says).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        hand_over::take(door, LONG).unwrap_err()
+    })
 }
 
 #[test]
@@ -221,20 +385,37 @@ fn who_takes_without_an_offer_or_of_something_else_is_told() {
     assert!(matches!(nobody, Err(HandOverError::TimedOut)));
     for (name, says) in [
         ("other", &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..]),
-        ("none", b"EMBHAND1\0\0\0\0\0\0\0\0"),
-        ("many", b"EMBHAND1\xff\xff\xff\xff\xff\xff\xff\xff"),
-        ("less", b"EMBHAND1\x01\0\0\0\x0c\0\0\x00127.0.0.1:9\0"),
-        ("left", b"EMBHAND1\x01\0\0\0"),
+        ("word", b"EMBHAND2A"),
+        ("none", b"EMBHAND2L\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        (
+            "many",
+            b"EMBHAND2L\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0",
+        ),
+        ("much", b"EMBHAND2L\x01\0\0\0\x0c\0\0\0\x01\0\0\x40\0\0\0\0"),
+        (
+            "less",
+            b"EMBHAND2L\x01\0\0\0\x0c\0\0\0\0\0\0\0\0\0\0\x00127.0.0.1:9\0",
+        ),
     ] {
-        let door = UnixListener::bind(at(name)).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(move || door.accept().unwrap().0.write_all(says).unwrap());
-            let taken = hand_over::take(at(name), LONG);
-            assert!(
-                matches!(taken, Err(HandOverError::Protocol(_))),
-                "{name}: {taken:?}"
-            );
-        });
+        let why = taken_from(&at(name), says);
+        assert!(matches!(why, HandOverError::Protocol(_)), "{name}: {why:?}");
+    }
+    let why = taken_from(&at("newer"), b"EMBHAND3");
+    assert!(matches!(why, HandOverError::Version(b'3')), "{why:?}");
+    assert!(why.to_string().contains("by version 3 and this one by 2"));
+    let why = taken_from(&at("withdrawn"), b"EMBHAND2WWX");
+    assert!(matches!(why, HandOverError::Withdrawn), "{why:?}");
+    for (name, says) in [
+        ("died", GREETING),
+        ("working", b"EMBHAND2W"),
+        ("head", b"EMBHAND2L\x01\0\0\0"),
+        (
+            "text",
+            b"EMBHAND2L\x01\0\0\0\x0c\0\0\0\0\0\0\0\0\0\0\x00127",
+        ),
+    ] {
+        let why = taken_from(&at(name), says);
+        assert!(matches!(why, HandOverError::Left), "{name}: {why:?}");
     }
     let deaf = Server::builder().start(|_| Echo).unwrap();
     let nothing = hand_over::offer(&deaf, at("deaf"), LONG);

@@ -1,0 +1,217 @@
+//! The old process: it offers what it accepts from, and stops once the new one is ready.
+
+use std::error::Error;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use embar_transport::socket::{self, FileOwnership};
+use embar_transport::{Address, Listener, SocketOptions, Stream, has_trusted_peer};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::{
+    ANSWER_PATIENCE, DONE, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES, READY, RETRY,
+    WITHDRAWN, WORKING, WORKING_EACH, deadline, greet, wait_readable,
+};
+use crate::runtime::listening::Offered;
+use crate::runtime::server::Server;
+
+type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> + 'a>;
+
+/// Offers the listeners of `server` at a socket file, and waits, at most for `timeout`, until another process has taken them and is ready. Then
+/// the server accepts nothing more, as after [`Server::stop_accepting`], and leaves the files of its Unix sockets to the other process.
+///
+/// One process at a time may take them; one that dies makes room for the next. The file is for this user only, and is gone when this returns.
+/// Not for handlers, as it blocks.
+///
+/// # Errors
+/// [`HandOverError`]; the server goes on as it was.
+pub fn offer(
+    server: &Server,
+    path: impl AsRef<Path>,
+    timeout: Duration,
+) -> Result<(), HandOverError> {
+    hand_over(server, path.as_ref(), timeout, None)
+}
+
+/// As [`offer`], with what the new process is to know: the bytes that `state` makes, for [`Taken::state`](super::Taken::state). They are at most
+/// [`MAX_STATE_BYTES`].
+///
+/// `state` is called once, on this thread, when a process of this user has come that speaks this version of the exchange. It may take its time, for instance to
+/// end sessions first: the other process waits as long as this one lives, and `timeout` does not count it. Meanwhile, and until the new process is
+/// ready, this one still accepts.
+///
+/// State is made for one process: if that one is not ready, there is no wait for another.
+///
+/// # Errors
+/// [`HandOverError`]; the server goes on as it was, and what `state` froze is to be thawed. It may not have been called.
+pub fn offer_with_state(
+    server: &Server,
+    path: impl AsRef<Path>,
+    timeout: Duration,
+    state: impl FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
+) -> Result<(), HandOverError> {
+    hand_over(server, path.as_ref(), timeout, Some(Box::new(state)))
+}
+
+fn hand_over(
+    server: &Server,
+    path: &Path,
+    timeout: Duration,
+    mut make_state: Option<MakeState<'_>>,
+) -> Result<(), HandOverError> {
+    let mut deadline = deadline(timeout);
+    // What cannot go over is told at once, and not when somebody asks for it.
+    drop(copies(server, deadline)?);
+    let address = Address::Unix(path.to_owned());
+    let door = socket::listen(address, &SocketOptions::default())?;
+    loop {
+        let taker = accept(&door, deadline)?;
+        if let Err(why) = greet(&taker, deadline.min(Instant::now() + ANSWER_PATIENCE)) {
+            tracing::warn!("a process asked for the listeners, and gets none: {why}");
+            continue;
+        }
+        let has_state = make_state.is_some();
+        let state = match make_state.take() {
+            Some(make_state) => {
+                let began = Instant::now();
+                let made = saying_that_it_works(&taker, make_state);
+                deadline += began.elapsed();
+                made
+            }
+            None => Ok(Vec::new()),
+        };
+        let left = match state.and_then(|state| hand(server, &taker, state, deadline)) {
+            Ok(files) => files,
+            Err(why) => {
+                // Without an answer the other one, if it lives, would not know who goes on.
+                let _ = (&taker).write_all(&[WITHDRAWN]);
+                if has_state || !matches!(why, HandOverError::NotReady(_)) {
+                    return Err(why);
+                }
+                tracing::warn!("{why}");
+                continue;
+            }
+        };
+        for file in left {
+            file.set(false);
+        }
+        server.pool.stop_accepting(Some(ANSWER_PATIENCE));
+        // The other process may want to offer them at the same path.
+        drop(door);
+        let _ = (&taker).write_all(&[DONE]);
+        return Ok(());
+    }
+}
+
+/// The next process of this user that asks.
+fn accept(door: &Listener, deadline: Instant) -> Result<UnixStream, HandOverError> {
+    loop {
+        wait_readable(door, deadline)?;
+        match door.accept() {
+            Ok((Stream::Unix(taker), _)) if has_trusted_peer(&taker).unwrap_or(false) => {
+                return Ok(taker);
+            }
+            Ok(_) => {
+                tracing::warn!("a process of another user asked for the listeners, and gets none");
+            }
+            // It left again, or there is no descriptor for it at the moment.
+            Err(_) => thread::sleep(RETRY),
+        }
+    }
+}
+
+/// Makes the state; the other process hears meanwhile that this one has not died.
+fn saying_that_it_works(
+    mut taker: &UnixStream,
+    make_state: MakeState<'_>,
+) -> Result<Vec<u8>, HandOverError> {
+    let state = thread::scope(|scope| {
+        // Dropped also where the function panics.
+        let (_made, is_made) = channel::<()>();
+        scope.spawn(move || {
+            while is_made.recv_timeout(WORKING_EACH) == Err(RecvTimeoutError::Timeout)
+                && taker.write_all(&[WORKING]).is_ok()
+            {}
+        });
+        make_state()
+    });
+    let state = state.map_err(HandOverError::State)?;
+    if state.len() > MAX_STATE_BYTES {
+        return Err(HandOverError::StateTooLong(state.len()));
+    }
+    Ok(state)
+}
+
+/// Copies of what the server accepts from, in the order of its addresses.
+fn copies(server: &Server, deadline: Instant) -> Result<Vec<Offered>, HandOverError> {
+    let copied = server.pool.offered_listeners(deadline);
+    let mut offered = copied.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => HandOverError::TimedOut,
+        _ => error.into(),
+    })?;
+    // Each worker told its own.
+    let addresses = server.addresses();
+    offered.sort_by_key(|it| addresses.iter().position(|known| *known == it.address));
+    if offered.is_empty() {
+        return Err(HandOverError::NoListeners);
+    }
+    if offered.len() > MAX_LISTENERS {
+        return Err(HandOverError::TooMany(offered.len()));
+    }
+    let mut addresses = offered.iter().map(|it| &it.address);
+    match addresses.find(|it| matches!(it, Address::Shm(_))) {
+        Some(address) => Err(HandOverError::SharedMemory(address.clone())),
+        None => Ok(offered),
+    }
+}
+
+/// Hands copies over, and waits until they are accepted from. Returns who owns the socket files.
+fn hand(
+    server: &Server,
+    mut taker: &UnixStream,
+    state: Vec<u8>,
+    deadline: Instant,
+) -> Result<Vec<FileOwnership>, HandOverError> {
+    // They are made now, and gone as soon as they are sent: one that outlives its listener would let peers connect that nobody accepts.
+    let offered = copies(server, deadline)?;
+    let sent = send(taker, &offered, state.len()).and_then(|()| taker.write_all(&state));
+    sent.map_err(HandOverError::NotReady)?;
+    let files = offered.into_iter().filter_map(|it| it.file).collect();
+    drop(state);
+    wait_readable(taker, deadline)?;
+    let mut said = [0];
+    match taker.read_exact(&mut said) {
+        Ok(()) if said == [READY] => Ok(files),
+        Ok(()) => Err(HandOverError::NotReady(ErrorKind::InvalidData.into())),
+        Err(error) => Err(HandOverError::NotReady(error)),
+    }
+}
+
+fn send(mut taker: &UnixStream, offered: &[Offered], state_bytes: usize) -> io::Result<()> {
+    let mut text = Vec::new();
+    for it in offered {
+        write!(text, "{}\0", it.address)?;
+    }
+    let mut bytes = vec![LISTENERS];
+    for number in [offered.len(), text.len()] {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend((state_bytes as u64).to_le_bytes());
+    bytes.extend(text);
+    let sockets: Vec<_> = offered.iter().map(|it| it.socket.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&sockets)) {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let slices = [IoSlice::new(&bytes)];
+    let sent = rustix::net::sendmsg(taker, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
+    taker.write_all(&bytes[sent..])
+}
