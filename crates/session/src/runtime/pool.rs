@@ -127,8 +127,8 @@ impl WorkerPool {
         drop(self.dealer.deal(command));
     }
 
-    /// Accepts nothing more. Returns when that is so, at most after `patience`; in a handler, which holds up its worker, at once.
-    pub(super) fn stop_accepting(&self, patience: Option<Duration>) {
+    /// Accepts nothing more. Returns when that is so; in a handler, which holds up its worker, at once.
+    pub(super) fn stop_accepting(&self) {
         self.dealer.adopt_no_more();
         let (done, all_done) = channel();
         for mailbox in &self.dealer.mailboxes {
@@ -137,10 +137,8 @@ impl WorkerPool {
         }
         drop(done);
         // Nobody says anything: the last worker that drops its end ends the wait.
-        match patience {
-            _ if is_worker() => {}
-            None => drop(all_done.recv()),
-            Some(patience) => drop(all_done.recv_timeout(patience)),
+        if !is_worker() {
+            let _ = all_done.recv();
         }
     }
 

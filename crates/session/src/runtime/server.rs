@@ -237,7 +237,7 @@ impl Server {
     ///
     /// Who waits in the backlog then is refused, unless another process has the listener: see [`hand_over`](crate::hand_over).
     pub fn stop_accepting(&self) {
-        self.pool.stop_accepting(None);
+        self.pool.stop_accepting();
     }
 
     /// Asks the peers of all sessions to connect elsewhere: [`Session::goodbye_to`] for each. Those of a moment later are not asked; see

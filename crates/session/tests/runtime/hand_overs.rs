@@ -1,16 +1,20 @@
 //! Servers that hand their listeners over to the process that replaces them.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_session::hand_over::{self, HandOverError};
-use embar_session::{Accepting, Address, Client, Server, ServerBuilder, Settings};
+use embar_session::{
+    Accepting, Address, Client, Flow, Handler, Message, Server, ServerBuilder, Session, Settings,
+};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::listeners::{echoes, this_program};
 use crate::support::{Echo, LONG, loopback, until};
@@ -360,6 +364,95 @@ fn the_time_that_state_takes_is_not_the_new_process_s() {
         });
         offered.unwrap();
         taker.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_new_process_whose_turn_never_came_takes_from_the_next_offer() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        let ended = UnixListener::bind(&door).unwrap();
+        let taker = scope.spawn(|| hand_over::take(&door, LONG));
+        // Closed; reset, as it had said something; and closed while it waits in the backlog.
+        drop(ended.accept().unwrap());
+        let (mut reset, _) = ended.accept().unwrap();
+        reset.read_exact(&mut [0]).unwrap();
+        drop(reset);
+        wait_readable(&ended);
+        std::fs::remove_file(&door).unwrap();
+        drop(ended);
+        let offer = scope.spawn(|| hand_over::offer(&server, &door, LONG));
+        taker.join().unwrap().unwrap().ready().unwrap();
+        offer.join().unwrap().unwrap();
+    });
+}
+
+fn wait_readable(listener: &UnixListener) {
+    let mut listener = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut listener, None).unwrap();
+}
+
+#[test]
+fn a_server_that_stops_while_it_offers_keeps_no_listener_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        let offer = scope.spawn(|| hand_over::offer(&server, &door, LONG));
+        until("there is an offer", || door.exists());
+        server.stop_accepting();
+        let Address::Tcp(address) = server.address() else {
+            unreachable!()
+        };
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        let taken = hand_over::take(&door, LONG);
+        assert!(matches!(taken, Err(HandOverError::Withdrawn)), "{taken:?}");
+        let offered = offer.join().unwrap();
+        assert!(matches!(offered, Err(HandOverError::NoListeners)));
+    });
+}
+
+/// Holds its worker up until it may go on.
+struct HeldUp(Arc<AtomicBool>);
+
+impl Handler for HeldUp {
+    fn message(&mut self, _: &Session, _: Message<'_>) -> Flow {
+        until("it may go on", || self.0.load(Ordering::Relaxed));
+        Flow::Continue
+    }
+}
+
+#[test]
+fn an_offer_ends_when_the_last_worker_has_stopped_accepting() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let settings = Settings::default().with(|settings| settings.workers = 1);
+    let goes_on = Arc::<AtomicBool>::default();
+    let held_up = Arc::clone(&goes_on);
+    let server = server(directory.path()).settings(settings);
+    let server = server.start(move |_| HeldUp(Arc::clone(&held_up))).unwrap();
+    let client = Client::new().unwrap();
+    let session = client.connect(server.address(), Echo).unwrap();
+    thread::scope(|scope| {
+        let offer = scope.spawn(|| {
+            hand_over::offer(&server, &door, LONG).unwrap();
+            assert_eq!(server.stats().listening, 0);
+        });
+        let taken = hand_over::take(&door, LONG).unwrap();
+        session.send_with(1, 0, |_| ()).unwrap();
+        let ready = scope.spawn(|| taken.ready());
+        // Longer than any patience for an answer.
+        let began = Instant::now();
+        until("it ends, or waits", || {
+            offer.is_finished() || began.elapsed() > Duration::from_secs(12)
+        });
+        assert!(!offer.is_finished());
+        goes_on.store(true, Ordering::Relaxed);
+        offer.join().unwrap();
+        ready.join().unwrap().unwrap();
     });
 }
 

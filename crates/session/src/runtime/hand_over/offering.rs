@@ -24,7 +24,8 @@ use crate::runtime::server::Server;
 type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> + 'a>;
 
 /// Offers the listeners of `server` at a socket file, and waits, at most for `timeout`, until another process has taken them and is ready. Then
-/// the server accepts nothing more, as after [`Server::stop_accepting`], and leaves the files of its Unix sockets to the other process.
+/// the server accepts nothing more, as after [`Server::stop_accepting`], which waits for workers that are held up, and leaves the files of its Unix
+/// sockets to the other process.
 ///
 /// One process at a time may take them; one that dies makes room for the next. The file is for this user only, and is gone when this returns.
 /// Not for handlers, as it blocks.
@@ -101,7 +102,7 @@ fn hand_over(
         for file in left {
             file.set(false);
         }
-        server.pool.stop_accepting(Some(ANSWER_PATIENCE));
+        server.pool.stop_accepting();
         // The other process may want to offer them at the same path.
         drop(door);
         let _ = (&taker).write_all(&[DONE]);

@@ -202,7 +202,7 @@ impl Taken {
     ///
     /// # Errors
     /// [`HandOverError::Withdrawn`]: the other process goes on, so this one is to end. [`HandOverError::TimedOut`]: it has not said that it stopped
-    /// within 10 s; this one goes on, and both may accept.
+    /// within 20 s, for instance as a handler holds up one of its workers; this one goes on, and both may accept.
     pub fn ready(mut self) -> Result<(), HandOverError> {
         // An error of this tells no more than the answer, or that there is none.
         let _ = self.stream.set_read_timeout(Some(ANSWER_PATIENCE * 2));
