@@ -21,6 +21,8 @@ use embar_session::{Client, Flow, Handler, Message, OnFull, Plain, Server, Sessi
 use embar_transport::Address;
 use embar_transport::alloc::{Counting, of_process, set_counting};
 use embar_transport::ring::{RingPool, SendRing};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -212,4 +214,9 @@ fn a_message_costs_no_allocation_in_any_thread() {
     work(256 << 10);
     // The sender meets a full ring again and again.
     work(4 << 10);
+    // Somebody takes debug output, of something else.
+    let filter = EnvFilter::new("off,something_else=debug");
+    tracing_subscriber::fmt().with_env_filter(filter).init();
+    assert_eq!(LevelFilter::current(), LevelFilter::DEBUG);
+    work(256 << 10);
 }

@@ -1,6 +1,6 @@
 //! What others are told of a session: observers get its span, and that it opened and ended; either end hears the other's goodbye.
 //!
-//! A span costs nothing unless somebody takes debug output: then one is made for each session, and entered once for each of its turns.
+//! A span costs nothing unless somebody takes it: then one is made for each session, and entered once for each of its turns.
 
 use std::time::Duration;
 
@@ -23,25 +23,27 @@ impl<P: Protocol> SessionDriver<P> {
         if LevelFilter::current() < Level::DEBUG {
             return None;
         }
-        Some(self.make_span().entered())
+        self.span().map(Span::entered)
     }
 
+    /// Made once, if somebody takes it: until then its place asks each time, by one more load, as what is filtered out now may be let through later.
     #[cold]
-    fn make_span(&mut self) -> Span {
+    fn span(&mut self) -> Option<Span> {
+        if let Some(span) = &self.span {
+            return Some(Span::clone(span));
+        }
         let session = &self.session;
-        let made = self.span.take().filter(|span| !span.is_disabled());
-        // What is filtered out now may be let through later.
-        let span = made.unwrap_or_else(|| {
-            Box::new(tracing::debug_span!(
-                target: TARGET,
-                "session",
-                id = %session.id(),
-                peer = %session.peer(),
-            ))
-        });
-        let entered = Span::clone(&span);
-        self.span = Some(span);
-        entered
+        let span = tracing::debug_span!(
+            target: TARGET,
+            "session",
+            id = %session.id(),
+            peer = %session.peer(),
+        );
+        if span.is_disabled() {
+            return None;
+        }
+        self.span = Some(Box::new(span.clone()));
+        Some(span)
     }
 
     pub(super) fn tell_opened(&self) {
