@@ -2,7 +2,7 @@
 //! connection and the session's link.
 //!
 //! Back-pressure passes through: who does not take bytes at one end fills the socket or the stream's window, and then nothing is
-//! read at the other. Each direction ends by itself. When both have, the connection is closed; when the connection is lost, the
+//! read at the other. A peer that takes nothing at all loses the connection after a while, as by TCP, where the kernel sees to that. Each direction ends by itself. When both have, the connection is closed; when the connection is lost, the
 //! session learns why.
 
 use std::future::{pending, poll_fn};
@@ -10,7 +10,7 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use embar_session::{CloseReason, Closed, DatagramLink, Settings, Side};
 use quinn::{Connection, ReadError, RecvStream, SendDatagramError, SendStream, WriteError};
 use tokio::io::AsyncWriteExt;
@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::ends::{closed, code_of, end_of};
+use crate::thread::within;
 
 /// Bytes read from a session at once.
 const READ_BYTES: usize = 16 << 10;
@@ -30,9 +31,14 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// What a session has beside its `linger`, after its end, until its last bytes have arrived.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// The shortest time that a peer may take nothing, as with TCP.
+const LEAST_UNACKNOWLEDGED: Duration = Duration::from_secs(1);
+
 /// How long a carrier waits for what.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
+    /// For the peer to take any of what waits for it; zero: for ever.
+    pub unacknowledged: Duration,
     /// For the peer's end of a session that is ending.
     pub linger: Duration,
     /// For the path to take a datagram.
@@ -41,7 +47,10 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn of(settings: &Settings) -> Self {
+        let unacknowledged = settings.sockets.unacknowledged_timeout;
         Self {
+            unacknowledged: unacknowledged
+                .map_or(Duration::ZERO, |most| most.max(LEAST_UNACKNOWLEDGED)),
             linger: settings.session.linger,
             max_wait: settings.datagrams.max_wait,
         }
@@ -54,16 +63,24 @@ pub(crate) async fn carry(
     (send, receive): (SendStream, RecvStream),
     socket: UnixStream,
     link: &DatagramLink,
-    Times { linger, max_wait }: Times,
+    times: Times,
 ) {
     link.set_max_bytes(connection.max_datagram_size());
     let (from_session, to_session) = socket.into_split();
-    let silent = Notify::new();
+    let (silent, taken) = (Notify::new(), Notify::new());
+    let rest = times.linger.saturating_mul(2).saturating_add(GRACE);
     // It owns the socket, and goes last: the session is to find the reason when its stream ends.
     let mut stream = pin!(async {
         tokio::join!(
-            outward(&from_session, send, connection, link, &silent),
-            inward(receive, to_session, link)
+            outward(
+                &from_session,
+                send,
+                connection,
+                link,
+                &silent,
+                times.unacknowledged
+            ),
+            inward(receive, to_session, link, &taken)
         )
     });
     let mut late = pin!(async {
@@ -71,7 +88,7 @@ pub(crate) async fn carry(
             () = poll_fn(|cx| link.poll_over(cx)) => {}
             () = silent.notified() => {}
         }
-        sleep(linger.saturating_mul(2).saturating_add(GRACE)).await;
+        sleep(rest).await;
     });
     tokio::select! {
         biased;
@@ -79,13 +96,16 @@ pub(crate) async fn carry(
         () = &mut late => {}
         error = connection.closed() => {
             link.lost(end_of(&error));
-            // What came is acknowledged, so the session gets all of it, as it would by TCP.
+            // What came is acknowledged, so the session gets all of it, as it would by TCP: but one that takes nothing is to learn that it is
+            // over, too.
+            let stuck = async { while timeout(rest, taken.notified()).await.is_ok() {} };
             tokio::select! {
                 _ = &mut stream => {}
                 () = &mut late => {}
+                () = stuck => {}
             }
         }
-        () = send_datagrams(connection, link, max_wait) => {}
+        () = send_datagrams(connection, link, times.max_wait) => {}
         () = receive_datagrams(connection, link) => {}
     }
     connection.close(0u32.into(), b"");
@@ -103,6 +123,7 @@ async fn outward(
     connection: &Connection,
     link: &DatagramLink,
     silent: &Notify,
+    patience: Duration,
 ) {
     let mut bytes = BytesMut::new();
     loop {
@@ -117,9 +138,14 @@ async fn outward(
         };
         match read {
             Ok(1..) => {
-                let chunk = bytes.split().freeze();
-                if let Err(error) = to.write_chunk(chunk).await {
-                    return link.lost(of_write(&error));
+                match write(&mut to, bytes.split().freeze(), patience).await {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => return link.lost(of_write(&error)),
+                    None => {
+                        link.lost(takes_nothing());
+                        let text = "it took nothing for too long";
+                        return close(connection, CloseReason::Full, text);
+                    }
                 }
                 // The path may take longer ones by now.
                 link.set_max_bytes(connection.max_datagram_size());
@@ -135,14 +161,32 @@ async fn outward(
     let _ = to.stopped().await;
 }
 
-/// What the peer sends, until it ends or the session takes no more.
-async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf, link: &DatagramLink) {
+/// `None`: the peer took none of it for as long as `patience`.
+async fn write(
+    to: &mut SendStream,
+    bytes: Bytes,
+    patience: Duration,
+) -> Option<Result<(), WriteError>> {
+    let mut left = [bytes];
+    while !left[0].is_empty() {
+        if let Err(error) = within(patience, to.write_chunks(&mut left)).await? {
+            return Some(Err(error));
+        }
+    }
+    Some(Ok(()))
+}
+
+/// What the peer sends, until it ends or the session takes no more. Tells whenever the session has `taken` some.
+async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf, link: &DatagramLink, taken: &Notify) {
     loop {
         match from.read_chunk(CHUNK_BYTES, true).await {
-            Ok(Some(chunk)) => {
-                if to.write_all(&chunk.bytes).await.is_err() {
-                    let _ = from.stop(0u32.into());
-                    return;
+            Ok(Some(mut chunk)) => {
+                while !chunk.bytes.is_empty() {
+                    if to.write_buf(&mut chunk.bytes).await.is_err() {
+                        let _ = from.stop(0u32.into());
+                        return;
+                    }
+                    taken.notify_one();
                 }
             }
             Ok(None) => return,
@@ -164,6 +208,12 @@ fn of_read(error: &ReadError) -> Closed {
         ReadError::ConnectionLost(error) => end_of(error),
         _ => cut(),
     }
+}
+
+/// What the kernel says of TCP.
+fn takes_nothing() -> Closed {
+    let reason = CloseReason::Io(io::ErrorKind::TimedOut);
+    closed(Side::Network, reason, "the peer took nothing for too long")
 }
 
 /// The peer ended the stream without the word of its session.

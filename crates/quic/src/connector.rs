@@ -67,6 +67,12 @@ fn any_port(is_v4: bool) -> io::Result<UdpSocket> {
     }
 }
 
+/// What the system knows of the way to `address`: QUIC takes each error of a send for a packet that was lost, and would wait for an
+/// answer that cannot come.
+fn check_way(address: SocketAddr) -> io::Result<()> {
+    any_port(address.is_ipv4())?.connect(address)
+}
+
 fn lock(sockets: &Mutex<Sockets>) -> MutexGuard<'_, Sockets> {
     sockets.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -89,7 +95,7 @@ impl Connector {
     ///
     /// # Errors
     /// How the session ended before it opened: [`CloseReason::Certificate`] if the server could not prove who it is,
-    /// [`CloseReason::HelloTimeout`] if nobody answers.
+    /// [`CloseReason::HelloTimeout`] if nobody answers, [`CloseReason::Io`] if the system knows no way to the address.
     pub fn connect(
         &self,
         client: &Client,
@@ -215,7 +221,8 @@ impl Work {
     }
 
     async fn connect(self) -> Result<Opened, Closed> {
-        let endpoint = lock(&self.sockets).endpoint_for(self.address);
+        let way = check_way(self.address);
+        let endpoint = way.and_then(|()| lock(&self.sockets).endpoint_for(self.address));
         let endpoint = endpoint.map_err(|error| of_system(&error))?;
         let connecting = endpoint.connect_with(self.config, self.address, &self.name);
         let connecting = connecting

@@ -5,7 +5,8 @@
 //! - A turn is for the address of which the fewest run; at the limit of those that wait, the oldest goes of the address that has the
 //!   most. So one address only waits for itself.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use embar_session::Network;
@@ -21,10 +22,54 @@ pub(crate) struct Limits {
     pub(crate) longest_wait: Duration,
 }
 
+/// Those that are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Crowd {
+    Of(Network),
+    /// One that counts by itself: its number.
+    Alone(u64),
+}
+
+impl Crowd {
+    fn of(network: Option<Network>, number: u64) -> Self {
+        network.map_or(Self::Alone(number), Self::Of)
+    }
+}
+
+/// Those of one crowd, by their numbers.
+#[derive(Default)]
+struct Members {
+    running: BTreeSet<u64>,
+    waiting: BTreeSet<u64>,
+}
+
+impl Members {
+    /// Whose turn comes before: that of those of whom fewer run, then of who came earlier.
+    fn turn(&self) -> Option<(usize, u64)> {
+        Some((self.running.len(), *self.waiting.first()?))
+    }
+}
+
+/// How many a crowd has in one of the queues, and the number of its oldest: the largest makes room, and of equal ones the oldest.
+type Size = (usize, Reverse<u64>);
+
+fn size(members: &BTreeSet<u64>) -> Option<Size> {
+    Some((members.len(), Reverse(*members.first()?)))
+}
+
+/// Crowds in the order of their ranks.
+type Ranks<R> = BTreeSet<(R, Crowd)>;
+
 /// The connections that have not become sessions, by the order in which they came. `T` cuts one that runs, `W` is one that waits.
 pub(crate) struct Handshakes<T, W> {
     running: BTreeMap<u64, Entry<T>>,
     waiting: BTreeMap<u64, Entry<W>>,
+    crowds: BTreeMap<Crowd, Members>,
+    /// The first one is next.
+    turns: Ranks<(usize, u64)>,
+    /// By those that run, and by those that wait; the last one makes room.
+    busiest: Ranks<Size>,
+    longest: Ranks<Size>,
     next: u64,
     limits: Limits,
 }
@@ -52,6 +97,10 @@ impl<T, W> Handshakes<T, W> {
         Self {
             running: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            crowds: BTreeMap::new(),
+            turns: BTreeSet::new(),
+            busiest: BTreeSet::new(),
+            longest: BTreeSet::new(),
             next: 0,
             limits,
         }
@@ -66,23 +115,24 @@ impl<T, W> Handshakes<T, W> {
         !self.waiting.is_empty()
     }
 
-    fn enter<E>(
-        entries: &mut BTreeMap<u64, Entry<E>>,
-        next: &mut u64,
-        network: Option<Network>,
-        since: Instant,
-        what: E,
-    ) -> u64 {
-        let number = *next;
-        *next += 1;
-        entries.insert(
-            number,
-            Entry {
-                network,
-                since,
-                what,
-            },
-        );
+    /// Changes a crowd, and its ranks with it.
+    fn change(&mut self, crowd: Crowd, change: impl FnOnce(&mut Members)) {
+        let members = self.crowds.entry(crowd).or_default();
+        let ranks = |its: &Members| (its.turn(), size(&its.running), size(&its.waiting));
+        let before = ranks(members);
+        change(members);
+        let now = ranks(members);
+        if members.running.is_empty() && members.waiting.is_empty() {
+            self.crowds.remove(&crowd);
+        }
+        move_to(&mut self.turns, crowd, before.0, now.0);
+        move_to(&mut self.busiest, crowd, before.1, now.1);
+        move_to(&mut self.longest, crowd, before.2, now.2);
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
         number
     }
 
@@ -93,73 +143,90 @@ impl<T, W> Handshakes<T, W> {
         now: Instant,
         newcomer: W,
     ) -> Option<W> {
-        Self::enter(&mut self.waiting, &mut self.next, network, now, newcomer);
+        let number = self.number();
+        let entry = Entry {
+            network,
+            since: now,
+            what: newcomer,
+        };
+        self.waiting.insert(number, entry);
+        self.change(Crowd::of(network, number), |its| {
+            its.waiting.insert(number);
+        });
         if self.waiting.len() <= self.limits.most_waiting {
             return None;
         }
-        let (_, oldest) = largest(&self.waiting)?;
-        self.waiting.remove(&oldest).map(|entry| entry.what)
+        let &((_, Reverse(oldest)), _) = self.longest.last()?;
+        self.leave(oldest)
+    }
+
+    /// One waits no more.
+    fn leave(&mut self, number: u64) -> Option<W> {
+        let entry = self.waiting.remove(&number)?;
+        self.change(Crowd::of(entry.network, number), |its| {
+            its.waiting.remove(&number);
+        });
+        Some(entry.what)
+    }
+
+    /// All that wait: there will be no turn for them.
+    pub(crate) fn take_waiting(&mut self) -> Vec<W> {
+        let numbers: Vec<_> = self.waiting.keys().copied().collect();
+        let all = numbers.into_iter();
+        all.filter_map(|number| self.leave(number)).collect()
     }
 
     /// What is to be done next, if anything is.
     pub(crate) fn turn(&mut self, now: Instant) -> Option<Turn<T, W>> {
         let longest = self.limits.longest_wait;
-        if let Some(first) = self.waiting.first_entry()
-            && !longest.is_zero()
-            && now.saturating_duration_since(first.get().since) > longest
-        {
-            return Some(Turn::Forget(first.remove().what));
+        let age = |since| now.saturating_duration_since(since);
+        let (&first, entry) = self.waiting.first_key_value()?;
+        if !longest.is_zero() && age(entry.since) > longest {
+            return self.leave(first).map(Turn::Forget);
         }
-        let running = counts(&self.running);
-        let its = |network: &Option<Network>| {
-            let running = network.as_ref().and_then(|network| running.get(network));
-            running.map_or(0, |(count, _)| *count)
-        };
-        let (&number, next) = self
-            .waiting
-            .iter()
-            .min_by_key(|(number, entry)| (its(&entry.network), **number))?;
+        let &((its, next), _) = self.turns.first()?;
         if self.running.len() < self.limits.most.max(1) {
-            return Some(Turn::Begin(self.waiting.remove(&number)?.what));
+            return self.leave(next).map(Turn::Begin);
         }
-        let its = its(&next.network) + 1;
-        let (count, oldest) = largest(&self.running)?;
-        let since = self.running.get(&oldest)?.since;
-        let is_stuck = now.saturating_duration_since(since) >= self.limits.patience;
+        let its = its + 1;
+        let &((count, Reverse(oldest)), _) = self.busiest.last()?;
+        let is_stuck = age(self.running.get(&oldest)?.since) >= self.limits.patience;
         if count > its || is_stuck && count >= its {
-            return Some(Turn::Cut(self.running.remove(&oldest)?.what));
+            return self.end(oldest).map(Turn::Cut);
         }
         None
     }
 
     /// One of `network` begins; `cut` ends it. Its number.
     pub(crate) fn begin(&mut self, network: Option<Network>, now: Instant, cut: T) -> u64 {
-        Self::enter(&mut self.running, &mut self.next, network, now, cut)
+        let number = self.number();
+        let entry = Entry {
+            network,
+            since: now,
+            what: cut,
+        };
+        self.running.insert(number, entry);
+        self.change(Crowd::of(network, number), |its| {
+            its.running.insert(number);
+        });
+        number
     }
 
-    /// It became a session, or is over.
-    pub(crate) fn end(&mut self, number: u64) {
-        self.running.remove(&number);
+    /// It became a session, or is over. What cuts it, unless it was cut.
+    pub(crate) fn end(&mut self, number: u64) -> Option<T> {
+        let entry = self.running.remove(&number)?;
+        self.change(Crowd::of(entry.network, number), |its| {
+            its.running.remove(&number);
+        });
+        Some(entry.what)
     }
 }
 
-/// How many each address has, and its oldest one.
-fn counts<E>(entries: &BTreeMap<u64, Entry<E>>) -> BTreeMap<Network, (usize, u64)> {
-    let mut counts = BTreeMap::new();
-    for (&number, entry) in entries {
-        if let Some(network) = entry.network {
-            counts.entry(network).or_insert((0, number)).0 += 1;
-        }
+fn move_to<R: Ord>(ranks: &mut Ranks<R>, crowd: Crowd, before: Option<R>, now: Option<R>) {
+    if let Some(before) = before {
+        ranks.remove(&(before, crowd));
     }
-    counts
-}
-
-/// How many the address has that has the most, and its oldest one.
-fn largest<E>(entries: &BTreeMap<u64, Entry<E>>) -> Option<(usize, u64)> {
-    let alone = entries.iter().find(|(_, entry)| entry.network.is_none());
-    let alone = alone.map(|(&number, _)| (1, number));
-    let crowds = counts(entries).into_values().chain(alone);
-    crowds.max_by_key(|(count, oldest)| (*count, u64::MAX - oldest))
+    ranks.extend(now.map(|now| (now, crowd)));
 }
 
 #[cfg(test)]
@@ -278,5 +345,49 @@ mod tests {
         assert!(handshakes.is_busy());
         handshakes.end(first);
         assert!(!handshakes.is_busy());
+    }
+
+    #[test]
+    fn who_leaves_is_forgotten() {
+        let now = Instant::now();
+        let mut handshakes = handshakes(2);
+        for who in [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)] {
+            come(&mut handshakes, now, who);
+        }
+        assert_eq!(handshakes.take_waiting(), [(0, 1), (1, 1), (1, 2)]);
+        assert!(!handshakes.has_waiting());
+        for number in 0..handshakes.next {
+            handshakes.end(number);
+            handshakes.end(number);
+        }
+        assert!(handshakes.crowds.is_empty() && handshakes.turns.is_empty());
+        assert!(handshakes.busiest.is_empty() && handshakes.longest.is_empty());
+    }
+
+    /// A flood that fills both queues costs each of its packets no walk through them.
+    #[test]
+    fn a_turn_does_not_take_longer_where_many_wait() {
+        let now = Instant::now();
+        let time = |crowd: usize| {
+            let mut handshakes = Numbers::new(Limits {
+                most: crowd,
+                most_waiting: crowd,
+                patience: PATIENCE,
+                longest_wait: LONGEST,
+            });
+            for nth in 0..2 * crowd {
+                handshakes.wait(network(0), now, (0, nth as u32));
+                go_on(&mut handshakes, now);
+            }
+            let began = Instant::now();
+            for nth in 0..2000 {
+                handshakes.wait(network((nth % 250) as u8), now, (0, nth));
+                handshakes.turn(now);
+            }
+            began.elapsed()
+        };
+        let best = |crowd| (0..5).map(|_| time(crowd)).min();
+        let (few, many) = (best(10).unwrap(), best(10_000).unwrap());
+        assert!(many < few * 50, "{few:?} with 10, {many:?} with 10,000");
     }
 }

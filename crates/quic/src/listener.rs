@@ -1,7 +1,7 @@
 //! The accepting side: takes QUIC connections and hands them to a server of sessions.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ use crate::bridge::{Times, carry, close};
 use crate::config::{self, TlsConfigError};
 use crate::ends::{code_of, refusal_of};
 use crate::handshakes::{Handshakes, Limits, Turn};
-use crate::thread::{CarrierThread, Stop, runtime};
+use crate::thread::{CarrierThread, Stop, runtime, within};
 
 /// A handshake that took this part of the time for a greeting makes room for one that waits; or so long, where that time has no
 /// end.
@@ -149,7 +149,7 @@ impl Listener {
         self.address
     }
 
-    /// Takes no more connections, and waits until those there are have ended, at most for `timeout`; what is left then is
+    /// Takes no more connections, refuses those that wait for their turn or come meanwhile, and waits until those there are have ended, at most for `timeout`; what is left then is
     /// cut, and its peers are told. Shut the server down before: it ends its sessions.
     pub fn shutdown(mut self, timeout: Duration) {
         self.thread.stop(timeout);
@@ -233,17 +233,39 @@ async fn accept(endpoint: Endpoint, listening: Arc<Listening>, mut stop: Stop) {
                 Some(incoming) => if !welcome(incoming, &listening) {
                     continue;
                 },
-                None => break stop.wait().await,
+                None => {
+                    tracing::error!("the UDP socket for QUIC is lost, and with it all connections: start the listener again");
+                    break stop.wait().await;
+                }
             },
             () = listening.freed.notified() => {}
             _ = look.tick(), if some_wait => {}
         }
         give_turns(&listening);
     };
-    endpoint.set_server_config(None);
-    let _ = timeout(time, endpoint.wait_idle()).await;
+    tokio::select! {
+        _ = timeout(time, endpoint.wait_idle()) => {}
+        () = refuse_all(&endpoint, &listening) => {}
+    }
     endpoint.close(code_of(CloseReason::Shutdown), b"");
     let _ = timeout(FAREWELL, endpoint.wait_idle()).await;
+}
+
+/// Who waits for a turn, and who still comes, is told that there will be none. Never ends.
+async fn refuse_all(endpoint: &Endpoint, listening: &Listening) {
+    let waiting = listening.handshakes().take_waiting();
+    for newcomer in waiting {
+        refuse(newcomer.incoming, listening);
+    }
+    while let Some(incoming) = endpoint.accept().await {
+        refuse(incoming, listening);
+    }
+    pending().await
+}
+
+fn refuse(incoming: Incoming, listening: &Listening) {
+    listening.adopter.count(Refusal::Shutdown);
+    incoming.refuse();
 }
 
 /// Somebody wants a connection, and has nothing of this side so far. False: nothing waits for a turn that did not before.
@@ -348,7 +370,7 @@ async fn serve(incoming: Incoming, peer: Peer, place: Place) {
                 close(&connection, CloseReason::TooManySessions, "it had not greeted when others came");
             }
         }
-        std::future::pending().await
+        pending().await
     };
     tokio::select! {
         () = carry(&connection, streams, ours, &link, Times::of(adopter.settings())) => {}
@@ -364,14 +386,6 @@ async fn open(incoming: Incoming) -> Result<Opened, quinn::ConnectionError> {
     let connection = incoming.accept()?.await?;
     let streams = connection.accept_bi().await?;
     Ok((connection, streams))
-}
-
-/// `None`: it took longer than `most`; zero stands for no limit.
-async fn within<T>(most: Duration, work: impl Future<Output = T>) -> Option<T> {
-    match most {
-        Duration::ZERO => Some(work.await),
-        most => timeout(most, work).await.ok(),
-    }
 }
 
 /// Two ends of a connection inside of this process: the carrier's and the session's.

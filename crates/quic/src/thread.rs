@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// A runtime that is not running yet.
 pub(crate) fn runtime() -> io::Result<Runtime> {
@@ -72,5 +73,13 @@ impl Stop {
     /// Waits for that; how long it may take.
     pub(crate) async fn wait(&mut self) -> Duration {
         (&mut self.0).await.unwrap_or_default()
+    }
+}
+
+/// `None`: it took longer than `most`; zero stands for no limit.
+pub(crate) async fn within<T>(most: Duration, work: impl Future<Output = T>) -> Option<T> {
+    match most {
+        Duration::ZERO => Some(work.await),
+        most => timeout(most, work).await.ok(),
     }
 }

@@ -1,13 +1,17 @@
 //! How sessions over QUIC end: with a reason, at both ends.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use embar_quic::Listener;
-use embar_session::{CloseReason, Refusal, Server, Settings, Side, TlsTarget};
+use embar_session::{
+    CloseReason, Closed, Flow, Handler, Message, Refusal, Server, Session, Settings, Side,
+    TlsTarget,
+};
 
 use crate::support::{
-    Authority, Both, Caller, Echo, LONG, closed, loopback, opened, recorder, until,
+    Authority, Both, Caller, Echo, LONG, Recorder, closed, loopback, opened, recorder, until,
 };
 
 #[test]
@@ -77,6 +81,101 @@ fn an_end_at_the_server_says_the_same_as_over_tcp() {
     listener.shutdown(LONG);
 }
 
+/// Who waits for its turn is not left to wait for an answer that never comes.
+#[test]
+fn a_listener_that_stops_refuses_who_waits_and_who_comes() {
+    let settings = Settings::default().with(|settings| {
+        settings.admission.max_handshakes = 1;
+        settings.session.hello_timeout = LONG * 10;
+    });
+    let both = Both::start(settings.clone(), || Echo);
+    let (address, target) = (both.listener.address(), both.authority.target());
+    let (runtime, config) = bare_client(&both);
+    // It has the only place, and keeps it.
+    let (endpoint, connection) = runtime.block_on(async {
+        let endpoint = quinn::Endpoint::client(loopback()).unwrap();
+        let connecting = endpoint.connect_with(config, address, "localhost").unwrap();
+        (endpoint, connecting.await.unwrap())
+    });
+    let caller = Caller::new(settings);
+    let open = || {
+        let (client, connector) = (&caller.client, &caller.connector);
+        connector.open(client, address, &target, &[], recorder().0)
+    };
+    let waits = open().unwrap();
+    let stops = std::thread::spawn(move || both.listener.shutdown(LONG * 10));
+    let comes = open().unwrap();
+    for refused in [waits, comes] {
+        let why = refused.wait().unwrap_err();
+        assert_eq!((why.by, why.reason), (Side::Peer, CloseReason::Refused));
+    }
+    let refused = both.server.monitor().refused_by_reason();
+    // Each may have said its first words twice.
+    assert!(
+        matches!(refused[..], [(Refusal::Shutdown, 2..)]),
+        "{refused:?}"
+    );
+    assert!(!stops.is_finished(), "one is still there");
+    runtime.block_on(async {
+        connection.close(0u32.into(), b"");
+        endpoint.wait_idle().await;
+    });
+    stops.join().unwrap();
+}
+
+/// Each of its writes fails, which looks like loss, and nothing would ever say so.
+#[test]
+fn an_address_without_a_way_to_it_is_an_error_at_once() {
+    let settings = Settings::default().with(|settings| settings.session.hello_timeout = LONG * 10);
+    let caller = Caller::new(settings);
+    let everybody = ([255, 255, 255, 255], 7000).into();
+    let error = caller.connect_at(everybody, &Authority::new().target(), recorder().0);
+    let why = error.unwrap_err();
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::NetworkUnreachable];
+    let reasons = kinds.map(CloseReason::Io);
+    assert!(reasons.contains(&why.reason), "{why}");
+    assert_eq!(why.by, Side::Local);
+}
+
+/// Reads nothing from its first message on.
+struct Deaf(Recorder);
+
+impl Handler for Deaf {
+    fn message(&mut self, _: &Session, _: Message<'_>) -> Flow {
+        Flow::Pause
+    }
+
+    fn closed(&mut self, session: &Session, why: &Closed) {
+        self.0.closed(session, why);
+    }
+}
+
+/// As by TCP. Its session would stay for ever otherwise: it says that it is there, and what waits for it is never sent. It learns of its end, although
+/// it does not read that.
+#[test]
+fn a_peer_that_takes_nothing_loses_its_session() {
+    let impatient = Settings::default()
+        .with(|settings| settings.sockets.unacknowledged_timeout = Some(Duration::from_secs(1)));
+    let (both, at_server) = Both::recording(impatient);
+    let caller = Caller::new(Settings::default().with(|settings| {
+        // It says something each third of that.
+        settings.session.idle_timeout = Duration::from_secs(6);
+        settings.session.linger = Duration::from_millis(100);
+    }));
+    let (handler, seen) = recorder();
+    caller.connect(&both, Deaf(handler)).unwrap();
+    let session = opened(&at_server);
+    until("the session is over", || {
+        let _ = session.send_with(1, 10_000, |_| ());
+        session.closed().is_some()
+    });
+    let here = closed(&at_server);
+    let timed_out = CloseReason::Io(ErrorKind::TimedOut);
+    assert_eq!((here.by, here.reason), (Side::Network, timed_out), "{here}");
+    let there = closed(&seen);
+    assert_eq!((there.by, there.reason), (Side::Peer, CloseReason::Full));
+}
+
 /// The connections are cut under sessions that know nothing: both ends learn why.
 #[test]
 fn a_listener_that_goes_tells_both_ends() {
@@ -95,12 +194,8 @@ fn a_listener_that_goes_tells_both_ends() {
     );
 }
 
-#[test]
-fn a_greeting_that_does_not_come_ends_the_connection() {
-    let mut settings = Settings::default();
-    settings.session.hello_timeout = Duration::from_millis(300);
-    let both = Both::start(settings, || Echo);
-    // Speaks QUIC and opens no stream.
+/// Speaks QUIC and opens no stream.
+fn bare_client(both: &Both) -> (tokio::runtime::Runtime, quinn::ClientConfig) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -108,7 +203,15 @@ fn a_greeting_that_does_not_come_ends_the_connection() {
     let mut tls = both.authority.client();
     tls.alpn_protocols = vec![b"embar-session".to_vec()];
     let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
-    let config = quinn::ClientConfig::new(Arc::new(tls));
+    (runtime, quinn::ClientConfig::new(Arc::new(tls)))
+}
+
+#[test]
+fn a_greeting_that_does_not_come_ends_the_connection() {
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = Duration::from_millis(300);
+    let both = Both::start(settings, || Echo);
+    let (runtime, config) = bare_client(&both);
     runtime.block_on(async {
         let endpoint = quinn::Endpoint::client(loopback()).unwrap();
         let address = both.listener.address();

@@ -70,7 +70,7 @@ pub struct Settings {
     /// Which peers get the figures of this process when they ask. Default: none, and no answer.
     pub status: StatusPolicy,
     /// Options of TCP sockets. With [`body_lanes`](SessionConfig::body_lanes), `unsent_bytes` is two
-    /// chunks unless it is set.
+    /// chunks unless it is set. Of sessions by QUIC only `unacknowledged_timeout` counts.
     pub sockets: SocketOptions,
 }
 
