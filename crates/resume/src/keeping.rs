@@ -122,11 +122,14 @@ impl Keeping {
     fn evict(&self) {
         loop {
             let table = self.table();
-            let many = table.suspended() > self.settings.max_suspended;
-            if !many && !self.suspended_bytes.is_exceeded() {
-                return;
-            }
-            let Some((place, kept)) = table.first_to_go() else {
+            let first = if table.suspended() > self.settings.max_suspended {
+                table.first_to_go()
+            } else if self.suspended_bytes.is_exceeded() {
+                table.first_with_bytes()
+            } else {
+                None
+            };
+            let Some((place, kept)) = first else {
                 return;
             };
             drop(table);

@@ -477,6 +477,13 @@ impl Link {
         inner.suspended = Some(Arc::clone(suspended));
     }
 
+    /// How many bytes of it count while it has no connection.
+    pub(crate) fn suspended_bytes(&self) -> usize {
+        let inner = self.lock();
+        let counts = inner.suspended.is_some();
+        if counts { inner.outbox.bytes() } else { 0 }
+    }
+
     /// Its bytes count nowhere any more.
     pub(crate) fn count_nowhere(&self) {
         self.lock().count_nowhere();

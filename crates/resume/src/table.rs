@@ -84,6 +84,13 @@ impl Table {
         Some((place, self.get(id)?))
     }
 
+    /// The one that goes first for the bytes in them, and its place.
+    pub(crate) fn first_with_bytes(&self) -> Option<(u64, Arc<ServerKept>)> {
+        let bytes = |id| self.get(id).map_or(0, |kept| kept.link().suspended_bytes());
+        let (place, id) = self.suspended.first_with(bytes)?;
+        Some((place, self.get(id)?))
+    }
+
     pub(crate) fn remove(&mut self, id: u64, name: Name, why: WhyFresh) {
         self.by_id.remove(&id);
         if self.by_name.remove(&name).is_none() {

@@ -86,6 +86,23 @@ impl Waiting {
         });
     }
 
+    /// As [`Waiting::first_to_go`], where bytes are too many: of the address whose sessions hold the most, the oldest that
+    /// holds some.
+    pub(crate) fn first_with(&self, bytes: impl Fn(u64) -> usize) -> Option<(u64, u64)> {
+        let of_address = |its: &BTreeMap<u64, u64>| {
+            let mut sum = 0;
+            let mut oldest = None;
+            for (place, id) in its {
+                let its_bytes = bytes(*id);
+                sum += its_bytes;
+                oldest = oldest.or((its_bytes > 0).then_some((Reverse(*place), *id)));
+            }
+            Some((sum, oldest?))
+        };
+        let (_, (Reverse(place), id)) = self.of.values().filter_map(of_address).max()?;
+        Some((place, id))
+    }
+
     /// The place and the id of the one that goes first: of the address with the most, the oldest.
     pub(crate) fn first_to_go(&self) -> Option<(u64, u64)> {
         let (_, _, whose) = self.standings.last()?;
@@ -125,6 +142,24 @@ mod tests {
         waiting.leave(third, many);
         assert_eq!((waiting.len(), waiting.first_to_go()), (0, None));
         assert!(waiting.of.is_empty() && waiting.standings.is_empty());
+    }
+
+    #[test]
+    fn for_bytes_nobody_goes_who_has_none() {
+        let mut waiting = Waiting::default();
+        let (one, many) = (whose("192.0.2.1:1", 0), whose("192.0.2.2:1", 0));
+        for id in [20, 21, 22, 23] {
+            waiting.enter(id, many);
+        }
+        let first = waiting.enter(10, one);
+        let second = waiting.enter(11, one);
+        let ten = |id| if id >= 20 { 0 } else { 10 };
+        assert_eq!(waiting.first_with(ten), Some((first, 10)));
+        waiting.leave(first, one);
+        assert_eq!(waiting.first_with(ten), Some((second, 11)));
+        let more = |id| if id == 22 { 11 } else { ten(id) };
+        assert_eq!(waiting.first_with(more), Some((2, 22)), "the most bytes");
+        assert_eq!(waiting.first_with(|_| 0), None);
     }
 
     #[test]
