@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use embar_session::{BodyTarget, CloseReason, Closed, Flow, Goodbye, Message, Session, Side};
 
@@ -77,7 +78,7 @@ impl DialedConnection {
         let keeps = welcome.keeps;
         seat.inbox.peer_keeps(keeps.messages, keeps.bytes);
         self.kept.count(seat);
-        seat.own.opened(welcome.token);
+        seat.own.opened(welcome.token, Instant::now());
         seat.live = true;
         let first = state == State::Open;
         link.attach(session, self.generation, state);
@@ -133,7 +134,12 @@ impl embar_session::Handler for DialedConnection {
         self.kept.woken(self.generation);
     }
 
-    fn goodbye(&mut self, _: &Session, _: &Goodbye<'_>) {
+    fn goodbye(&mut self, _: &Session, goodbye: &Goodbye<'_>) {
+        let mut seat = self.kept.seat();
+        if seat.generation == self.generation {
+            seat.own.is_sent_to(goodbye.redirect, goodbye.after);
+        }
+        drop(seat);
         self.kept.link().leave(self.generation);
     }
 

@@ -138,7 +138,7 @@ impl Dialing {
         let now = Instant::now();
         if end.is_none() {
             if std::mem::take(&mut seat.live) {
-                seat.own.lost(now);
+                seat.own.lost(&self.settings, now);
                 link.stands(seat.own.state());
                 if !kept.call(seat, |handler, session| handler.suspended(session, why)) {
                     end = Some(End::Panicked);
