@@ -3,8 +3,8 @@
 //! One lock is held while a message is encoded into the outbox and copied into the send ring: so both have the same
 //! order, and the n-th message has the number n. No code of the user's is called under it, but encoders.
 //!
-//! What waits in the outbox goes into the ring only while that keeps room for replies. If both ends filled their rings
-//! when a session resumes, neither would be given a message, and neither would read.
+//! Whatever goes into the ring, acknowledgements too, leaves the room there without which the peer's messages are not
+//! delivered. If both ends took that, neither would be given a message, and neither would read.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -124,21 +124,9 @@ impl Link {
             let Some((id, content)) = outbox.next_unwritten() else {
                 break;
             };
-            if !connection.has_room(content.len() + connection.reserve) {
-                return Ok(());
-            }
-            let len = content.len();
-            match connection
-                .session
-                .send_with(id, len, |to| to.copy_from_slice(content))
-            {
+            match connection.give(id, content) {
                 Ok(()) => outbox.wrote(),
-                // Another thread was faster, with what is not a message; there is room kept for such.
-                Err(SendError::Full) => {
-                    connection.session.wake_after(Duration::from_millis(1));
-                    return Ok(());
-                }
-                Err(SendError::Closed | SendError::NotOpen) => return Ok(()),
+                Err(SendError::Full | SendError::Closed | SendError::NotOpen) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
