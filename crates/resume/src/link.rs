@@ -486,7 +486,9 @@ impl Link {
 
     /// Its bytes count nowhere any more.
     pub(crate) fn count_nowhere(&self) {
-        self.lock().count_nowhere();
+        let mut inner = self.lock();
+        inner.count_nowhere();
+        self.wake_waiting(&inner);
     }
 }
 

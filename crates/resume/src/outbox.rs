@@ -146,7 +146,8 @@ impl Outbox {
         used + self.spare.iter().map(capacity).sum::<usize>()
     }
 
-    fn has_room(&self, len: usize) -> bool {
+    /// Whether its own limits let a message of `len` bytes in.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
         self.len() < self.max_messages && self.bytes + MESSAGE_HEADER_BYTES + len <= self.max_bytes
     }
 

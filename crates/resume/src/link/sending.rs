@@ -12,6 +12,9 @@ use crate::schedule::must_not_block;
 use crate::state::End;
 use crate::wire::{Control, RESERVED_ID, code};
 
+/// How long a sender waits before it looks itself: others give bytes back without a word.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 impl Link {
     /// Waits by the policy until a message of `len` bytes is taken.
     pub(crate) fn make_room<'a>(
@@ -28,12 +31,15 @@ impl Link {
                 return Err(SendError::Closed);
             }
             match inner.reserve(len) {
-                Ok(()) => return Ok(inner),
+                Ok(()) => {
+                    inner.stall.take_if(|stall| stall.left == 0);
+                    return Ok(inner);
+                }
                 Err(OutboxError::TooLong { max }) => {
                     let max = u32::try_from(max).unwrap_or(u32::MAX);
                     return Err(SendError::TooLong { bytes: len, max });
                 }
-                Err(_) => inner = self.at_full(inner)?,
+                Err(_) => inner = self.at_full(inner, len)?,
             }
         }
     }
@@ -42,6 +48,7 @@ impl Link {
     fn at_full<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
+        len: usize,
     ) -> Result<MutexGuard<'a, Inner>, SendError> {
         let timeout = match self.replay.on_full {
             OnFull::Wait { timeout } if !must_not_block() => timeout,
@@ -62,8 +69,13 @@ impl Link {
         if left.is_zero() {
             return Err(SendError::Full);
         }
+        let wait = match inner.outbox.has_room(len) {
+            // It is the budget, or the sessions without a connection, that have no room.
+            true => left.min(LOOK_AGAIN),
+            false => left,
+        };
         inner.waiting += 1;
-        let waited = self.room.wait_timeout(inner, left);
+        let waited = self.room.wait_timeout(inner, wait);
         let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
         inner.waiting -= 1;
         Ok(inner)
