@@ -7,13 +7,14 @@ use std::time::Instant;
 use embar_session::{BodyTarget, CloseReason, Closed, Flow, Goodbye, Message, Session, Side};
 
 use crate::dialing::{Attempt, ClientKept, Dialing};
+use crate::farewell;
 use crate::kept::{Seat, is_control};
 use crate::kept_connection::NO_BODIES;
 use crate::link::Effect;
 use crate::plan::Plan;
 use crate::settings::InDoubt;
 use crate::state::{End, Restart, State, WhyFresh};
-use crate::wire::{Answer, Welcome, code};
+use crate::wire::{Answer, Speaker, Welcome};
 
 /// A connection of a client.
 pub(crate) struct DialedConnection {
@@ -99,7 +100,7 @@ impl embar_session::Handler for DialedConnection {
     fn opened(&mut self, session: &Session, greeting: &[u8]) {
         let mut seat = self.kept.seat();
         if seat.generation != self.generation {
-            return session.close();
+            return self.kept.link().turn_away(session);
         }
         let welcome = Welcome::read(greeting);
         if let Ok(welcome) = &welcome
@@ -110,8 +111,8 @@ impl embar_session::Handler for DialedConnection {
         }
         let done = welcome.and_then(|welcome| self.welcomed(&mut seat, session, &welcome));
         if let Err(text) = done {
-            session.refuse(code::BAD_PEER, &text);
             let end = End::BadPeer { text };
+            farewell::part(session, &end);
             self.dialing.end(&self.kept, &mut seat, end);
         }
     }
@@ -120,7 +121,8 @@ impl embar_session::Handler for DialedConnection {
         if !is_control(&message) {
             return self.kept.message(self.generation, session, message);
         }
-        if self.kept.control(self.generation, message.payload()) == Effect::Left {
+        let said = message.payload();
+        if self.kept.control(self.generation, said, Speaker::Server) == Effect::Left {
             self.kept.seat().own.moved = true;
         }
         Flow::Continue

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use embar_session::{Address, Closed, Side};
 
-use crate::kept::{Kept, Seat, end_of};
+use crate::farewell::end_of;
+use crate::kept::{Kept, Seat};
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::settings::ConnectorSettings;
@@ -131,7 +132,8 @@ impl Dialing {
         let outlook = link.outlook();
         let goes_on = was_sent_away || seat.own.moved;
         let done = outlook.is_done();
-        let mut end = outlook.kill.or_else(|| end_of(why).filter(|_| !goes_on));
+        let mut end = outlook.kill.or_else(|| kept.panicked());
+        end = end.or_else(|| end_of(why).filter(|_| !goes_on));
         if end.is_none() && done {
             end = Some(End::Finished { by: Side::Local });
         }

@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use embar_session::{CloseReason, Closed, Flow, Message, Session, Side};
+use embar_session::{Flow, Message, Session};
 
+use crate::farewell;
 use crate::handler::Handler;
 use crate::inbox::{AckDue, Inbox};
 use crate::link::{Effect, Link};
@@ -15,7 +16,7 @@ use crate::resumable::Resumable;
 use crate::schedule::Schedule;
 use crate::settings::Replay;
 use crate::state::End;
-use crate::wire::{Control, RESERVED_ID, code};
+use crate::wire::{Control, RESERVED_ID, Speaker};
 
 /// A session that is kept over its connections; `X` is what its end keeps beside.
 pub(crate) struct Kept<X> {
@@ -70,6 +71,11 @@ impl<X> Kept<X> {
         self.seat.is_poisoned()
     }
 
+    /// The end of a session whose handler panicked with a message, however its connection ended.
+    pub(crate) fn panicked(&self) -> Option<End> {
+        self.is_broken().then_some(End::Panicked)
+    }
+
     /// A message came by the connection `generation`. Its handler may panic, which is its connection's to catch.
     pub(crate) fn message(&self, generation: u64, session: &Session, message: Message<'_>) -> Flow {
         let mut seat = self.seat();
@@ -105,18 +111,17 @@ impl<X> Kept<X> {
     }
 
     /// Something between the messages came.
-    pub(crate) fn control(&self, generation: u64, payload: &[u8]) -> Effect {
+    pub(crate) fn control(&self, generation: u64, payload: &[u8], by: Speaker) -> Effect {
         let seat = self.seat();
         if seat.generation != generation {
             return Effect::None;
         }
         let link = self.link();
-        let control = Control::read(payload);
+        let control = Control::read(payload, by);
         match control.and_then(|control| link.control(generation, control)) {
             Ok(effect) => effect,
             Err(text) => {
-                let end = End::BadPeer { text: text.clone() };
-                link.kill(end, code::BAD_PEER, &text);
+                link.kill(End::BadPeer { text });
                 Effect::None
             }
         }
@@ -133,8 +138,7 @@ impl<X> Kept<X> {
         }
         self.link().woken(generation);
         if self.link().is_wake_due() && !self.call(&mut seat, |it, session| it.woken(session)) {
-            self.link()
-                .kill(End::Panicked, code::PANICKED, "the handler panicked");
+            self.link().kill(End::Panicked);
         }
     }
 
@@ -166,7 +170,7 @@ impl<X> Kept<X> {
         seat.generation += 1;
         let link = self.link();
         if let Some(session) = link.begin(seat.generation) {
-            session.close();
+            farewell::part(&session, &why);
         }
         link.schedule.forget(link.id);
         let ended = link.end(why);
@@ -186,30 +190,4 @@ impl<X> Kept<X> {
 /// Whether a message is one between those of the program.
 pub(crate) fn is_control(message: &Message<'_>) -> bool {
     message.id() == RESERVED_ID
-}
-
-/// Whether a session is over because its connection ended like this.
-pub(crate) fn end_of(why: &Closed) -> Option<End> {
-    match why.reason {
-        CloseReason::Finished => Some(End::Finished { by: why.by }),
-        CloseReason::HandlerPanicked if why.by == Side::Local => Some(End::Panicked),
-        CloseReason::Refused if why.by == Side::Peer && why.code == code::TAKEN_OVER => {
-            Some(End::TakenOver)
-        }
-        CloseReason::Refused => Some(End::Refused {
-            by: why.by,
-            code: why.code,
-            text: why.text.clone(),
-        }),
-        CloseReason::HandlerPanicked
-        | CloseReason::NotSession
-        | CloseReason::SessionVersion
-        | CloseReason::Protocol
-        | CloseReason::UnknownFrame
-        | CloseReason::TooLarge
-        | CloseReason::BadFrame
-        | CloseReason::BadMessage
-        | CloseReason::Certificate => Some(End::Connection(why.clone())),
-        _ => None,
-    }
 }

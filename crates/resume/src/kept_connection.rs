@@ -1,17 +1,19 @@
 //! One connection of a server's session: from its greeting until it is lost.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use embar_session::{BodyTarget, CloseReason, Closed, Flow, Message, Peer, Session, Side};
 
+use crate::farewell::{self, end_of};
 use crate::handler::Handler;
 use crate::keeping::Keeping;
-use crate::kept::{Kept, Seat, end_of, is_control};
+use crate::kept::{Kept, Seat, is_control};
 use crate::state::{End, State, WhyFresh};
 use crate::table::{ServerKept, ServerSide};
 use crate::token::{TOKEN_BYTES, Token, Tokens};
-use crate::wire::{Answer, Hello, MAX_PROGRAM_GREETING_BYTES, Welcome, code};
+use crate::wire::{Answer, Hello, MAX_PROGRAM_GREETING_BYTES, Speaker, Welcome, code};
 
 /// Makes the handler of a session that begins.
 pub(crate) type MakeHandler = dyn Fn(&Peer) -> Box<dyn Handler> + Send + Sync;
@@ -99,13 +101,12 @@ impl KeptConnection {
         });
         let mut fine = true;
         if let Some(before) = before {
-            let text = "another connection has resumed the session";
-            before.refuse(code::TAKEN_OVER, text);
+            farewell::part(&before, &End::TakenOver);
             let why = Closed {
                 by: Side::Local,
                 reason: CloseReason::Refused,
                 code: code::TAKEN_OVER,
-                text: text.to_owned(),
+                text: End::TakenOver.to_string(),
             };
             fine = self.tell_suspended(&kept, &mut seat, &why);
         }
@@ -143,13 +144,7 @@ impl KeptConnection {
         let handler = (self.make)(&self.peer);
         let kept = Arc::new(Kept::new(handler, replay, &self.keeping.schedule, own));
         let mut seat = kept.seat();
-        let Some(handler) = seat.handler.as_mut() else {
-            return Err(String::new());
-        };
-        let greeting = handler.greeted(&kept.session, hello.greeting)?;
-        if greeting.len() > MAX_PROGRAM_GREETING_BYTES {
-            return Err("the server's greeting is too long".to_owned());
-        }
+        let greeting = greet(&kept, &mut seat, hello.greeting)?;
         seat.generation = 1;
         seat.inbox
             .peer_keeps(hello.keeps.messages, hello.keeps.bytes);
@@ -186,7 +181,7 @@ impl embar_session::Handler for KeptConnection {
         };
         let mut seat = line.kept.seat();
         if seat.generation != line.generation {
-            return session.close();
+            return line.kept.link().turn_away(session);
         }
         seat.live = true;
         let state = if line.resumed {
@@ -222,7 +217,8 @@ impl embar_session::Handler for KeptConnection {
             seat.own.tokens.confirmed();
         }
         drop(seat);
-        line.kept.control(line.generation, message.payload());
+        let said = message.payload();
+        line.kept.control(line.generation, said, Speaker::Client);
         Flow::Continue
     }
 
@@ -249,7 +245,8 @@ impl embar_session::Handler for KeptConnection {
         let outlook = kept.link().outlook();
         let done = outlook.is_done();
         let finished = || End::Finished { by: Side::Local };
-        let mut end = outlook.kill.or_else(|| end_of(why));
+        let mut end = outlook.kill.or_else(|| kept.panicked());
+        end = end.or_else(|| end_of(why));
         end = end.or_else(|| done.then(finished));
         // A client that stops forgets its token.
         if why.reason == CloseReason::Shutdown && why.by == Side::Peer {
@@ -266,6 +263,36 @@ impl embar_session::Handler for KeptConnection {
             None => self.keeping.suspend(kept, &mut seat, &self.peer),
         }
     }
+}
+
+/// Asks the handler whether it wants its client. If not, what has a handle of the session learns that.
+fn greet(
+    kept: &ServerKept,
+    seat: &mut Seat<ServerSide>,
+    greeting: &[u8],
+) -> Result<Vec<u8>, String> {
+    let Some(handler) = seat.handler.as_mut() else {
+        return Err(String::new());
+    };
+    let link = kept.link();
+    let asked = || handler.greeted(&kept.session, greeting);
+    let answer = catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|panic| {
+        link.end(End::Panicked);
+        resume_unwind(panic)
+    });
+    let answer = match answer {
+        Ok(answer) if answer.len() > MAX_PROGRAM_GREETING_BYTES => {
+            Err("the server's greeting is too long".to_owned())
+        }
+        answer => answer,
+    };
+    answer.inspect_err(|text| {
+        link.end(End::Refused {
+            by: Side::Local,
+            code: 0,
+            text: text.clone(),
+        });
+    })
 }
 
 /// Why a body ends a session that resumes.

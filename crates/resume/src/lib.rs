@@ -5,6 +5,7 @@ mod backoff;
 mod connector;
 mod dialed_connection;
 mod dialing;
+mod farewell;
 mod handler;
 mod inbox;
 mod keeper;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use embar_session::{Address, OnFull, Peer, Session, Side};
 
+use crate::farewell;
 use crate::outbox::Outbox;
 use crate::schedule::{Schedule, after, must_not_block};
 use crate::settings::Replay;
@@ -168,8 +169,8 @@ impl Link {
         if inner.generation != generation {
             return;
         }
-        if inner.kill.is_some() {
-            return session.close();
+        if let Some(end) = &inner.kill {
+            return farewell::part(session, end);
         }
         session.set_on_full(OnFull::Fail);
         inner.connection = Some(Connection::new(session));
@@ -209,7 +210,7 @@ impl Link {
         checked.map(drop).map_err(|error| error.to_string())
     }
 
-    /// The session goes on with a peer that has handled so much, by the next connection.
+    /// The session resumes with a peer that has handled so much, by the next connection.
     ///
     /// # Errors
     /// The text about it, if it cannot have.
@@ -218,6 +219,10 @@ impl Link {
         let acked = inner.outbox.ack(received);
         let acked = acked.map_err(|error| error.to_string())?;
         inner.outbox.rewind();
+        if inner.gate == Gate::Shut {
+            // The peer wanted to leave and never heard that it may.
+            inner.gate = Gate::Open;
+        }
         self.acknowledged(&mut inner, acked);
         Ok(())
     }
@@ -268,11 +273,13 @@ impl Link {
             inner.due.ack = true;
         }
         if control.leaving {
-            if inner.gate == Gate::Open {
-                inner.gate = Gate::Shut;
-            }
             inner.due.ack = true;
-            inner.due.left = true;
+            // A session that is being closed ends here, and does not go elsewhere.
+            if inner.gate != Gate::Closing {
+                inner.gate = Gate::Shut;
+                inner.due.left = true;
+                self.wake_waiting(&inner);
+            }
         }
         if control.left {
             if !inner.held || inner.outbox.in_doubt() > 0 {
@@ -326,21 +333,26 @@ impl Link {
     }
 
     /// Ends the session for this reason; a peer that is there learns it.
-    pub(crate) fn kill(&self, end: End, code: u32, text: &str) {
-        let mut inner = self.lock();
-        self.kill_in(&mut inner, end, code, text);
+    pub(crate) fn kill(&self, end: End) {
+        self.kill_in(&mut self.lock(), end);
     }
 
-    fn kill_in(&self, inner: &mut Inner, end: End, code: u32, text: &str) {
+    fn kill_in(&self, inner: &mut Inner, end: End) {
         if inner.kill.is_some() || inner.state.ended().is_some() {
             return;
         }
-        inner.kill = Some(end);
-        self.wake_waiting(inner);
         match &inner.connection {
-            Some(connection) => connection.session.refuse(code, text),
+            Some(connection) => farewell::part(&connection.session, &end),
             None => self.schedule.by(self.id, Instant::now()),
         }
+        inner.kill = Some(end);
+        self.wake_waiting(inner);
+    }
+
+    /// Ends a connection that is none of the session's any more: its peer hears why.
+    pub(crate) fn turn_away(&self, session: &Session) {
+        let ended = self.lock().state.ended().cloned();
+        farewell::part(session, &ended.map_or(End::TakenOver, |ended| ended.why));
     }
 
     pub(crate) fn outlook(&self) -> Outlook {
@@ -497,5 +509,62 @@ impl Inner {
         if let Some(suspended) = self.suspended.take() {
             suspended.sub(self.outbox.bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outlook() -> Outlook {
+        Outlook {
+            kill: None,
+            close_by: None,
+            is_closing: false,
+            is_connected: false,
+            is_left: false,
+            unacknowledged: 0,
+        }
+    }
+
+    #[test]
+    fn a_session_that_nobody_closes_is_never_done_and_never_late() {
+        let now = Instant::now();
+        let outlook = outlook();
+        assert!(!outlook.is_done() && !outlook.is_late(now));
+        assert_eq!(outlook.end(now), None);
+    }
+
+    #[test]
+    fn a_polite_end_waits_for_acknowledgements_until_its_time() {
+        let now = Instant::now();
+        let by = now + Duration::from_secs(1);
+        let waits = Outlook {
+            close_by: Some(by),
+            is_closing: true,
+            unacknowledged: 1,
+            ..outlook()
+        };
+        let finished = Some(End::Finished { by: Side::Local });
+        assert!(!waits.is_done() && !waits.is_late(now) && waits.is_late(by));
+        assert_eq!((waits.end(now), waits.end(by)), (None, finished.clone()));
+        let done = Outlook {
+            unacknowledged: 0,
+            ..waits
+        };
+        assert!(done.is_done());
+        assert_eq!(done.end(now), finished);
+    }
+
+    #[test]
+    fn a_reason_of_its_own_goes_before_a_polite_end() {
+        let now = Instant::now();
+        let killed = Outlook {
+            kill: Some(End::Full),
+            close_by: Some(now),
+            is_closing: true,
+            ..outlook()
+        };
+        assert_eq!(killed.end(now), Some(End::Full));
     }
 }

@@ -126,12 +126,11 @@ impl Resumable {
     /// Ends the session with a reason, which the peer learns if it is there: [`End::Refused`]. What is on its way may be
     /// lost.
     pub fn refuse(&self, code: u32, text: &str) {
-        let end = End::Refused {
+        self.0.kill(End::Refused {
             by: Side::Local,
             code,
             text: text.to_owned(),
-        };
-        self.0.kill(end, code, text);
+        });
     }
 
     /// Has a message that was left with [`Flow::Pause`](embar_session::Flow::Pause) delivered again.

@@ -78,7 +78,7 @@ impl Table {
         self.suspended.len()
     }
 
-    /// The one that goes first, and its place.
+    /// The one that goes first for the number of them, and its place.
     pub(crate) fn first_to_go(&self) -> Option<(u64, Arc<ServerKept>)> {
         let (place, id) = self.suspended.first_to_go()?;
         Some((place, self.get(id)?))

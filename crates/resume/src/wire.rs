@@ -76,6 +76,13 @@ pub(crate) struct Control {
     pub(crate) left: bool,
 }
 
+/// Which end says something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    Client,
+    Server,
+}
+
 impl Hello<'_> {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let view = HelloView {
@@ -185,10 +192,21 @@ impl Control {
         session.send_view(RESERVED_ID, &self.view())
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
+    /// What `by` said.
+    ///
+    /// # Errors
+    /// How it broke the rules.
+    pub(crate) fn read(bytes: &[u8], by: Speaker) -> Result<Self, String> {
         let too_long = bytes.len() > MAX_CONTROL_BYTES;
         let view: Option<ControlView<'_>> = read(bytes).filter(|_| !too_long);
         let view = view.ok_or("a control message that cannot be read")?;
+        let is_out_of_place = match by {
+            Speaker::Client => view.left,
+            Speaker::Server => view.leaving,
+        };
+        if is_out_of_place {
+            return Err("only a client leaves, and only a server lets it go".to_owned());
+        }
         Ok(Self {
             received: view.received,
             answer: view.answer,
@@ -289,9 +307,33 @@ mod tests {
             leaving: true,
             left: true,
         };
-        let bytes = control.view().encode_to_vec();
-        assert!(bytes.len() <= MAX_CONTROL_BYTES);
-        assert_eq!(Control::read(&bytes), Ok(control));
+        assert!(control.view().encode_to_vec().len() <= MAX_CONTROL_BYTES);
+    }
+
+    #[test]
+    fn only_clients_leave_and_only_servers_let_them_go() {
+        let control = Control {
+            received: u64::MAX,
+            answer: true,
+            ..Control::default()
+        };
+        let leaving = Control {
+            leaving: true,
+            ..control
+        };
+        let left = Control {
+            left: true,
+            ..control
+        };
+        let read = |said: Control, by| Control::read(&said.view().encode_to_vec(), by).ok();
+        for (said, by_client, by_server) in [
+            (control, true, true),
+            (leaving, true, false),
+            (left, false, true),
+        ] {
+            assert_eq!(read(said, Speaker::Client), by_client.then_some(said));
+            assert_eq!(read(said, Speaker::Server), by_server.then_some(said));
+        }
     }
 
     #[test]
@@ -307,8 +349,8 @@ mod tests {
         };
         let refused = Hello::read(&newer.encode_to_vec()).err().unwrap();
         assert!(refused.contains("the peer 2"), "{refused}");
-        assert!(Control::read(&[0xFF; 5]).is_err());
-        assert!(Control::read(&[0; MAX_CONTROL_BYTES + 1]).is_err());
+        assert!(Control::read(&[0xFF; 5], Speaker::Client).is_err());
+        assert!(Control::read(&[0; MAX_CONTROL_BYTES + 1], Speaker::Client).is_err());
     }
 
     proptest::proptest! {
@@ -318,7 +360,8 @@ mod tests {
             at in 0..40usize,
             byte in proptest::num::u8::ANY,
         ) {
-            let _ = (Hello::read(&bytes), Welcome::read(&bytes).is_ok(), Control::read(&bytes));
+            let _ = (Hello::read(&bytes), Welcome::read(&bytes).is_ok());
+            let _ = (Control::read(&bytes, Speaker::Client), Control::read(&bytes, Speaker::Server));
             // Nearly right.
             let token = [7; TOKEN_BYTES];
             let hello = Hello {

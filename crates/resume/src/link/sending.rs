@@ -53,8 +53,7 @@ impl Link {
         let timeout = match self.replay.on_full {
             OnFull::Wait { timeout } if !must_not_block() => timeout,
             OnFull::Close => {
-                let text = "too much waited to be acknowledged";
-                self.kill_in(&mut inner, End::Full, code::FULL, text);
+                self.kill_in(&mut inner, End::Full);
                 return Err(SendError::Full);
             }
             _ => return Err(SendError::Full),
@@ -178,13 +177,12 @@ impl Link {
     /// A message was taken while there was no connection, and the peer of this one does not take it.
     #[cold]
     pub(super) fn end_unsendable(&self, inner: &mut Inner, error: SendError) {
-        let text = error.to_string();
         let end = End::Refused {
             by: Side::Local,
             code: code::UNSENDABLE,
-            text: text.clone(),
+            text: error.to_string(),
         };
-        self.kill_in(inner, end, code::UNSENDABLE, &text);
+        self.kill_in(inner, end);
     }
 
     /// So many messages wait no more.
@@ -218,5 +216,43 @@ impl Inner {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+    use crate::settings::Replay;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn who_waits_for_a_peer_that_leaves_waits_no_more() {
+        let replay = Replay::default().with(|it| {
+            it.max_messages = 1;
+            it.on_full = OnFull::Wait { timeout: LONG * 60 };
+        });
+        let link = Arc::new(Link::new(1, replay, Arc::default()));
+        let send = |link: &Link| {
+            let mut inner = link.make_room(link.lock(), 1, 0)?;
+            link.put(&mut inner, 1, 0, |_| ())
+        };
+        send(&link).unwrap();
+        let waiting = Arc::clone(&link);
+        let (result, sent) = channel();
+        thread::spawn(move || result.send(send(&waiting)));
+        while link.lock().waiting == 0 {
+            thread::yield_now();
+        }
+        let leaving = Control {
+            leaving: true,
+            ..Control::default()
+        };
+        assert!(link.control(0, leaving).is_ok());
+        assert_eq!(sent.recv_timeout(LONG), Ok(Err(SendError::Closed)));
     }
 }

@@ -3,10 +3,12 @@
 mod cuts;
 #[cfg(feature = "tls")]
 mod encrypted;
+mod ends;
 mod life;
 mod limits;
 mod moves;
 mod processes;
+mod room;
 mod support;
 mod tokens;
 mod wire;

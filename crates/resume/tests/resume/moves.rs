@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use embar_resume::{Connector, End, InDoubt, KeeperSettings, Resumable, State, Target, WhyFresh};
-use embar_session::{Address, OnFull, SendError, Side};
+use embar_session::{Address, CloseReason, OnFull, SendError, Side};
 
 use crate::support::{
     Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback, number_of,
-    opened, quick, recorder, restarted, send, small_rings, suspended, tcp, until,
+    opened, quick, recorder, restarted, resumed, send, small_rings, suspended, tcp, until,
 };
 use crate::wire::Wire;
 
@@ -164,6 +164,80 @@ fn a_client_that_is_away_comes_back_to_a_server_that_drains() {
     assert_eq!((end.why, end.unacknowledged), (End::Moved, 0));
     expect(&seen, 0..1);
     assert_eq!(restarted(&seen).why, WhyFresh::Moved);
+}
+
+#[test]
+fn a_client_that_never_heard_that_it_may_leave_comes_back_to_a_session_that_sends() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    let token = wire.hello(&[], 0).token;
+    let session = opened(&site.seen);
+    wire.leave(0);
+    wire.until_frame(|frame| crate::wire::control_of(frame).filter(|(_, left)| *left));
+    assert_eq!(send(&session, 0), Err(SendError::Closed));
+    // As if that had not arrived.
+    drop(wire);
+    suspended(&site.seen);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    assert_eq!(wire.hello(&token, 0).outcome, crate::wire::RESUMED);
+    resumed(&site.seen);
+    send(&session, 1).unwrap();
+    assert_eq!(wire.next_message(), 1u64.to_le_bytes());
+    wire.message(&2u64.to_le_bytes());
+    expect(&site.seen, 2..3);
+}
+
+#[test]
+fn a_client_that_leaves_a_session_as_it_is_closed_hears_of_the_end() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    wire.hello(&[], 0);
+    let session = opened(&site.seen);
+    send(&session, 0).unwrap();
+    session.close();
+    wire.next_message();
+    wire.leave(0);
+    wire.control(1, false);
+    let reason = wire.until_frame(|frame| {
+        let let_go = crate::wire::control_of(frame).is_some_and(|(_, left)| left);
+        assert!(!let_go, "it is told to go elsewhere");
+        crate::wire::end_of(frame)
+    });
+    assert_eq!(reason.0, CloseReason::Finished.number());
+    assert_eq!(ended(&site.seen).why, End::Finished { by: Side::Local });
+}
+
+#[test]
+fn a_server_that_leaves_as_only_clients_do_ends_the_session() {
+    let server = crate::wire::fake_server(|connection| {
+        connection.welcome(crate::wire::FRESH, &[5; 32], 0);
+        connection.leave(0);
+        while connection.try_frame().is_some() {}
+    });
+    let connector = connector(quick());
+    let (_, seen) = connect(&connector, &server);
+    let why = ended(&seen).why;
+    assert!(matches!(why, End::BadPeer { .. }), "{why}");
+}
+
+#[test]
+fn a_redirect_leads_a_client_to_an_address_of_its_target() {
+    let sites = [(); 3].map(|()| Site::start(KeeperSettings::default(), false));
+    let connector = connector(quick());
+    let (handler, seen) = recorder(false);
+    let target = Target::new(sites[0].address())
+        .or(sites[1].address())
+        .or(sites[2].address());
+    let session = connector.open(target, handler);
+    is_open(&session);
+    let redirect = embar_session::Redirect::to(sites[2].address().to_string()).unwrap();
+    let server = sites[0].server.as_ref().unwrap();
+    server.sessions()[0].goodbye_to(&redirect);
+    assert_eq!(restarted(&seen).why, WhyFresh::Moved);
+    assert_eq!(ended(&sites[0].seen).why, End::Moved);
+    send(&session, 3).unwrap();
+    expect(&sites[2].seen, 3..4);
+    assert!(sites[1].keeper.sessions().is_empty());
 }
 
 #[test]

@@ -143,6 +143,14 @@ pub fn control_of(frame: &Frame) -> Option<(u64, bool)> {
     (*id == RESERVED_ID).then(|| (field(content, 1).0, field(content, 4).0 == 1))
 }
 
+/// The reason and the text, if it is the end.
+pub fn end_of((id, content): &Frame) -> Option<(i32, String)> {
+    (*id == CLOSE).then(|| {
+        let text = String::from_utf8(field(content, 3).1).unwrap();
+        (field(content, 1).0 as i32, text)
+    })
+}
+
 /// A connection.
 pub struct Wire(TcpStream);
 
@@ -234,18 +242,19 @@ impl Wire {
         self.frame(RESERVED_ID, &encode(&fields));
     }
 
+    /// Acknowledges all below a number, and sends nothing more on this connection.
+    pub fn leave(&mut self, received: u64) {
+        let fields = [(1, Field::Number(received)), (3, Field::Number(1))];
+        self.frame(RESERVED_ID, &encode(&fields));
+    }
+
     pub fn next_message(&mut self) -> Vec<u8> {
         self.until_frame(|(id, content)| (*id == 1).then(|| content.clone()))
     }
 
     /// The reason and the text of the end.
     pub fn closed(&mut self) -> (i32, String) {
-        self.until_frame(|(id, content)| {
-            (*id == CLOSE).then(|| {
-                let text = String::from_utf8(field(content, 3).1).unwrap();
-                (field(content, 1).0 as i32, text)
-            })
-        })
+        self.until_frame(end_of)
     }
 }
 

@@ -1,0 +1,136 @@
+//! Room in rings and buffers: what takes it, and who hears that there is some.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use embar_resume::core::SEGMENT_BYTES;
+use embar_resume::{End, KeeperSettings, Replay, Resumable};
+use embar_session::{MemoryBudget, OnFull, SendError};
+
+use crate::support::{
+    LONG, Site, connect, connector, ended, expect, is_open, opened, quick, send, small_rings,
+    suspended, tcp, until,
+};
+use crate::wire::Wire;
+
+/// Waits for longer than any test.
+fn patient(replay: &mut Replay) {
+    let timeout = LONG * 60;
+    replay.on_full = OnFull::Wait { timeout };
+}
+
+/// Has a thread send, and returns where its result comes.
+fn sends(session: &Resumable, number: u64) -> Receiver<Result<(), SendError>> {
+    let session = session.clone();
+    let (result, sent) = channel();
+    thread::spawn(move || result.send(send(&session, number)));
+    sent
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_heard_however_much_it_says() {
+    const MUCH: u64 = 1000;
+    let keeping = KeeperSettings::default().with(|it| {
+        it.replay.max_bytes = 32 << 20;
+        // An acknowledgement for each few messages, too.
+        it.replay.ack_delay = Duration::ZERO;
+    });
+    let narrow = small_rings().with(|it| it.sockets.send_buffer_bytes = Some(4096));
+    let site = Site::start_with(keeping, narrow, crate::support::loopback(), false);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    wire.hello(&[], 0);
+    let session = opened(&site.seen);
+    // More than the ring and the sockets take: it stays full.
+    for _ in 0..4000 {
+        session.send_with(1, 4000, |_| ()).unwrap();
+    }
+    thread::spawn(move || {
+        for number in 0..MUCH {
+            let mut content = number.to_le_bytes().to_vec();
+            content.resize(4000, 0);
+            wire.message(&content);
+        }
+        // Not before the test is over.
+        thread::park();
+    });
+    expect(&site.seen, 0..MUCH);
+}
+
+#[test]
+fn who_waits_for_room_gets_what_another_session_gives_back() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let budget = MemoryBudget::new(SEGMENT_BYTES);
+    let settings = quick().with(|it| {
+        patient(&mut it.replay);
+        it.replay.budget = Some(budget.clone());
+    });
+    let connector = connector(settings);
+    let nobody = "127.0.0.1:1".parse().unwrap();
+    let (first, _) = connect(&connector, &nobody);
+    send(&first, 0).unwrap();
+    assert_eq!(budget.used(), SEGMENT_BYTES);
+    let (second, _seen) = connect(&connector, &site.address());
+    is_open(&second);
+    let sent = sends(&second, 7);
+    until("it waits", || budget.refused() > 0);
+    first.refuse(1, "enough");
+    assert_eq!(sent.recv_timeout(LONG).unwrap(), Ok(()));
+    expect(&site.seen, 7..8);
+}
+
+#[test]
+fn who_waits_for_a_client_gets_the_room_of_one_that_is_back() {
+    let keeping = KeeperSettings::default().with(|it| {
+        patient(&mut it.replay);
+        it.max_suspended_bytes = 160;
+    });
+    let site = Site::start(keeping, false);
+    let away = || {
+        let mut wire = Wire::connect(tcp(&site.address()));
+        let token = wire.hello(&[], 0).token;
+        let session = opened(&site.seen);
+        drop(wire);
+        suspended(&site.seen);
+        (session, token)
+    };
+    let (first, token) = away();
+    let (second, _) = away();
+    send(&second, 0).unwrap();
+    for number in 0..9 {
+        send(&first, number).unwrap();
+    }
+    until("all counts", || site.keeper.suspended_bytes() == 160);
+    let sent = sends(&second, 1);
+    let mut back = Wire::connect(tcp(&site.address()));
+    back.hello(&token, 0);
+    assert_eq!(back.next_message(), 0u64.to_le_bytes());
+    assert_eq!(sent.recv_timeout(LONG).unwrap(), Ok(()));
+}
+
+#[test]
+fn for_the_bytes_of_others_no_session_goes_that_holds_none() {
+    let keeping = KeeperSettings::default().with(|it| it.max_suspended_bytes = 160);
+    let site = Site::start(keeping, false);
+    let next = || {
+        let mut wire = Wire::connect(tcp(&site.address()));
+        wire.hello(&[], 0);
+        (opened(&site.seen), wire)
+    };
+    let (oldest, wire) = next();
+    drop(wire);
+    suspended(&site.seen);
+    let (holder, wire) = next();
+    drop(wire);
+    suspended(&site.seen);
+    for number in 0..10 {
+        send(&holder, number).unwrap();
+    }
+    let (one_more, wire) = next();
+    send(&one_more, 0).unwrap();
+    drop(wire);
+    let end = ended(&site.seen);
+    assert_eq!((end.why, end.unacknowledged), (End::Evicted, 10));
+    assert_eq!(oldest.state().ended(), None);
+    assert_eq!(one_more.state().ended(), None);
+}
