@@ -37,7 +37,7 @@ impl DialedConnection {
         }
     }
 
-    /// The server answered: the session begins, or goes on.
+    /// The server answered: the session begins, or resumes.
     ///
     /// # Errors
     /// What it did wrong.

@@ -29,6 +29,9 @@ pub trait Handler: Send + 'static {
 
     /// A message arrived: within the window each of them comes once, and in order. With [`Flow::Pause`] it comes again
     /// after [`Resumable::go_on`], or on the next connection. It counts as handled when this returns [`Flow::Continue`].
+    ///
+    /// While a message waits, nothing behind it is read, not even what the peer acknowledges. So never pause until there
+    /// is room for an answer, or until something is acknowledged: neither comes.
     fn message(&mut self, session: &Resumable, message: Message<'_>) -> Flow;
 
     /// The time is there for which [`Resumable::wake_after`] was called.
@@ -41,7 +44,7 @@ pub trait Handler: Send + 'static {
         let _ = (session, why);
     }
 
-    /// The session goes on, on another connection. Nothing was lost.
+    /// The session has resumed, on another connection. Nothing was lost.
     fn resumed(&mut self, session: &Resumable) {
         let _ = session;
     }

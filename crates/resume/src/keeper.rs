@@ -82,7 +82,7 @@ impl Keeper {
     }
 
     /// Sends all clients away before the server shuts down: each acknowledges what it got, has all acknowledged that it
-    /// sent, and goes on at its next address, with what it did not send. Who connects meanwhile is sent away at once; who
+    /// sent, and begins anew at its next address, with what it did not send. Who connects meanwhile is sent away at once; who
     /// resumes, after that. Waits until all sessions are over, at most for `timeout`, and returns how many are not. Not for
     /// handlers, in which it does not wait.
     #[must_use = "messages of the sessions that are left may be in doubt"]

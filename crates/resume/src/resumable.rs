@@ -133,7 +133,8 @@ impl Resumable {
         });
     }
 
-    /// Has a message that was left with [`Flow::Pause`](embar_session::Flow::Pause) delivered again.
+    /// Has a message that was left with [`Flow::Pause`](embar_session::Flow::Pause) delivered again: what
+    /// [`Session::resume`](embar_session::Session::resume) does for a session without this crate.
     pub fn go_on(&self) {
         self.0.go_on();
     }

@@ -69,8 +69,9 @@ pub struct KeeperSettings {
     /// sessions and leaves them displaces its own. A network of 64 bits is one address of version 6; each peer on this
     /// machine is one. Default 8,192.
     pub max_suspended: usize,
-    /// Most bytes of messages, with their headers, that they keep together; beyond it the same one goes. What is sent to a
-    /// session without a connection beyond this is refused as at a full buffer. Default 256 MiB.
+    /// Most bytes of messages, with their headers, that they keep together. What is sent to a session without a connection
+    /// beyond this is refused as at a full buffer. When one loses its connection with more than there is room for, of the
+    /// address whose sessions keep the most bytes, the oldest goes that keeps some. Default 256 MiB.
     pub max_suspended_bytes: usize,
 }
 
@@ -115,7 +116,7 @@ pub struct ConnectorSettings {
     /// Longest pause before the first attempt; it is random. Each further one is twice as long, and random between half of
     /// that and all of it. Default 50 ms.
     pub first_pause: Duration,
-    /// Longest pause. Default 5 s.
+    /// Longest pause. A connection that lasted for less counts as an attempt: pauses grow on after it. Default 5 s.
     pub max_pause: Duration,
     /// How long only the server that has the session's state is tried before others are. Default 5 s.
     pub stay: Duration,

@@ -91,7 +91,7 @@ pub enum End {
         /// Which.
         by: Side,
     },
-    /// One end refused it or went on no more, with a code and a text of its own.
+    /// One end refused or ended it, with a code and a text of its own.
     Refused {
         /// Which.
         by: Side,
