@@ -6,7 +6,7 @@
 //! Whatever goes into the ring, acknowledgements too, leaves the room there without which the peer's messages are not
 //! delivered. If both ends took that, neither would be given a message, and neither would read.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -82,11 +82,22 @@ struct Stall {
 /// What is to be said to the peer beside messages.
 #[derive(Clone, Copy, Default)]
 struct Due {
-    ack: bool,
+    ack: Option<Ack>,
+    /// More was handled since, which is to be acknowledged after that.
+    more: bool,
     /// After all messages: asks for an acknowledgement.
     answer: bool,
     leaving: bool,
     left: bool,
+}
+
+/// An acknowledgement. It goes behind what this end had sent when it fell due. So it tells a peer to send more only when
+/// that has read the answers to what it sent before.
+#[derive(Clone, Copy)]
+struct Ack {
+    received: u64,
+    /// The number of the first message that may come after it.
+    behind: u64,
 }
 
 /// What a message between the messages brought about.
@@ -176,7 +187,8 @@ impl Link {
         inner.connection = Some(Connection::new(session));
         inner.held = false;
         inner.due = Due {
-            ack: true,
+            // It waits for nothing: its number is that of the greeting.
+            ack: Some(self.ack_behind(inner.outbox.first_unwritten())),
             ..Due::default()
         };
         if inner.wake_at.is_some() {
@@ -236,11 +248,25 @@ impl Link {
         (in_doubt, unsent)
     }
 
-    /// Acknowledges what was handled, now or as soon as there is room for it.
+    fn ack_behind(&self, behind: u64) -> Ack {
+        let received = self.handled.load(Ordering::Relaxed);
+        Ack { received, behind }
+    }
+
+    /// What was handled is to be acknowledged.
+    fn owe_ack(&self, inner: &mut Inner) {
+        if inner.due.ack.is_some() {
+            inner.due.more = true;
+        } else {
+            inner.due.ack = Some(self.ack_behind(inner.outbox.next_number()));
+        }
+    }
+
+    /// Acknowledges what was handled, as soon as there is room for it and what was sent before.
     pub(crate) fn acknowledge(&self, generation: u64) {
         let mut inner = self.lock();
         if inner.generation == generation {
-            inner.due.ack = true;
+            self.owe_ack(&mut inner);
             self.flush_or_end(&mut inner);
         }
     }
@@ -270,10 +296,10 @@ impl Link {
         let acked = acked.map_err(|error| error.to_string())?;
         self.acknowledged(&mut inner, acked);
         if control.answer {
-            inner.due.ack = true;
+            self.owe_ack(&mut inner);
         }
         if control.leaving {
-            inner.due.ack = true;
+            self.owe_ack(&mut inner);
             // A session that is being closed ends here, and does not go elsewhere.
             if inner.gate != Gate::Closing {
                 inner.gate = Gate::Shut;
@@ -285,7 +311,7 @@ impl Link {
             if !inner.held || inner.outbox.in_doubt() > 0 {
                 return Err("it let go of this end before all was acknowledged".to_owned());
             }
-            inner.due.ack = true;
+            self.owe_ack(&mut inner);
             self.flush_or_end(&mut inner);
             if let Some(connection) = &inner.connection {
                 connection.session.close();
@@ -321,7 +347,7 @@ impl Link {
         }
         inner.gate = Gate::Closing;
         // The peer is to know what was handled.
-        inner.due.ack = true;
+        self.owe_ack(&mut inner);
         let now = Instant::now();
         let by = after(now, self.replay.close_within);
         inner.close_by = Some(by);

@@ -132,6 +132,21 @@ impl Outbox {
         self.next.wrapping_sub(self.written)
     }
 
+    /// The number of the first message that the connection does not have.
+    pub(crate) fn first_unwritten(&self) -> u64 {
+        self.written
+    }
+
+    /// The number of the message that comes next.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the connection has all messages below `number`, which is at most the next one's.
+    pub(crate) fn has_written(&self, number: u64) -> bool {
+        self.next.wrapping_sub(number) >= self.unwritten()
+    }
+
     /// Bytes of the messages, with their headers.
     #[must_use]
     pub fn bytes(&self) -> usize {

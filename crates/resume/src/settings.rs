@@ -20,8 +20,8 @@ pub struct Replay {
     pub on_full: OnFull,
     /// The buffers count in this budget; one with nothing left is as a full buffer. `None`, the default: in none.
     pub budget: Option<MemoryBudget>,
-    /// How long a message that was handled may wait for its acknowledgement, at most. Default 20 ms. Sooner, at the latest
-    /// after 64 messages, 16 KiB, or a quarter of what the peer keeps.
+    /// How long a message that was handled may wait until its acknowledgement falls due, at most. Default 20 ms. Sooner, at
+    /// the latest after 64 messages, 16 KiB, or a quarter of what the peer keeps. What was sent before goes before it.
     pub ack_delay: Duration,
     /// How long a polite end may wait until all is acknowledged, over as many connections as it takes. Default 10 s.
     pub close_within: Duration,

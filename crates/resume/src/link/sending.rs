@@ -1,12 +1,11 @@
 //! How messages get into the outbox, and from there into the ring of a connection.
 
-use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use embar_session::{OnFull, SendError, Side};
 
-use super::{Gate, Inner, Link, Stall};
+use super::{Ack, Gate, Inner, Link, Stall};
 use crate::outbox::{MESSAGE_HEADER_BYTES, OutboxError};
 use crate::schedule::must_not_block;
 use crate::state::End;
@@ -123,46 +122,48 @@ impl Link {
         let Some(connection) = connection else {
             return Ok(());
         };
-        let received = self.handled.load(Ordering::Relaxed);
-        let ack = Control {
-            received,
-            ..Control::default()
-        };
-        if due.ack && connection.say(ack) {
-            due.ack = false;
-        }
         while connection.room.is_none() && !*held {
             let Some((id, content)) = outbox.next_unwritten() else {
                 break;
             };
             match connection.give(id, content) {
                 Ok(()) => outbox.wrote(),
-                Err(SendError::Full | SendError::Closed | SendError::NotOpen) => return Ok(()),
+                Err(SendError::Full) => break,
+                Err(SendError::Closed | SendError::NotOpen) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
         let all_written = outbox.unwritten() == 0;
-        if *gate == Gate::Closing {
-            if outbox.is_empty() {
-                connection.session.close();
-            } else if all_written && !connection.asked {
-                connection.asked = true;
-                due.answer = true;
-            }
+        let is_closing = *gate == Gate::Closing;
+        if is_closing && all_written && !outbox.is_empty() && !connection.asked {
+            connection.asked = true;
+            due.answer = true;
         }
-        let (answer, left) = (due.answer, due.left && all_written);
-        if answer || due.leaving || left {
+        // No message comes behind what is said now.
+        let is_last = all_written || *held;
+        let may = |ack: &Ack| is_last || outbox.has_written(ack.behind);
+        let left = due.left && all_written;
+        let beside = is_last && (due.answer || due.leaving || left);
+        let latest = self.ack_behind(outbox.next_number());
+        let ack = due.ack.filter(may).or(beside.then_some(latest));
+        if let Some(ack) = ack {
             let said = connection.say(Control {
-                received,
-                answer,
-                leaving: due.leaving,
+                received: if is_last { latest } else { ack }.received,
+                answer: beside && due.answer,
+                leaving: beside && due.leaving,
                 left,
             });
             if said {
-                due.answer = false;
-                due.leaving = false;
+                let more = due.more && !is_last;
+                due.ack = more.then_some(latest);
+                due.more = false;
+                due.answer &= !beside;
+                due.leaving &= !beside;
                 due.left &= !left;
             }
+        }
+        if is_closing && outbox.is_empty() {
+            connection.session.close();
         }
         Ok(())
     }

@@ -326,10 +326,10 @@ fn a_rolling_restart_under_load_loses_and_doubles_nothing() {
     let settings = quick().with(|it| {
         it.replay.on_full = OnFull::Wait { timeout: LONG };
     });
-    // Answers must find room in any case.
+    // Then an answer to each message finds room, however slowly its client reads.
     let keeping = KeeperSettings::default().with(|it| {
-        it.replay.max_messages = 1 << 20;
-        it.replay.max_bytes = 64 << 20;
+        it.replay.max_messages *= 4;
+        it.replay.max_bytes *= 4;
     });
     let start = |address| Site::start_with(keeping.clone(), small_rings(), address, true);
     let mut sites = [start(loopback()), start(loopback())];

@@ -9,10 +9,10 @@ use embar_resume::{End, KeeperSettings, Replay, Resumable};
 use embar_session::{MemoryBudget, OnFull, SendError};
 
 use crate::support::{
-    LONG, Site, connect, connector, ended, expect, is_open, opened, quick, send, small_rings,
-    suspended, tcp, until,
+    LONG, Site, connect, connector, ended, expect, is_open, loopback, opened, quick, send,
+    small_rings, suspended, tcp, until,
 };
-use crate::wire::Wire;
+use crate::wire::{self, Wire};
 
 /// Waits for longer than any test.
 fn patient(replay: &mut Replay) {
@@ -28,33 +28,67 @@ fn sends(session: &Resumable, number: u64) -> Receiver<Result<(), SendError>> {
     sent
 }
 
-#[test]
-fn a_peer_that_reads_nothing_is_heard_however_much_it_says() {
-    const MUCH: u64 = 1000;
+const LEN: usize = 4000;
+
+fn long(number: u64) -> Vec<u8> {
+    let mut content = number.to_le_bytes().to_vec();
+    content.resize(LEN, 0);
+    content
+}
+
+/// A server whose sockets take little, with room for all of a test's messages.
+fn narrow(echoes: bool) -> Site {
     let keeping = KeeperSettings::default().with(|it| {
         it.replay.max_bytes = 32 << 20;
-        // An acknowledgement for each few messages, too.
         it.replay.ack_delay = Duration::ZERO;
     });
     let narrow = small_rings().with(|it| it.sockets.send_buffer_bytes = Some(4096));
-    let site = Site::start_with(keeping, narrow, crate::support::loopback(), false);
+    Site::start_with(keeping, narrow, loopback(), echoes)
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_heard_however_much_it_says() {
+    const MUCH: u64 = 2000;
+    let site = narrow(false);
     let mut wire = Wire::connect(tcp(&site.address()));
     wire.hello(&[], 0);
     let session = opened(&site.seen);
-    // More than the ring and the sockets take: it stays full.
-    for _ in 0..4000 {
-        session.send_with(1, 4000, |_| ()).unwrap();
-    }
-    thread::spawn(move || {
-        for number in 0..MUCH {
-            let mut content = number.to_le_bytes().to_vec();
-            content.resize(4000, 0);
-            wire.message(&content);
+    let connection = site.server.as_ref().unwrap().sessions().remove(0);
+    let as_much_as_leaves = connection.reply_room() + LEN + 200;
+    for number in 0..MUCH {
+        // The ring is full of messages, and none waits for it: acknowledgements are all that comes.
+        while connection.has_room(as_much_as_leaves) {
+            session.send_with(1, LEN, |_| ()).unwrap();
         }
-        // Not before the test is over.
-        thread::park();
-    });
+        wire.message(&long(number));
+        if number % 100 == 99 {
+            expect(&site.seen, number - 99..number + 1);
+        }
+    }
+}
+
+#[test]
+fn acknowledgements_come_behind_the_answers_to_what_they_acknowledge() {
+    const MUCH: u64 = 2000;
+    let site = narrow(true);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    wire.hello(&[], 0);
+    for number in 0..MUCH {
+        wire.message(&long(number));
+    }
     expect(&site.seen, 0..MUCH);
+    let (mut answers, mut acknowledged) = (0, 0);
+    while acknowledged < MUCH {
+        acknowledged += wire.until_frame(|frame| {
+            if let Some((received, _)) = wire::control_of(frame) {
+                assert!(received <= answers, "{received} with {answers} answers");
+                return Some(received - acknowledged);
+            }
+            answers += u64::from(frame.0 == 1);
+            None
+        });
+    }
+    assert_eq!(answers, MUCH);
 }
 
 #[test]
