@@ -252,7 +252,8 @@ impl embar_session::Handler for KeptConnection {
         if why.reason == CloseReason::Shutdown && why.by == Side::Peer {
             end.get_or_insert(End::Finished { by: Side::Peer });
         }
-        if outlook.is_left && matches!(end, Some(End::Finished { .. })) {
+        let is_let_go = outlook.is_left && outlook.unacknowledged == 0;
+        if is_let_go && matches!(end, Some(End::Finished { .. })) {
             end = Some(End::Moved);
         }
         if end.is_none() && !self.tell_suspended(kept, &mut seat, why) {

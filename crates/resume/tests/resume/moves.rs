@@ -208,6 +208,20 @@ fn a_client_that_leaves_a_session_as_it_is_closed_hears_of_the_end() {
 }
 
 #[test]
+fn a_client_that_leaves_with_messages_unacknowledged_has_not_moved() {
+    let site = Site::start(KeeperSettings::default(), false);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    wire.hello(&[], 0);
+    send(&opened(&site.seen), 0).unwrap();
+    wire.next_message();
+    wire.leave(0);
+    wire.close();
+    let end = ended(&site.seen);
+    let finished = End::Finished { by: Side::Peer };
+    assert_eq!((end.why, end.unacknowledged), (finished, 1));
+}
+
+#[test]
 fn a_server_that_leaves_as_only_clients_do_ends_the_session() {
     let server = crate::wire::fake_server(|connection| {
         connection.welcome(crate::wire::FRESH, &[5; 32], 0);

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use embar_resume::RESERVED_ID;
-use embar_session::Address;
+use embar_session::{Address, CloseReason};
 
 use crate::support::LONG;
 
@@ -247,6 +247,12 @@ impl Wire {
     pub fn leave(&mut self, received: u64) {
         let fields = [(1, Field::Number(received)), (3, Field::Number(1))];
         self.frame(RESERVED_ID, &encode(&fields));
+    }
+
+    /// Ends politely.
+    pub fn close(&mut self) {
+        let reason = CloseReason::Finished.number() as u64;
+        self.frame(CLOSE, &encode(&[(1, Field::Number(reason))]));
     }
 
     pub fn next_message(&mut self) -> Vec<u8> {
