@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) trait Idle: Send + Sync {
     /// Bytes that it could give back.
     fn idle_bytes(&self) -> usize;
-    /// Gives them back.
-    fn forget_idle(&self);
+    /// Gives so many of them back, or a little more; all, where it has not as many.
+    fn forget_idle(&self, bytes: usize);
 }
 
 #[derive(Default)]
@@ -21,6 +21,8 @@ struct Counts {
     refused: AtomicU64,
     /// Those that may have something to give back.
     idle: Mutex<Vec<Weak<dyn Idle>>>,
+    /// Held while idle memory is given back: who comes meanwhile would find less of it idle than there is, and more in use.
+    making_room: Mutex<()>,
 }
 
 impl Counts {
@@ -31,24 +33,28 @@ impl Counts {
         self.used.fetch_update(order, order, more).map(drop)
     }
 
-    /// Has idle memory given back, as much as `bytes` more need. False, and nothing was, where all of it is too little.
+    /// As [`Counts::add`], after idle memory was given back, as much as that needs. Where all of it is too little, none is.
     #[cold]
-    fn make_room(&self, bytes: usize) -> bool {
+    fn make_room(&self, bytes: usize) -> Result<(), usize> {
         let idle: Vec<_> = self.idle().iter().filter_map(Weak::upgrade).collect();
-        let missing = || {
-            let used = self.used.load(Ordering::Relaxed);
-            used.saturating_add(bytes).saturating_sub(self.limit)
-        };
-        if idle.iter().map(|idle| idle.idle_bytes()).sum::<usize>() < missing() {
-            return false;
-        }
-        for idle in idle {
-            if missing() == 0 {
-                break;
+        let _alone = self
+            .making_room
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let missing = |used: usize| used.saturating_add(bytes).saturating_sub(self.limit);
+        // Again, where others took what was made free.
+        while let Err(used) = self.add(bytes) {
+            if idle.iter().map(|idle| idle.idle_bytes()).sum::<usize>() < missing(used) {
+                return Err(used);
             }
-            idle.forget_idle();
+            for idle in &idle {
+                match missing(self.used.load(Ordering::Relaxed)) {
+                    0 => break,
+                    missing => idle.forget_idle(missing),
+                }
+            }
         }
-        true
+        Ok(())
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Weak<dyn Idle>>> {
@@ -70,21 +76,15 @@ impl MemoryBudget {
         }))
     }
 
-    /// Counts `bytes` as used until the share is dropped. It neither waits nor allocates the bytes. Where idle
-    /// rings stand in the way, whosever they are, their memory is given back first.
+    /// Counts `bytes` as used until the share is dropped. It does not allocate the bytes, nor wait until
+    /// others drop theirs. Where idle rings stand in the way, whosever they are, as much of their memory as that takes is
+    /// given back first.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if the budget has not so many left; nothing is counted then.
     pub fn try_reserve(&self, bytes: usize) -> Result<BudgetShare, BudgetExceeded> {
         let counts = &self.0;
-        let added = counts.add(bytes).or_else(|used| {
-            if counts.make_room(bytes) {
-                counts.add(bytes)
-            } else {
-                Err(used)
-            }
-        });
-        match added {
+        match counts.add(bytes).or_else(|_| counts.make_room(bytes)) {
             Ok(()) => Ok(BudgetShare {
                 budget: self.clone(),
                 bytes,
@@ -204,6 +204,71 @@ mod tests {
         assert_eq!((budget.used(), second.bytes()), (40, 40));
         drop(second);
         assert_eq!(budget.used(), 0);
+    }
+
+    /// Memory of `piece` bytes each that waits for its next use; it takes its time to be given back.
+    struct Drawer {
+        piece: usize,
+        idle: Mutex<Vec<BudgetShare>>,
+    }
+
+    impl Drawer {
+        fn of(budget: &MemoryBudget, piece: usize, count: usize) -> Arc<Self> {
+            let shares = (0..count).map(|_| budget.try_reserve(piece).unwrap());
+            let drawer = Arc::new(Self {
+                piece,
+                idle: Mutex::new(shares.collect()),
+            });
+            let idle: Weak<Self> = Arc::downgrade(&drawer);
+            budget.may_reclaim(idle);
+            drawer
+        }
+    }
+
+    impl Idle for Drawer {
+        fn idle_bytes(&self) -> usize {
+            self.idle.lock().unwrap().len() * self.piece
+        }
+
+        fn forget_idle(&self, bytes: usize) {
+            for _ in 0..bytes.div_ceil(self.piece) {
+                let piece = self.idle.lock().unwrap().pop();
+                std::thread::yield_now();
+                drop(piece);
+            }
+        }
+    }
+
+    #[test]
+    fn idle_memory_is_given_back_as_far_as_it_is_needed() {
+        let budget = MemoryBudget::new(1000);
+        let drawers = [1, 2].map(|_| Drawer::of(&budget, 100, 5));
+        let left = |drawer: &Arc<Drawer>| drawer.idle_bytes();
+        let _first = budget.try_reserve(150).unwrap();
+        assert_eq!(drawers.each_ref().map(left), [300, 500]);
+        assert!(budget.try_reserve(900).is_err(), "all would not be enough");
+        assert_eq!(drawers.each_ref().map(left), [300, 500]);
+        let _second = budget.try_reserve(450).unwrap();
+        assert_eq!(drawers.each_ref().map(left), [0, 400]);
+        assert_eq!(budget.used(), 1000);
+    }
+
+    #[test]
+    fn threads_that_make_room_together_all_get_it() {
+        const THREADS: usize = 4;
+        for _ in 0..100 {
+            let budget = MemoryBudget::new(THREADS * 100);
+            let _drawer = Drawer::of(&budget, 100, THREADS);
+            let ready = std::sync::Barrier::new(THREADS);
+            std::thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        ready.wait();
+                        std::mem::forget(budget.try_reserve(100).unwrap());
+                    });
+                }
+            });
+        }
     }
 
     #[test]

@@ -118,10 +118,13 @@ impl Idle for Pool {
         self.idle_mirrors().len() * self.capacity
     }
 
-    fn forget_idle(&self) {
-        let idle = std::mem::take(&mut *self.idle_mirrors());
-        // Without the lock: to unmap takes a while.
+    fn forget_idle(&self, bytes: usize) {
+        let mut idle = self.idle_mirrors();
+        let kept = idle.len().saturating_sub(bytes.div_ceil(self.capacity));
+        let forgotten = idle.split_off(kept);
         drop(idle);
+        // Without the lock: to unmap takes a while.
+        drop(forgotten);
     }
 }
 
