@@ -282,6 +282,32 @@ fn finish_drains_and_both_ends_know() {
     }
 }
 
+/// A goodbye goes before the end although the ring has no room for it, or the end follows at once.
+#[test]
+fn a_goodbye_that_is_owed_comes_before_the_end() {
+    for fills in [false, true] {
+        let mut pair = Pair::open();
+        pair.a.stuck_send = true;
+        while fills && pair.a.core.send_with(1, 900, |out| out.fill(1)).is_ok() {}
+        while fills && pair.a.core.send_with(1, 1, |out| out.fill(1)).is_ok() {}
+        if fills {
+            pair.a.core.goodbye("over there");
+            pair.a.poll();
+        } else {
+            pair.a.poll();
+            pair.a.core.goodbye("over there");
+        }
+        pair.a.core.refuse(7, "full", at(0));
+        pair.a.stuck_send = false;
+        pair.run(50);
+        let [.., goodbye, end] = &pair.b.told[..] else {
+            panic!("{:?}", pair.b.told);
+        };
+        assert_eq!(*goodbye, Told::Goodbye("over there".to_owned()));
+        assert!(matches!(end, Told::Closed(it) if it.code == 7), "{end:?}");
+    }
+}
+
 #[test]
 fn both_may_finish_at_once() {
     let mut pair = Pair::open();

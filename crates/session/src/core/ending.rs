@@ -21,7 +21,7 @@ pub(super) struct Ending {
     pub look: Now,
     /// What the peer may still send.
     pub discard_left: usize,
-    /// CLOSE as it is to be sent; empty once it is.
+    /// CLOSE as it is to be sent, behind a goodbye that was still owed; empty once it is.
     pub close_frame: Vec<u8>,
     /// It waits for reservations that are open.
     pub wait: bool,
@@ -61,8 +61,9 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
         // Who greeted without a checksum is of another version, and would not understand one.
         let checked = P::CHECKED && !self.input.greeted_unchecked;
-        let frame = self.closed.as_ref().map(|it| close_frame(it, checked));
-        let frame = frame.unwrap_or_default();
+        let close = self.closed.as_ref().map(|it| close_frame(it, checked));
+        let mut frame = self.owed_goodbye().unwrap_or_default();
+        frame.extend(close.unwrap_or_default());
         self.state = State::Ending(Ending {
             deadline: self.clock.after(self.config.linger),
             look: self.clock.after(self.config.linger / LOOKS_PER_LINGER),

@@ -91,37 +91,36 @@ pub(super) fn put<'v>(sender: &Sender, id: OwnId, view: &impl ViewEncode<'v>) ->
     true
 }
 
-/// The frame as bytes of its own, for what cannot go through the ring.
+/// CLOSE, as bytes of its own.
 pub(super) fn close_frame(closed: &Closed, checked: bool) -> Vec<u8> {
     let view = proto::CloseView {
         reason: closed.reason.number().into(),
         code: closed.code,
         text: &closed.text,
     };
-    let body = view.encode_to_vec();
-    let header = FrameHeader {
-        length: body.len() as u32,
-        id: OwnId::Close.number(),
-        flags: 0,
-    };
-    if !checked {
-        return [&header.to_bytes(), &body[..]].concat();
-    }
-    let header = header.with_checksum();
-    let mut frame = [&header.to_bytes(), &body[..], &[0; CHECKSUM_BYTES]].concat();
-    write_checksum(&mut frame);
-    frame
+    frame(OwnId::Close, &view, checked)
 }
 
-/// A frame without a checksum, as bytes of its own.
-pub(super) fn plain_frame<'v>(id: OwnId, view: &impl ViewEncode<'v>) -> Vec<u8> {
+/// A frame as bytes of its own, for what cannot go through the ring.
+pub(super) fn frame<'v>(id: OwnId, view: &impl ViewEncode<'v>, checked: bool) -> Vec<u8> {
     let content = view.encode_to_vec();
     let header = FrameHeader {
         length: content.len() as u32,
         id: id.number(),
         flags: 0,
     };
-    [&header.to_bytes(), &content[..]].concat()
+    if !checked {
+        return [&header.to_bytes(), &content[..]].concat();
+    }
+    let header = header.with_checksum();
+    let mut frame = [&header.to_bytes(), &content[..], &[0; CHECKSUM_BYTES]].concat();
+    write_checksum(&mut frame);
+    frame
+}
+
+/// A frame without a checksum, as bytes of its own.
+pub(super) fn plain_frame<'v>(id: OwnId, view: &impl ViewEncode<'v>) -> Vec<u8> {
+    frame(id, view, false)
 }
 
 /// What a CLOSE frame says.

@@ -17,7 +17,7 @@ use embar_transport::ring::SendSpan;
 use embar_transport::{Body, Memory, Pieces, SendBuf};
 
 use super::ending::Ending;
-use super::frames::{OwnId, cut, put};
+use super::frames::{OwnId, cut, frame, put};
 use super::{SessionCore, State, Step};
 use crate::config::SendLimits;
 use crate::proto::{GoodbyeView, PingView};
@@ -93,6 +93,17 @@ impl<M: Memory> Output<M> {
             },
             bodies: 0,
         }
+    }
+
+    /// Has `say` say the goodbye that is owed, if one is.
+    fn goodbye<T>(&self, say: impl FnOnce(&GoodbyeView<'_>) -> T) -> Option<T> {
+        let text = self.owed.goodbye.as_ref()?;
+        let redirect = self.redirect.as_deref();
+        Some(say(&GoodbyeView {
+            text,
+            redirect: redirect.map_or("", |it| &it.address),
+            delay_ms: redirect.map_or(0, |it| it.after_ms),
+        }))
     }
 
     /// Forgets what is not out.
@@ -247,18 +258,24 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         if owed.rare {
             self.pay_rare();
         }
-        let owed = &mut self.output.owed;
-        if let Some(text) = &owed.goodbye {
-            let redirect = self.output.redirect.as_deref();
-            let view = GoodbyeView {
-                text,
-                redirect: redirect.map_or("", |it| &it.address),
-                delay_ms: redirect.map_or(0, |it| it.after_ms),
-            };
-            if put(&self.sender, OwnId::Goodbye, &view) {
-                owed.goodbye = None;
-            }
+        let sender = &self.sender;
+        let said = self
+            .output
+            .goodbye(|view| put(sender, OwnId::Goodbye, view));
+        if said == Some(true) {
+            self.output.owed.goodbye = None;
         }
+    }
+
+    /// A goodbye for which the ring had no room yet, or no time, as bytes of its own: what comes next is the end.
+    pub(super) fn owed_goodbye(&mut self) -> Option<Vec<u8>> {
+        if !self.is_open() {
+            return None;
+        }
+        let frame = |view: &GoodbyeView<'_>| frame(OwnId::Goodbye, view, P::CHECKED);
+        let said = self.output.goodbye(frame);
+        self.output.owed.goodbye = None;
+        said
     }
 
     #[cold]

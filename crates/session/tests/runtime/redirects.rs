@@ -53,6 +53,21 @@ fn peers_learn_where_to_connect_instead_and_decide_for_themselves() {
 }
 
 #[test]
+fn who_is_refused_right_after_a_redirect_learns_of_both() {
+    let server = echo_server(Settings::default(), loopback());
+    let client = Client::new().unwrap();
+    let (handler, seen) = recorder();
+    client.connect(server.address(), handler).unwrap();
+    let session = &server.sessions()[0];
+    session.goodbye_to(&Redirect::to("game-2.example:7000").unwrap());
+    session.refuse(7, "moved");
+    let expected = Some(("game-2.example:7000".to_owned(), Duration::ZERO));
+    assert_eq!(goodbye(&seen), expected);
+    let why = closed(&seen);
+    assert_eq!((why.reason, why.code), (CloseReason::Refused, 7));
+}
+
+#[test]
 fn a_goodbye_without_a_redirect_is_as_before_and_a_client_may_redirect_too() {
     let (server, at_server) = recording_server(Settings::default(), loopback());
     let client = Client::new().unwrap();
