@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -742,6 +743,28 @@ fn a_long_send_has_time_in_proportion_to_its_length() {
     b.tick(at(9));
     assert!(b.core.is_open(), "it may be on its way");
     b.tick(at(10));
+    assert_eq!(b.end().map(|c| c.reason), Some(CloseReason::Full));
+}
+
+/// A peer that takes a little now and then reads, however long the send takes that is out.
+#[test]
+fn a_peer_that_reads_slowly_is_not_given_up() {
+    let mut config = config();
+    config.idle_timeout = seconds(2);
+    let mut pair = Pair::open_with(&config, &config);
+    let b = &mut pair.b;
+    while b.core.send_with(1, 900, |out| out.fill(1)).is_ok() {}
+    b.poll();
+    while b.core.send_with(1, 900, |out| out.fill(1)).is_ok() {}
+    b.listen();
+    assert!(b.core.waits_for_room().is_some());
+    let mut wire = VecDeque::new();
+    for second in 1..20 {
+        assert!(b.transmit(1, &mut wire));
+        b.tick(at(second));
+        assert!(b.core.is_open(), "{:?}", b.core.closed());
+    }
+    b.tick(at(22));
     assert_eq!(b.end().map(|c| c.reason), Some(CloseReason::Full));
 }
 

@@ -48,6 +48,8 @@ pub struct RecvBuf<M: Memory = Mapped> {
     then: Option<RecvSpace>,
     overflow: usize,
     wanted: usize,
+    /// What may be added before its owner says more.
+    most: usize,
     witness: Option<Arc<dyn Witness>>,
     seen: usize,
     lent_least: Option<usize>,
@@ -94,6 +96,13 @@ impl<M: Memory> RecvBuf<M> {
         self
     }
 
+    /// The next receive adds no more than `count` bytes, at least 1, where the reactor copies into the
+    /// memory to fill. It is for whoever submits the buffer again to say that again.
+    pub fn at_most(mut self, count: usize) -> Self {
+        self.most = count.max(1);
+        self
+    }
+
     /// How many bytes of the range its owner wants at once; 0: any number.
     pub fn wanted(&self) -> usize {
         self.wanted.min(self.remaining())
@@ -134,6 +143,7 @@ impl<M: Memory> RecvBuf<M> {
             then: None,
             overflow: 0,
             wanted: 0,
+            most: usize::MAX,
             witness: None,
             seen: range.start,
             lent_least: None,
@@ -216,6 +226,7 @@ impl<M: Memory> RecvBuf<M> {
     /// If fewer are left.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.room(), "filled beyond the range");
+        self.most = self.most.saturating_sub(count);
         let first = count.min(self.remaining());
         self.cursor += first;
         if let Store::Ring(space) = &mut self.store {
@@ -229,11 +240,12 @@ impl<M: Memory> RecvBuf<M> {
 }
 
 impl RecvBuf<Mapped> {
-    /// The memory still to fill: of the range, and of the second part (empty without one). For
-    /// reactors, which call [`RecvBuf::advance`] afterwards.
+    /// The memory to fill next: of the range, and of the second part (empty without one), together
+    /// no more than [may be added](RecvBuf::at_most). For reactors, which call [`RecvBuf::advance`] afterwards.
     #[inline]
     pub fn spaces(&mut self) -> (&mut [u8], &mut [u8]) {
-        let range = self.cursor..self.end;
+        let range = self.cursor..self.end.min(self.cursor.saturating_add(self.most));
+        let most = self.most - range.len();
         let first = match &mut self.store {
             Store::Heap(bytes) => &mut bytes[range],
             Store::Reserved(reservation) => &mut reservation.as_mut_slice()[range],
@@ -242,7 +254,11 @@ impl RecvBuf<Mapped> {
             Store::Lent(..) => &mut [],
         };
         let second = match &mut self.then {
-            Some(space) => &mut space.memory()[self.overflow..],
+            Some(space) => {
+                let behind = &mut space.memory()[self.overflow..];
+                let len = behind.len().min(most);
+                &mut behind[..len]
+            }
             None => &mut [],
         };
         (first, second)
@@ -544,6 +560,20 @@ mod tests {
             panic!("the store changed its kind");
         };
         assert_eq!(bytes, b"\x09\x09abcd\x09\x09");
+    }
+
+    #[test]
+    fn a_receive_adds_no_more_than_it_may() {
+        let mut buf = RecvBuf::<Mapped>::heap(vec![0; 8], 0..8).at_most(3);
+        assert_eq!(buf.spaces().0.len(), 3);
+        buf.advance(2);
+        assert_eq!(buf.spaces().0.len(), 1);
+        buf.advance(1);
+        assert_eq!(buf.spaces().0.len(), 0);
+        let mut buf = buf.at_most(0);
+        assert_eq!((buf.spaces().0.len(), buf.remaining()), (1, 5));
+        let mut buf = buf.at_most(usize::MAX);
+        assert_eq!(buf.spaces().0.len(), 5);
     }
 
     #[test]

@@ -332,7 +332,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     #[cold]
     fn no_room(&mut self) -> Found {
         if !mem::replace(&mut self.input.lacks_room, true) {
-            self.timers.stalled(self.clock, self.sender.bytes());
+            self.timers.stalled(self.clock, self.has_sent());
         }
         self.end_alone()
     }

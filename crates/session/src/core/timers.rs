@@ -19,8 +19,8 @@ use crate::reason::CloseReason;
 /// PINGs come this many times within the peer's idle timeout.
 const PINGS_PER_IDLE_TIMEOUT: u32 = 3;
 
-/// Least rate at which a peer has to take what is sent, in bytes per second. A connection
-/// reports a send only when all of it is over, so a long one gets time in proportion to its length.
+/// Least rate at which a peer has to take what is sent, in bytes per second. Of a body, a connection
+/// reports only when all of it is over, so a long one gets time in proportion to its length.
 const LEAST_SEND_RATE: u64 = 64 << 10;
 
 /// Most PINGs and PONGs of a peer in a second. One that pings whenever it has nothing else to say stays far below.
@@ -37,6 +37,15 @@ pub struct Rtt {
     pub last: Duration,
     /// Of all, each weighing seven eighths of the one after it (RFC 6298).
     pub smoothed: Duration,
+}
+
+/// How much was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Bytes of sends that are over, by whomever.
+    bytes: u64,
+    /// How far the connection is in the ring, also with a send that is out.
+    position: u32,
 }
 
 #[derive(Debug)]
@@ -58,7 +67,7 @@ pub(super) struct Timers {
     open: Option<(u32, Now)>,
     look_at_reservations: Now,
     /// Since when the peer has not read, and what was sent by then.
-    stalled: (Now, u64),
+    stalled: (Now, Sent),
     /// Length of the send that is out.
     in_flight: usize,
     /// The owner ends the session as soon as what it still has is sent, for this reason.
@@ -79,7 +88,7 @@ impl Timers {
             pings: (now, 0),
             open: None,
             look_at_reservations: now,
-            stalled: (now, 0),
+            stalled: (now, Sent::default()),
             in_flight: 0,
             leaving: None,
             left_at: now,
@@ -130,26 +139,26 @@ impl Timers {
         self.rtt = Some(Rtt { last, smoothed });
     }
 
-    pub fn stalled(&mut self, now: Now, sent_bytes: u64) {
-        self.stalled = (now, sent_bytes);
+    pub fn stalled(&mut self, now: Now, sent: Sent) {
+        self.stalled = (now, sent);
     }
 
     pub fn send_began(&mut self, bytes: usize) {
         self.in_flight = bytes;
     }
 
-    pub fn send_ended(&mut self, now: Now, sent_bytes: u64) {
+    pub fn send_ended(&mut self, now: Now, sent: Sent) {
         self.in_flight = 0;
-        self.have_sent(now, sent_bytes);
+        self.have_sent(now, sent);
     }
 
-    /// So many bytes were sent by now.
-    fn have_sent(&mut self, now: Now, sent_bytes: u64) {
-        if self.sent_bytes != sent_bytes {
-            (self.sent_at, self.sent_bytes) = (now, sent_bytes);
+    /// So much was sent by now.
+    fn have_sent(&mut self, now: Now, sent: Sent) {
+        if self.sent_bytes != sent.bytes {
+            (self.sent_at, self.sent_bytes) = (now, sent.bytes);
         }
-        if self.stalled.1 != sent_bytes {
-            self.stalled = (now, sent_bytes);
+        if self.stalled.1 != sent {
+            self.stalled = (now, sent);
         }
     }
 
@@ -177,7 +186,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     pub fn tick(&mut self, now: Now) {
         self.at(now);
         let now = self.clock;
-        self.timers.have_sent(now, self.sender.bytes());
+        self.timers.have_sent(now, self.has_sent());
         if let State::Ending(ending) = &mut self.state {
             ending.look = now.after(self.config.linger / LOOKS_PER_LINGER);
             if ending.deadline <= now {
@@ -245,6 +254,13 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    pub(super) fn has_sent(&self) -> Sent {
+        Sent {
+            bytes: self.sender.bytes(),
+            position: self.ring().sent_position(),
+        }
     }
 
     fn hello_deadline(&self) -> Option<Now> {
@@ -319,7 +335,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         if self.timers.leaving.is_none() {
             self.timers.leaving = Some(reason);
             self.timers.left_at = self.clock;
-            self.timers.stalled(self.clock, self.sender.bytes());
+            self.timers.stalled(self.clock, self.has_sent());
         }
     }
 

@@ -147,6 +147,11 @@ impl fmt::Debug for Datagram<'_> {
 }
 
 impl ReceivedDatagram {
+    /// With its header.
+    pub(super) fn bytes(&self) -> usize {
+        DATAGRAM_HEADER_BYTES + self.payload.len()
+    }
+
     pub(super) fn view(&self) -> Datagram<'_> {
         Datagram {
             id: self.id,

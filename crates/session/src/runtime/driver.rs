@@ -201,9 +201,7 @@ impl<P: Protocol> SessionDriver<P> {
     /// Begins a turn: hands the handler what has arrived, up to the session's share, and gathers what it sends.
     pub(super) fn deliver(&mut self, now: Now) {
         self.share.renew();
-        if self.pace.is_some() {
-            self.keep_pace(now);
-        }
+        self.keep_pace(now);
         self.deliver_more(now);
     }
 
@@ -522,6 +520,10 @@ impl<P: Protocol> SessionDriver<P> {
     }
 
     fn receive(&mut self, reactor: &mut Epoll, buf: RecvBuf) {
+        let buf = match &self.pace {
+            Some(pace) => pace.bound(buf),
+            None => buf,
+        };
         match &mut self.channel {
             Some(channel) => channel.receive(buf),
             None => reactor.recv(self.session.0.token, buf),

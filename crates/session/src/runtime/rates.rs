@@ -5,7 +5,7 @@ use std::io;
 
 use super::stats::Counter;
 pub(super) use addresses::Addresses;
-pub(super) use buckets::Buckets;
+pub(super) use buckets::{Allowed, Buckets};
 
 mod addresses;
 mod bucket;

@@ -4,10 +4,12 @@ use std::future::poll_fn;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use embar_session::{
-    AdoptError, Client, CloseReason, Closed, Datagram, DatagramError, DatagramLink, DatagramOrder,
-    Flow, Handler, Message, Peer, Plain, Server, Session, Settings, Side,
+    AdoptError, Beyond, Client, CloseReason, Closed, Datagram, DatagramError, DatagramLink,
+    DatagramOrder, Flow, Handler, Message, Peer, Plain, Rate, Rates, Server, Session, Settings,
+    Side,
 };
 
 use crate::streams::block_on;
@@ -131,6 +133,44 @@ fn a_datagram_is_its_id_its_number_and_its_payload() {
     assert_eq!(seen(), (0x0102, 0, b"a".to_vec()));
     let stats = carried.server.sessions()[0].datagram_stats().unwrap();
     assert_eq!((stats.received, stats.dropped), (2, 1));
+}
+
+#[test]
+fn datagrams_count_in_the_rates() {
+    let once = Some(Rate {
+        per_second: 1,
+        burst: 2,
+    });
+    let rates =
+        |beyond| Rates::default().with(|it| (it.session_messages, it.beyond) = (once, beyond));
+    let delayed = Settings::default().with(|it| it.rates = rates(Beyond::Delay));
+    let carried = Carried::new(delayed, false);
+    for text in ["a", "b", "c"] {
+        carried.send(3, text);
+    }
+    let began = Instant::now();
+    for datagram in carried.outgoing() {
+        carried.links[0].deliver(&datagram);
+    }
+    for number in 0..3 {
+        let (_, seen, _) = carried.seen.recv_timeout(LONG).unwrap();
+        assert_eq!(seen, number);
+    }
+    assert!(
+        began.elapsed() >= Duration::from_millis(900),
+        "the last waits"
+    );
+    let closes = Settings::default().with(|it| it.rates = rates(Beyond::Close));
+    let carried = Carried::new(closes, false);
+    until("the end", || {
+        let _ = carried.session.send_datagram_with(3, 1, |to| to.fill(1));
+        for datagram in carried.outgoing() {
+            carried.links[0].deliver(&datagram);
+        }
+        carried.session.closed().is_some()
+    });
+    let why = carried.session.closed().unwrap();
+    assert_eq!(why.reason, CloseReason::RateLimited);
 }
 
 #[test]

@@ -79,6 +79,36 @@ fn bytes_count_those_of_bodies() {
     assert_eq!(limited(&server), [RateLimit::SessionBytes]);
 }
 
+/// Reads of a ring or a body at once would make the pause after them so long that an honest peer, which sees nothing
+/// taken, gives this end up.
+#[test]
+fn bytes_come_in_at_their_rate_however_much_waits() {
+    const RATE: u64 = 20_000;
+    const BURST: u64 = 4_000;
+    let settings = with_rates(|rates| rates.session_bytes = rate(RATE, BURST));
+    for in_a_lane in [false, true] {
+        let settings = settings.clone().with(|settings| {
+            settings.session.body_lanes = u8::from(in_a_lane);
+        });
+        let server = echo_server(settings.clone(), loopback());
+        let began = Instant::now();
+        let client = Client::with(Plain, settings.with(|it| it.rates = Rates::default())).unwrap();
+        let session = client.connect(server.address(), recorder().0).unwrap();
+        for _ in 0..10 {
+            session.send_with(1, 1000, |to| to.fill(7)).unwrap();
+        }
+        let body = Arc::new(vec![7; 1 << 20].into());
+        session.send_body_on(1, 3, b"", body).unwrap();
+        until("much came", || {
+            let came = server.sessions()[0].stats().bytes_received;
+            let most = BURST + began.elapsed().as_micros() as u64 * RATE / 1_000_000;
+            assert!(came <= most, "{came} bytes, at most {most}");
+            came >= 30_000
+        });
+        assert_eq!(limited(&server), [RateLimit::SessionBytes]);
+    }
+}
+
 #[test]
 fn who_goes_beyond_a_rate_may_be_closed_and_learns_why() {
     let settings = with_rates(|rates| {

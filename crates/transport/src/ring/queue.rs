@@ -475,6 +475,13 @@ impl Queue {
         end.wrapping_sub(freed).min(self.capacity) as usize
     }
 
+    /// All before it was sent, or given back.
+    pub(super) fn sent_position(&self) -> u32 {
+        // Relaxed: it is compared with itself, and guards nothing.
+        let (_, freed) = unpack(self.tail.0.load(Ordering::Relaxed));
+        freed
+    }
+
     /// Walks from the tail over the tickets that are over; `f` says with what kind to stop.
     /// Returns the ticket it stopped at and its outcome, or `None` at the head.
     fn walk(&self, stop_at: u64) -> Option<(u32, Option<u64>)> {

@@ -162,6 +162,11 @@ impl SendRing {
         Ok(shared.committed(shared.queue.commit(ticket)))
     }
 
+    /// Up to where the ring is free again, as what was there is sent: bytes since its beginning, modulo 2³².
+    pub fn sent_position(&self) -> u32 {
+        self.0.queue.sent_position()
+    }
+
     /// Ranges that were committed by [`Reservation::commit`] and [`SendRing::write`], up to the first that is
     /// still open. Only grows.
     pub fn committed(&self) -> u64 {

@@ -5,6 +5,7 @@ use std::mem;
 use embar_frame::{Now, Protocol};
 
 use super::SessionDriver;
+use super::timing::due;
 use crate::runtime::shared::request;
 
 impl<P: Protocol> SessionDriver<P> {
@@ -18,10 +19,18 @@ impl<P: Protocol> SessionDriver<P> {
         if mem::take(&mut self.datagrams_wait) {
             return session.0.request(request::DATAGRAMS);
         }
+        if self.paced_until().is_some() {
+            // Of those that come meanwhile the newest wait.
+            self.due |= due::DATAGRAMS;
+            return;
+        }
         while self.share.take_one() {
             let Some(received) = link.take_received() else {
                 return;
             };
+            if let Some(pace) = &mut self.pace {
+                pace.count_datagram(received.bytes());
+            }
             self.call_handler(now, |handler, session| {
                 handler.datagram(session, received.view());
             });

@@ -35,6 +35,8 @@ impl<P: Protocol> SessionDriver<P> {
             match channel.turn() {
                 Turn::Received(buf, result) => {
                     self.got(buf, &result, now);
+                    // More of the same ciphertext may follow in this turn.
+                    self.keep_pace(now);
                     self.deliver_more(now);
                 }
                 Turn::Sent(buf, result) => {

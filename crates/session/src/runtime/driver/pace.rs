@@ -1,14 +1,16 @@
 //! Whether a session keeps to its rates. One that does not is held, and its bodies are not received either, until it may
 //! send again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_frame::{Now, Protocol};
+use embar_transport::RecvBuf;
 
 use super::SessionDriver;
 use crate::CloseReason;
 use crate::runtime::clock;
-use crate::runtime::rates::{Beyond, Buckets, RateLimit};
+use crate::runtime::rates::{Allowed, Beyond, Buckets, RateLimit};
 use crate::runtime::session::Session;
 
 /// The rates of one session, and what of it was counted.
@@ -17,6 +19,10 @@ pub(super) struct Pace {
     address: Option<Arc<Mutex<Buckets>>>,
     messages: u64,
     bytes: u64,
+    /// Datagrams since it was asked last, and their bytes.
+    datagrams: (u64, u64),
+    /// Bytes that one receive may bring.
+    most: usize,
     /// Until then nothing is received.
     until: Option<Now>,
 }
@@ -30,14 +36,21 @@ impl Pace {
             return None;
         }
         let network = group.settings.admission.network_of(session.peer());
-        let address = |network| group.addresses.of(network, rates, clock::now());
-        Some(Box::new(Self {
+        let now = clock::now();
+        let address = |network| group.addresses.of(network, rates, now);
+        let mut pace = Box::new(Self {
             own: rates.of_session(),
             address: network.map(address),
             messages: 0,
             bytes: 0,
+            datagrams: (0, 0),
+            most: usize::MAX,
             until: None,
-        }))
+        });
+        if rates.beyond == Beyond::Delay {
+            pace.most = pace.allowed(now).map_or(1, Allowed::bytes);
+        }
+        Some(pace)
     }
 
     /// Whether it may be received.
@@ -45,30 +58,53 @@ impl Pace {
         self.until.is_none()
     }
 
-    /// Takes what came since it was asked last. The limit that this went beyond, and how many messages may come
-    /// now, or until when none.
+    /// Counts a datagram that the handler gets.
+    pub(super) fn count_datagram(&mut self, bytes: usize) {
+        self.datagrams.0 += 1;
+        self.datagrams.1 += bytes as u64;
+    }
+
+    /// No receive brings more than the rates allow: what is beyond them would make the pause after it so long that an
+    /// honest peer takes this end for one that does not read.
+    pub(super) fn bound(&self, buf: RecvBuf) -> RecvBuf {
+        buf.at_most(self.most)
+    }
+
+    /// Takes what came since it was asked last. The limit that this went beyond, and what may come now, or until when
+    /// nothing.
     fn look(
         &mut self,
         (messages, bytes): (u64, u64),
         now: Now,
-    ) -> (Option<RateLimit>, Result<u64, (RateLimit, Now)>) {
+    ) -> (Option<RateLimit>, Result<Allowed, (RateLimit, Now)>) {
+        let datagrams = mem::take(&mut self.datagrams);
         // A message that a handler put back is counted when it comes again.
-        let new_messages = messages.saturating_sub(self.messages);
-        let new_bytes = bytes.saturating_sub(self.bytes);
+        let new_messages = messages.saturating_sub(self.messages) + datagrams.0;
+        let new_bytes = bytes.saturating_sub(self.bytes) + datagrams.1;
         self.messages = self.messages.max(messages);
         self.bytes = bytes;
         let mut beyond = self.own.take(new_messages, new_bytes, now);
-        let mut allowed = self.own.allowed(now);
-        if let Some(address) = &self.address {
-            let mut address = address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut address) = self.address() {
             beyond = beyond.or(address.take(new_messages, new_bytes, now));
-            allowed = match (allowed, address.allowed(now)) {
-                (Ok(own), Ok(all)) => Ok(own.min(all)),
-                (Err((limit, own)), Err((_, all))) => Err((limit, own.max(all))),
-                (Err(none), _) | (_, Err(none)) => Err(none),
-            };
         }
-        (beyond, allowed)
+        (beyond, self.allowed(now))
+    }
+
+    fn address(&self) -> Option<MutexGuard<'_, Buckets>> {
+        let address = self.address.as_ref()?;
+        Some(address.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn allowed(&mut self, now: Now) -> Result<Allowed, (RateLimit, Now)> {
+        let own = self.own.allowed(now);
+        let Some(mut address) = self.address() else {
+            return own;
+        };
+        match (own, address.allowed(now)) {
+            (Ok(own), Ok(all)) => Ok(own.min(all)),
+            (Err((limit, own)), Err((_, all))) => Err((limit, own.max(all))),
+            (Err(none), _) | (_, Err(none)) => Err(none),
+        }
     }
 }
 
@@ -78,9 +114,16 @@ impl<P: Protocol> SessionDriver<P> {
         self.pace.as_ref()?.until
     }
 
-    /// Before each turn, where there are rates: lets the session have as many messages as it may.
-    #[cold]
+    /// Where there are rates: lets the session have as much as it may now.
+    #[inline]
     pub(super) fn keep_pace(&mut self, now: Now) {
+        if self.pace.is_some() {
+            self.look_at_pace(now);
+        }
+    }
+
+    #[cold]
+    fn look_at_pace(&mut self, now: Now) {
         let counted = self.core.received_so_far();
         let Some(pace) = self.pace.as_mut() else {
             return;
@@ -88,6 +131,9 @@ impl<P: Protocol> SessionDriver<P> {
         if !self.core.is_open() {
             // A body that is held must come to its end, too.
             pace.until = None;
+            if self.core.is_ending() {
+                pace.most = usize::MAX;
+            }
             return;
         }
         let (beyond, allowed) = pace.look(counted, now);
@@ -103,9 +149,10 @@ impl<P: Protocol> SessionDriver<P> {
         }
         let was_held = pace.until.is_some();
         match allowed {
-            Ok(messages) => {
+            Ok(allowed) => {
                 pace.until = None;
-                self.share.limit(messages);
+                pace.most = allowed.bytes();
+                self.share.limit(allowed.messages);
                 if was_held {
                     self.core.hold(self.paused, now);
                 }

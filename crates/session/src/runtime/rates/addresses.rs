@@ -93,7 +93,7 @@ mod tests {
         let rates = Rates::default().with(|rates| rates.address_messages = Some(rate));
         let addresses = Addresses::default();
         let of = |ip, now| addresses.of(network(ip), &rates, now);
-        let left = |ip, now| of(ip, now).lock().unwrap().allowed(now).unwrap();
+        let left = |ip, now| of(ip, now).lock().unwrap().allowed(now).unwrap().messages;
         of(1, Now(0)).lock().unwrap().take(9, 0, Now(0));
         let held = of(2, Now(0));
         for ip in 10..10 + 2 * FEW as u32 {

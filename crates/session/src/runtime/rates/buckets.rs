@@ -5,6 +5,26 @@ use embar_frame::Now;
 use super::bucket::TokenBucket;
 use super::{Rate, RateLimit};
 
+/// What may come now, at least one of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runtime) struct Allowed {
+    pub(in crate::runtime) messages: u64,
+    bytes: u64,
+}
+
+impl Allowed {
+    pub(in crate::runtime) fn bytes(self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    pub(in crate::runtime) fn min(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.min(other.messages),
+            bytes: self.bytes.min(other.bytes),
+        }
+    }
+}
+
 /// One for messages and one for bytes, if they are limited.
 pub(in crate::runtime) struct Buckets {
     limits: [RateLimit; 2],
@@ -42,10 +62,9 @@ impl Buckets {
         first.or(second)
     }
 
-    /// How many messages may come now, or the limit that allows none, and until when.
-    pub(in crate::runtime) fn allowed(&mut self, now: Now) -> Result<u64, (RateLimit, Now)> {
+    /// What may come now, or the limit that allows nothing, and until when.
+    pub(in crate::runtime) fn allowed(&mut self, now: Now) -> Result<Allowed, (RateLimit, Now)> {
         let [of_messages, of_bytes] = self.limits;
-        let mut left = u64::MAX;
         for (bucket, limit) in [
             (&mut self.messages, of_messages),
             (&mut self.bytes, of_bytes),
@@ -56,10 +75,14 @@ impl Buckets {
                 return Err((limit, bucket.when(bucket.worth_a_wait())));
             }
         }
-        if let Some(bucket) = &mut self.messages {
-            left = bucket.left(now);
-        }
-        Ok(left)
+        let left = |bucket: &mut Option<TokenBucket>| {
+            let bucket = bucket.as_mut();
+            bucket.map_or(u64::MAX, |bucket| bucket.left(now))
+        };
+        Ok(Allowed {
+            messages: left(&mut self.messages),
+            bytes: left(&mut self.bytes),
+        })
     }
 
     pub(super) fn are_full(&mut self, now: Now) -> bool {
