@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use buffa::{EncodeSink, Message, SizeCache, ViewEncode};
 use embar_frame::{
@@ -69,6 +69,8 @@ struct Shared {
     gate: AtomicU32,
     max_body: AtomicU32,
     lanes: AtomicU8,
+    /// Bytes of the ring for an answer to each message that comes.
+    reply_room: AtomicUsize,
     /// The core waits for the right to send.
     wanted: AtomicBool,
     bytes: AtomicU64,
@@ -97,6 +99,7 @@ impl Sender {
                 gate: AtomicU32::new(NOT_OPEN),
                 max_body: AtomicU32::new(0),
                 lanes: AtomicU8::new(0),
+                reply_room: AtomicUsize::new(0),
                 wanted: AtomicBool::new(false),
                 bytes: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
@@ -104,7 +107,8 @@ impl Sender {
         }
     }
 
-    pub(crate) fn open(&self, limits: SendLimits) {
+    pub(crate) fn open(&self, limits: SendLimits, reply_room: usize) {
+        self.shared.reply_room.store(reply_room, Ordering::Relaxed);
         let max_body = limits.max_body_bytes;
         self.shared.max_body.store(max_body, Ordering::Relaxed);
         self.shared
@@ -134,6 +138,14 @@ impl Sender {
             max_body_bytes: self.shared.max_body.load(Ordering::Relaxed),
             body_lanes: self.shared.lanes.load(Ordering::Relaxed),
         })
+    }
+
+    /// What of the ring is for answers; 0 unless open.
+    pub(crate) fn reply_room(&self) -> usize {
+        match self.is_open() {
+            true => self.shared.reply_room.load(Ordering::Relaxed),
+            false => 0,
+        }
     }
 
     #[inline]
@@ -372,7 +384,8 @@ impl Sender {
         })
     }
 
-    /// Sends a frame that is encoded already, with a checksum if [`Sender::is_checked`].
+    /// Sends a frame that is encoded already, with a checksum if [`Sender::is_checked`]. Nobody asked for it, so it
+    /// leaves the room for an answer free.
     #[inline]
     pub(crate) fn send_frame(
         &self,
@@ -393,10 +406,17 @@ impl Sender {
     #[inline]
     fn put(&self, bytes: &[u8]) -> Result<Commit, SendError> {
         let refused = |error| refused(&error, bytes.len() - self.frame_bytes(0));
-        self.ring.write(bytes.len(), refused, |frame| {
-            frame.copy_from_slice(bytes);
-            Ok(())
-        })
+        let spare = self.shared.reply_room.load(Ordering::Relaxed);
+        self.ring
+            .write_leaving(spare, bytes.len(), refused, |frame| {
+                frame.copy_from_slice(bytes);
+                Ok(())
+            })
+    }
+
+    /// The room that [`Sender::send_encoded`] needs for so many bytes.
+    pub(crate) fn room_for_encoded(&self, bytes: usize) -> usize {
+        (bytes + self.reply_room()).min(self.ring.capacity())
     }
 
     pub(crate) fn is_checked(&self) -> bool {

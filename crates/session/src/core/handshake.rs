@@ -153,7 +153,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.reply_room = self.config.reply_room_in(ring, &limits);
         self.state = State::Open;
         self.restart_input_clocks();
-        self.sender.open(limits);
+        self.sender.open(limits, self.reply_room);
     }
 }
 

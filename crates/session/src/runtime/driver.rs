@@ -76,6 +76,8 @@ pub(super) struct SessionDriver<P: Protocol> {
     room: RoomWait,
     /// Waits until there is room for what broadcasts left to wait.
     latest_room: Option<Box<RoomWait>>,
+    /// That wait is given up until the one for an answer's room is over.
+    latest_gave_way: bool,
     /// Bytes of the body that the core sends.
     body_sending: Option<usize>,
     /// The place of that body in the ring, until the core began with it.
@@ -143,6 +145,7 @@ impl<P: Protocol> SessionDriver<P> {
             marker,
             room,
             latest_room: None,
+            latest_gave_way: false,
             body_sending: None,
             body_place: None,
             lane_bodies: VecDeque::new(),
@@ -220,6 +223,9 @@ impl<P: Protocol> SessionDriver<P> {
         }
         self.core.cork();
         self.note_mere_cork(self.core.is_merely_corked());
+        if mem::take(&mut self.latest_gave_way) {
+            self.commit_latest();
+        }
         self.tell_due(now);
         let mut retried = false;
         loop {
@@ -232,6 +238,7 @@ impl<P: Protocol> SessionDriver<P> {
             let Some(room) = self.core.waits_for_room() else {
                 return self.room.leave();
             };
+            self.latest_gives_way();
             // A thread that makes room marks the session then.
             let mut context = Context::from_waker(&self.marker);
             if self.room.poll(room, &mut context).is_pending() {

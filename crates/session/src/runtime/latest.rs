@@ -102,7 +102,7 @@ impl Latest {
         while let Some(first) = queue.waiting.front() {
             // One that is too long, or too late, waits for nothing.
             if sender.send_encoded(&first.frame) == Err(SendError::Full) {
-                return Some(first.frame.len());
+                return Some(sender.room_for_encoded(first.frame.len()));
             }
             queue.waiting.pop_front();
         }

@@ -276,12 +276,7 @@ impl Session {
     /// ask for leaves so much free. Otherwise two ends that do so both wait for each other. 0 unless the session is open.
     #[must_use]
     pub fn reply_room(&self) -> usize {
-        let sender = &self.0.sender;
-        let limits = sender.limits();
-        let config = &self.0.group.settings.session;
-        limits.map_or(0, |limits| {
-            config.reply_room_in(sender.ring().capacity(), &limits)
-        })
+        self.0.sender.reply_room()
     }
 
     /// Has a message that was left with [`Flow::Pause`](super::Flow::Pause) delivered again.

@@ -47,6 +47,18 @@ impl Handler for Stubborn {
     }
 }
 
+impl Stubborn {
+    fn new() -> (Self, Arc<Mutex<bool>>, Receiver<Event>) {
+        let gate = Arc::new(Mutex::new(false));
+        let (inner, seen) = recorder();
+        let handler = Self {
+            gate: Arc::clone(&gate),
+            inner,
+        };
+        (handler, gate, seen)
+    }
+}
+
 /// A member that does not read, and what makes it go on.
 struct Slow {
     gate: Arc<Mutex<bool>>,
@@ -56,12 +68,7 @@ struct Slow {
 
 impl Slow {
     fn connect(client: &Client, server: &Server) -> Self {
-        let gate = Arc::new(Mutex::new(false));
-        let (inner, seen) = recorder();
-        let handler = Stubborn {
-            gate: Arc::clone(&gate),
-            inner,
-        };
+        let (handler, gate, seen) = Stubborn::new();
         let session = client.connect(server.address(), handler).unwrap();
         Self {
             gate,
@@ -279,6 +286,60 @@ fn a_slow_member_gets_the_latest_of_each_kind() {
     assert_eq!(number(&message(&slow.seen).1), sent);
 }
 
+/// Both ends say more than the rings and sockets between them hold, before either reads.
+fn both_ends_say_much(lag: Lag, bytes: usize) {
+    let (handler, gate, seen) = Stubborn::new();
+    let handler = Mutex::new(Some(handler));
+    let server = Server::builder()
+        .settings(tight())
+        .listen(loopback())
+        .start(move |_| handler.lock().unwrap().take().expect("one session"))
+        .unwrap();
+    let client = Client::with(Plain, tight()).unwrap();
+    let near = Slow::connect(&client, &server);
+    let far = Slow {
+        gate,
+        session: opened(&seen),
+        seen,
+    };
+    let casts: Vec<_> = [&near, &far]
+        .into_iter()
+        .map(|end| {
+            let cast = Broadcast::new();
+            assert!(cast.join(&end.session, lag));
+            let (mut late, mut sent) = (0, 0);
+            while late < 100 {
+                let delivery = cast.send_bytes(1, &vec![7; bytes]).unwrap();
+                late += delivery.skipped + delivery.replaced;
+                sent += delivery.sent + delivery.waiting - delivery.replaced;
+            }
+            (cast, sent)
+        })
+        .collect();
+    for end in [&near, &far] {
+        end.go_on();
+    }
+    for (end, (_, sent)) in [&far, &near].into_iter().zip(&casts) {
+        for _ in 0..*sent {
+            assert_eq!(message(&end.seen), (1, vec![7; bytes]));
+        }
+    }
+}
+
+#[test]
+fn both_ends_go_on_reading_although_both_said_more_than_fits() {
+    for lag in [Lag::Skip, Lag::Latest] {
+        both_ends_say_much(lag, 200);
+    }
+}
+
+#[test]
+fn both_ends_go_on_reading_although_both_said_very_much_in_short_words() {
+    for lag in [Lag::Skip, Lag::Latest] {
+        both_ends_say_much(lag, 1);
+    }
+}
+
 #[test]
 fn what_waits_goes_with_the_session() {
     let (server, seen) = recording_server(tight(), loopback());
@@ -353,8 +414,8 @@ impl Handler for Relay {
 #[test]
 fn handlers_join_send_and_are_told_of_the_end_while_others_do() {
     const PEERS: usize = 6;
-    // All that one peer gets fits into its ring.
-    const EACH: u32 = 200;
+    // All that one peer gets fits into its ring, beside the room for an answer.
+    const EACH: u32 = 150;
     let broadcast = Broadcast::new();
     let theirs = broadcast.clone();
     let server = Server::builder()

@@ -20,6 +20,8 @@ use crate::waiters::Waiters;
 mod room;
 mod seal;
 
+use room::SPARE_TICKETS;
+
 /// A thread has the right to send.
 const SENDING: u64 = 1;
 /// The right is held without a span.
@@ -144,10 +146,19 @@ impl Queue {
     /// Gives `len` bytes to the caller alone.
     #[inline]
     pub(super) fn reserve(&self, len: usize) -> Result<Ticket, Refused> {
+        self.reserve_leaving(len, 0)
+    }
+
+    /// As [`Queue::reserve`], if `spare` bytes more stay free, and a ticket for them: of an empty queue, as many bytes
+    /// as there are.
+    #[inline]
+    pub(super) fn reserve_leaving(&self, len: usize, spare: usize) -> Result<Ticket, Refused> {
         if len > self.capacity as usize {
             return Err(Refused::TooLong);
         }
+        let spare = spare.min(self.capacity as usize - len) as u32;
         let len = len as u32;
+        let tickets = self.slots.len() - if spare > 0 { SPARE_TICKETS } else { 0 };
         if self.state.0.load(Ordering::Relaxed) & CLOSED != 0 {
             return Err(Refused::Closed);
         }
@@ -162,7 +173,7 @@ impl Queue {
                 head = self.head.0.load(Ordering::Relaxed);
                 continue;
             }
-            if len > self.capacity - used || open as usize == self.slots.len() {
+            if len + spare > self.capacity - used || open as usize >= tickets {
                 return Err(Refused::Full);
             }
             let end = start.wrapping_add(len);

@@ -73,6 +73,31 @@ fn slots_run_out_before_bytes_do() {
 }
 
 #[test]
+fn who_leaves_room_leaves_a_slot_with_it() {
+    let queue = Queue::new(64, 4);
+    let leaving = |len| queue.reserve_leaving(len, 32);
+    let first = leaving(32).unwrap();
+    assert_eq!(leaving(1), Err(Refused::Full), "the bytes are for others");
+    let answer = queue.reserve(32).unwrap();
+    for ticket in [first, answer] {
+        queue.commit(ticket);
+    }
+    drain(&queue);
+    let short: Vec<_> = (0..3).map(|_| leaving(1).unwrap()).collect();
+    assert_eq!(leaving(1), Err(Refused::Full), "and so is the last slot");
+    let answer = queue.reserve(32).unwrap();
+    for ticket in short.into_iter().chain([answer]) {
+        queue.commit(ticket);
+    }
+    drain(&queue);
+    // It could never leave so much, so it waits for all there is.
+    let long = leaving(60).unwrap();
+    assert_eq!(leaving(60), Err(Refused::Full));
+    assert_eq!(leaving(65), Err(Refused::TooLong));
+    queue.commit(long);
+}
+
+#[test]
 fn a_skipped_range_ends_the_run_and_is_stepped_over() {
     for offset in 0..16 {
         let queue = Queue::starting_at(8, 8, 0, offset);

@@ -153,8 +153,24 @@ impl SendRing {
         refused: impl FnOnce(ReserveError) -> E,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Commit, E> {
+        self.write_leaving(0, len, refused, fill)
+    }
+
+    /// As [`SendRing::write`], if `spare` bytes more stay free for a reservation of others. Where the ring could never
+    /// hold both, all of it has to be free.
+    ///
+    /// # Errors
+    /// As [`SendRing::write`].
+    #[inline]
+    pub fn write_leaving<E>(
+        &self,
+        spare: usize,
+        len: usize,
+        refused: impl FnOnce(ReserveError) -> E,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Commit, E> {
         let shared = &*self.0;
-        let ticket = shared.queue.reserve(len);
+        let ticket = shared.queue.reserve_leaving(len, spare);
         let ticket = ticket.map_err(|error| refused(self.refusal(error)))?;
         let mut filling = Filling { shared, ticket };
         fill(&mut filling)?;

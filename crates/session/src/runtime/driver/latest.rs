@@ -31,6 +31,14 @@ impl<P: Protocol> SessionDriver<P> {
         // Nobody else need wait behind it.
         wait.leave();
     }
+
+    /// What waits needs more room than an answer does. First in line, it would keep the session from being read that a
+    /// peer in the same plight waits for.
+    pub(super) fn latest_gives_way(&mut self) {
+        if self.latest_room.take().is_some() {
+            self.latest_gave_way = true;
+        }
+    }
 }
 
 /// Has the worker commit what waits. Weak, because the ring that holds it is the session's.

@@ -5,13 +5,16 @@
 //! Who waits sets the flag, then looks for room. So one of the two sees the other.
 //!
 //! Room is promised to those who are woken, until they come back or leave. So making room wakes as many as it is
-//! enough for, and each of them once.
+//! enough for, and each of them once. One ticket stays free meanwhile, as who waits may have to leave one.
 
 use std::task::{Context, Poll};
 
 use super::{Queue, ROOM, lock, unpack};
 use crate::ring::sync::Ordering;
 use crate::waiters::{Outworn, Place, WakeBatch};
+
+/// Tickets that [`Queue::reserve_leaving`] leaves free.
+pub(super) const SPARE_TICKETS: usize = 1;
 
 /// What can be reserved.
 struct Room {
@@ -29,7 +32,7 @@ impl Queue {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), ()>> {
         let in_line = place.is_some() || self.is_awaited();
-        match self.room(len) {
+        match self.room_in_line(len) {
             Some(Ok(())) if in_line && len <= self.capacity() as usize => {}
             Some(ready) => return Poll::Ready(ready),
             None => {}
@@ -41,7 +44,7 @@ impl Queue {
         // AcqRel: partner of the senders' accesses to `state`. If one of those came before this, the tail that it
         // published is seen below; if it comes later, it sees the flag.
         self.state.0.fetch_or(ROOM, Ordering::AcqRel);
-        let room = self.room(len).filter(|_| waiting.is_first(place));
+        let room = self.room_in_line(len).filter(|_| waiting.is_first(place));
         let closed = self.is_closed().then_some(Err(()));
         let Some(ready) = closed.or(room) else {
             return Poll::Pending;
@@ -70,6 +73,16 @@ impl Queue {
 
     #[inline]
     pub(in crate::ring) fn room(&self, len: usize) -> Option<Result<(), ()>> {
+        self.room_beside(len, 0)
+    }
+
+    /// As [`Queue::room`], for one who waits.
+    fn room_in_line(&self, len: usize) -> Option<Result<(), ()>> {
+        self.room_beside(len, SPARE_TICKETS)
+    }
+
+    #[inline]
+    fn room_beside(&self, len: usize, spare_tickets: usize) -> Option<Result<(), ()>> {
         if self.is_closed() {
             return Some(Err(()));
         }
@@ -77,7 +90,7 @@ impl Queue {
             return Some(Ok(()));
         }
         let Room { bytes, tickets } = self.free();
-        (len <= bytes && tickets > 0).then_some(Ok(()))
+        (len <= bytes && tickets > spare_tickets).then_some(Ok(()))
     }
 
     #[inline]
@@ -109,7 +122,8 @@ impl Queue {
             let closed = self.is_closed();
             let Room { bytes, tickets } = self.free();
             waiting.wake(&mut batch, |need, promised| {
-                let fits = promised.need + need <= bytes && promised.waiters < tickets;
+                let fits =
+                    promised.need + need <= bytes && promised.waiters + SPARE_TICKETS < tickets;
                 closed || fits
             });
             if waiting.is_empty() {
