@@ -264,10 +264,9 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// not taken is lost with it. Time in which a core is held does not count against its peer.
     pub fn hold(&mut self, on: bool, now: Now) {
         self.at(now);
-        if mem::replace(&mut self.input.held, on) && !on {
-            self.restart_input_clocks();
-        }
+        self.input.held = on;
         self.input.idle = on || self.input.stopped;
+        self.note_pause();
     }
 
     /// Receives no more but what is on its way, for an owner that is about to

@@ -446,12 +446,12 @@ fn strangers_and_unfinished_frames_have_their_time() {
     end.now = at(10);
     end.feed(&frame(1, 0, b"message")[..10], 1);
     assert_eq!(end.core.next_tick(), Some(at(13)));
-    // Held, the time is not the peer's.
+    // Held, the time is not the peer's; the second before was.
     end.core.hold(true, at(11));
     assert_eq!(end.core.next_tick(), None);
     end.core.hold(false, at(20));
     end.now = at(20);
-    assert_eq!(end.core.next_tick(), Some(at(23)));
+    assert_eq!(end.core.next_tick(), Some(at(22)));
     end.feed(&frame(1, 0, b"message")[10..], 1);
     assert_eq!((end.messages().len(), end.core.next_tick()), (1, None));
     // A body has its own time, which begins with the head.

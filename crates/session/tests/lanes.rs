@@ -343,7 +343,7 @@ fn what_breaks_the_rules_of_lanes_ends_the_session() {
     let open = || begin(1, 1, 20_000, b"");
     let beyond = vec![2; 20_001];
     let huge = vec![2; (256 << 10) + 1];
-    let cases: [(&str, Vec<Vec<u8>>, CloseReason); 22] = [
+    let cases: [(&str, Vec<Vec<u8>>, CloseReason); 24] = [
         ("a chunk without a body", vec![chunk(1, &part)], BadFrame),
         ("a chunk in lane 0", vec![open(), chunk(0, &part)], BadFrame),
         (
@@ -410,11 +410,25 @@ fn what_breaks_the_rules_of_lanes_ends_the_session() {
         ("nothing to cancel", vec![cancelled(1)], BadFrame),
         ("an answer to nothing", vec![taken(1)], BadFrame),
         ("a refusal of nothing", vec![refused(7)], BadFrame),
+        (
+            "an answer to a body that has one",
+            vec![taken(1), taken(1)],
+            BadFrame,
+        ),
+        (
+            "a refusal of a body that was taken",
+            vec![taken(1), refused(1)],
+            BadFrame,
+        ),
     ];
     for (what, frames, reason) in cases {
         for piece in [1, 7, usize::MAX] {
             let mut end = end();
             end.holds_lanes = true;
+            if what.contains("a body that") {
+                queue(&mut end, 1, 1, 100);
+                end.poll();
+            }
             end.feed(&frames.concat(), piece);
             let closed = end
                 .core
@@ -598,6 +612,26 @@ fn what_comes_in_other_lanes_counts_for_a_slow_peer() {
     );
 }
 
+/// Time in which an end does not read counts for its peer, but not what the peer had used up before.
+#[test]
+fn a_body_has_no_new_time_whenever_its_session_is_held() {
+    let mut end = timed_end();
+    end.feed(&begin(1, 1, 50_000, b""), usize::MAX);
+    // It is read for half of the time.
+    for second in (0..60).step_by(4) {
+        end.tick(at(second));
+        end.core.hold(true, at(second));
+        end.tick(at(second + 2));
+        end.core.hold(false, at(second + 2));
+        assert!(end.core.is_open(), "{:?}", end.core.closed());
+    }
+    end.tick(at(60));
+    assert_eq!(
+        end.core.closed().map(|it| it.reason),
+        Some(CloseReason::FrameTimeout)
+    );
+}
+
 #[test]
 fn a_body_that_waits_for_its_place_has_no_deadline() {
     let mut end = timed_end();
@@ -629,4 +663,41 @@ fn an_end_waits_for_no_answer_for_long() {
         pair.a.core.closed().map(|it| it.reason),
         Some(CloseReason::Finished)
     );
+}
+
+/// The last chunk of a body has the time that it takes on a slow connection.
+#[test]
+fn an_end_waits_for_the_chunk_that_is_on_its_way() {
+    let large = laned(1).with(|config| {
+        config.max_body_bytes = 300_000;
+        config.lane_window_bytes = 300_000;
+        config.chunk_bytes = 256 << 10;
+    });
+    let mut pair = Pair::open_with(&large, &large);
+    queue(&mut pair.a, 1, 1, 200_000);
+    pair.a.poll();
+    pair.a.core.leave(CloseReason::Finished, at(10));
+    // A second for each 64 KiB of it.
+    pair.tick(at(12));
+    assert!(pair.a.core.is_open(), "{:?}", pair.a.core.closed());
+    pair.run(usize::MAX);
+    assert_eq!(pair.b.told.last(), Some(&body(1, 200_000)));
+}
+
+/// Who is about to end reads no more messages, but hears that a peer has a place for its body.
+#[test]
+fn an_end_that_stopped_to_receive_hears_answers_to_its_bodies() {
+    let mut pair = pair(1);
+    pair.a.core.stop_receiving();
+    pair.a.core.leave(CloseReason::Finished, at(0));
+    // The receive that was out is over by this one; the next one stays where it is.
+    for id in [1, 2] {
+        say(&mut pair.b, id);
+        pair.run(usize::MAX);
+    }
+    assert_eq!(pair.a.messages().len(), 1);
+    queue(&mut pair.a, 1, 1, 50_000);
+    pair.run(usize::MAX);
+    assert!(!pair.a.core.has_lane_bodies());
+    assert_eq!(pair.b.told.last(), Some(&body(1, 50_000)));
 }

@@ -152,7 +152,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         let ring = self.ring().capacity();
         self.reply_room = self.config.reply_room_in(ring, &limits);
         self.state = State::Open;
-        self.restart_input_clocks();
+        self.pass_over(Now(0));
         self.sender.open(limits, self.reply_room);
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Input {
     pub lacks_room: bool,
     /// Kept messages leave no room to receive into.
     pub blocked: bool,
+    /// Since when it is held, lacks room, or is blocked.
+    paused_at: Option<Now>,
     pub shown: usize,
     /// Bytes at the end of what is shown that belong to a body.
     early: usize,
@@ -75,6 +77,7 @@ impl Input {
             read_ahead,
             lacks_room: false,
             blocked: false,
+            paused_at: None,
             shown: 0,
             early: 0,
             shown_body: 0,
@@ -324,7 +327,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         let room = self.ring().has_room(self.reply_room);
         if room && self.input.lacks_room {
             self.input.lacks_room = false;
-            self.restart_input_clocks();
+            self.note_pause();
         }
         room
     }
@@ -333,6 +336,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     fn no_room(&mut self) -> Found {
         if !mem::replace(&mut self.input.lacks_room, true) {
             self.timers.stalled(self.clock, self.has_sent());
+            self.note_pause();
         }
         self.end_alone()
     }
@@ -542,16 +546,36 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
     }
 
-    /// The peer has its time from now on.
-    pub(super) fn restart_input_clocks(&mut self) {
-        self.input.heard_at = self.clock;
-        if let Some(began) = &mut self.input.frame_began {
-            *began = self.clock;
+    /// This end may have stopped to receive, or begun again, for reasons of its own.
+    pub(super) fn note_pause(&mut self) {
+        let input = &mut self.input;
+        let pauses = input.held || input.lacks_room || input.blocked;
+        match input.paused_at {
+            None if pauses => input.paused_at = Some(self.clock),
+            Some(since) if !pauses => {
+                input.paused_at = None;
+                self.pass_over(since);
+            }
+            _ => {}
         }
+    }
+
+    /// The time since then does not count against the peer. What it used up before does, or whoever is held again and
+    /// again would never be late.
+    pub(super) fn pass_over(&mut self, since: Now) {
         let clock = self.clock;
-        if let Some(lanes) = &mut self.lanes {
-            lanes.restart(clock);
+        self.input.heard_at = clock;
+        if let Some(began) = &mut self.input.frame_began {
+            *began = began.after(clock.since(since.max(*began)));
         }
+        if let Some(lanes) = &mut self.lanes {
+            lanes.pass_over(since, clock);
+        }
+    }
+
+    /// An owner that is leaving wants no more, but a body of its own cannot go on without the peer's answer.
+    fn hears_answers(&self) -> bool {
+        !self.input.held && self.waits_for_answers().is_some()
     }
 
     /// The receive to ask for, if there is one to ask for.
@@ -562,7 +586,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
         let buf = match self.state {
             State::Greeting { .. } | State::Open => {
-                if input.idle || input.lacks_room {
+                if input.lacks_room || (input.idle && !self.hears_answers()) {
                     return None;
                 }
                 let have = self.recv.readable().len();
@@ -571,10 +595,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
                 }
                 let wanted = input.need.max(input.read_ahead).max(input.skip);
                 let space = self.recv.lend(wanted - have);
-                let blocked = mem::replace(&mut self.input.blocked, space.is_none());
-                if blocked {
-                    self.restart_input_clocks();
-                }
+                self.input.blocked = space.is_none();
+                self.note_pause();
                 RecvBuf::ring(space?)
             }
             State::Ending(_) => {

@@ -57,9 +57,9 @@ impl Lanes {
         self.incoming.deadline(config)
     }
 
-    /// The peer has its time from now on.
-    pub fn restart(&mut self, now: Now) {
-        self.incoming.restart(now);
+    /// The time from `since` to `now` does not count against the peer.
+    pub fn pass_over(&mut self, since: Now, now: Now) {
+        self.incoming.pass_over(since, now);
     }
 
     /// How many a configuration allows.
@@ -158,8 +158,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
             return;
         };
         // The one before is out.
-        lanes.outgoing.sent();
-        if let Some(chunk) = lanes.outgoing.next(now) {
+        lanes.outgoing.sent(now);
+        if let Some(chunk) = lanes.outgoing.next() {
             let part = |(bytes, range)| Body::Part(bytes, range);
             let body = chunk.bytes.map_or(Body::Empty, part);
             self.output.body = Some((chunk.head, body));
@@ -289,7 +289,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         let content = &self.recv.readable()[FRAME_HEADER_BYTES..end];
         let malformed = |error| (CloseReason::BadFrame, format!("{id:?}: {error}"));
         let unknown = || {
-            let text = format!("{id:?} of a body that was never sent");
+            let text = format!("{id:?} of a body that was never sent, or has its answer");
             Err((CloseReason::BadFrame, text))
         };
         let Some(lanes) = &mut self.lanes else {

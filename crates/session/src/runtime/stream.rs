@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,6 +108,8 @@ struct State {
     bytes: usize,
     /// The relay left a message until there is room.
     paused: bool,
+    /// Nobody takes any: what comes is dropped.
+    abandoned: bool,
     ended: Option<Closed>,
     waker: Option<Waker>,
 }
@@ -124,7 +127,8 @@ impl State {
     }
 
     fn is_full(&self) -> bool {
-        self.messages.len() >= QUEUED_MESSAGES || self.bytes >= QUEUED_BYTES
+        let full = self.messages.len() >= QUEUED_MESSAGES || self.bytes >= QUEUED_BYTES;
+        full && !self.abandoned
     }
 
     fn has_room_again(&self) -> bool {
@@ -142,8 +146,21 @@ impl Queue {
 
     fn push(&self, message: Received) {
         let mut state = self.lock();
-        state.push(message);
+        if !state.abandoned {
+            state.push(message);
+        }
         wake(state);
+    }
+
+    /// Nobody takes messages any more. Whether the session waits for [`Session::resume`].
+    fn abandon(&self) -> bool {
+        let mut state = self.lock();
+        state.abandoned = true;
+        state.bytes = 0;
+        let (messages, paused) = (mem::take(&mut state.messages), mem::take(&mut state.paused));
+        drop(state);
+        drop(messages);
+        paused
     }
 
     /// Whether there is room; if not, the session waits for [`Session::resume`].
@@ -318,7 +335,7 @@ impl AsyncSession {
         }
         let over = state.ended.as_mut().map(|why| {
             // Told once.
-            let reason = std::mem::replace(&mut why.reason, CloseReason::Finished);
+            let reason = mem::replace(&mut why.reason, CloseReason::Finished);
             (reason != CloseReason::Finished).then(|| {
                 Err(Closed {
                     reason,
@@ -347,6 +364,10 @@ impl Stream for AsyncSession {
 impl Drop for AsyncSession {
     fn drop(&mut self) {
         self.session.close();
+        // Behind what is left to read there may be what the end waits for: answers to bodies.
+        if self.queue.abandon() {
+            self.session.resume();
+        }
     }
 }
 

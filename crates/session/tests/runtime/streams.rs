@@ -1,16 +1,23 @@
 //! Async sessions on an executor of ten lines.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use embar_memory::Buffer;
-use embar_session::{Client, CloseReason, OnFull, Plain, SendError, Server};
+use embar_session::{
+    BodyStore, Client, CloseReason, Closed, Flow, Handler, Message, OnFull, Plain, SendError,
+    Server, Session,
+};
 use embar_transport::Address;
 
-use crate::support::{LONG, echo_server, in_time, loopback, small, until, while_ok};
+use crate::support::{
+    Event, LONG, Recorder, closed, echo_server, in_time, loopback, recorder, small, until,
+    while_ok, with_bodies,
+};
 
 struct Unpark(Thread);
 
@@ -57,6 +64,58 @@ fn async_ends_echo_and_the_stream_ends_with_the_session() {
     });
     // Dropped, it closed.
     assert_eq!(echo.join().unwrap(), 100);
+}
+
+/// Sends more than a stream queues, and tells of the body that comes.
+struct Talkative(Recorder);
+
+impl Handler for Talkative {
+    fn opened(&mut self, session: &Session, _: &[u8]) {
+        for _ in 0..3000 {
+            session.send_with(1, 1, |to| to.fill(1)).unwrap();
+        }
+    }
+
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+        self.0.message(session, message)
+    }
+
+    fn body_done(&mut self, session: &Session, id: u16, store: BodyStore, range: Range<usize>) {
+        self.0.body_done(session, id, store, range);
+    }
+
+    fn closed(&mut self, session: &Session, why: &Closed) {
+        self.0.closed(session, why);
+    }
+}
+
+/// What is left to read does not stand between a body and the answer that it waits for.
+#[test]
+fn a_session_that_is_dropped_unread_sends_its_bodies() {
+    let settings = with_bodies().with(|settings| settings.session.body_lanes = 1);
+    let (talkative, seen) = recorder();
+    let talkative = Mutex::new(Some(Talkative(talkative)));
+    let server = Server::builder()
+        .settings(settings.clone())
+        .listen(loopback())
+        .start(move |_| talkative.lock().unwrap().take().expect("one session"))
+        .unwrap();
+    let client = Client::with(Plain, settings).unwrap();
+    let session = block_on(client.connect_async(server.address())).unwrap();
+    let handle = session.session().clone();
+    until("no more is read", || {
+        handle.stats().messages_received >= 1024
+    });
+    // More than goes before the other end has a place for it.
+    let body = vec![1; 1 << 20];
+    let shared = Arc::new(Buffer::from(body.clone()));
+    handle.send_body_on(1, 2, b"", shared).unwrap();
+    drop(session);
+    match seen.recv_timeout(LONG).unwrap() {
+        Event::Body(id, bytes) => assert!(id == 2 && bytes == body),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(closed(&seen).reason, CloseReason::Finished);
 }
 
 /// The reader starts late: what it has not room for stays with the sender, and nothing is lost.

@@ -208,12 +208,13 @@ impl Incoming {
         self.lanes.iter().filter_map(|lane| lane.body.as_ref())
     }
 
-    /// The peer has its time from now on.
-    pub(super) fn restart(&mut self, now: Now) {
-        let bytes = self.bytes;
+    /// The time from `since` to `now` does not count against the peer.
+    pub(super) fn pass_over(&mut self, since: Now, now: Now) {
         let bodies = self.lanes.iter_mut().filter_map(|lane| lane.body.as_mut());
         for body in bodies {
-            (body.began, body.heard) = ((now, bytes), (now, bytes));
+            for at in [&mut body.began.0, &mut body.heard.0] {
+                *at = at.after(now.since(since.max(*at)));
+            }
         }
     }
 

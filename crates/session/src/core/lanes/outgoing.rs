@@ -6,6 +6,7 @@
 //! - Before the peer says that it has a place for a body, no more of it goes than its window.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -93,11 +94,16 @@ pub(super) struct Outgoing {
     schedule: Schedule,
     /// The highest number of a body that was begun.
     begun: u64,
+    /// Of the bodies that were begun: those of which the peer has not said whether it takes them. It says so once, so
+    /// that its answers are no work without an end.
+    unanswered: u64,
+    /// What was handed out last is on its way to the connection.
+    is_out: bool,
     /// The body whose last bytes are out.
     ending: Option<u64>,
     /// Bodies of which nothing is to be handed out any more, until the owner is told.
     over: VecDeque<u64>,
-    /// When a chunk was handed out last.
+    /// When a chunk was handed to the connection last.
     pub(super) moved_at: Now,
 }
 
@@ -109,6 +115,8 @@ impl Outgoing {
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
             schedule: Schedule::default(),
             begun: 0,
+            unanswered: 0,
+            is_out: false,
             ending: None,
             over: VecDeque::new(),
             moved_at: Now(0),
@@ -121,13 +129,13 @@ impl Outgoing {
     }
 
     /// What is to go now, if anything is.
-    pub(super) fn next(&mut self, now: Now) -> Option<Chunk> {
+    pub(super) fn next(&mut self) -> Option<Chunk> {
         let (chunk, window) = (self.chunk, self.window);
         let ready = |lane: usize| self.lanes[lane].is_ready(chunk, window);
         let index = self.schedule.next(self.lanes.len(), ready)?;
         let lane = &mut self.lanes[index];
         let number = index as u32 + 1;
-        self.moved_at = now;
+        self.is_out = true;
         let mut head = Vec::new();
         if let Some(cancelled) = lane.cancelled.take() {
             self.over.push_back(cancelled);
@@ -141,6 +149,7 @@ impl Outgoing {
             && let Some((body, bytes)) = lane.queue.pop_front()
         {
             self.begun = self.begun.max(body.number);
+            self.unanswered += 1;
             if bytes.is_empty() {
                 self.ending = Some(body.number);
             }
@@ -180,7 +189,10 @@ impl Outgoing {
     }
 
     /// What [`Outgoing::next`] gave was handed to the connection.
-    pub(super) fn sent(&mut self) {
+    pub(super) fn sent(&mut self, now: Now) {
+        if mem::take(&mut self.is_out) {
+            self.moved_at = now;
+        }
         self.over.extend(self.ending.take());
         for lane in &mut self.lanes {
             if let Some(current) = &mut lane.current
@@ -201,8 +213,11 @@ impl Outgoing {
         lanes.find(|lane| lane.current.as_ref().is_some_and(|it| it.number == number))
     }
 
-    /// The peer has a place for a body. False: there never was such a body.
+    /// The peer has a place for a body. False: there never was such a body, or it has its answer.
     pub(super) fn taken(&mut self, number: u64) -> bool {
+        if !self.may_be_answered(number) {
+            return false;
+        }
         if let Some(Lane {
             current: Some(current),
             ..
@@ -210,22 +225,29 @@ impl Outgoing {
         {
             current.taken = true;
         }
-        self.has_begun(number)
+        true
     }
 
     /// The peer does not want a body: whether that is news. It is none of a body that it took, or that was cancelled
-    /// meanwhile. `None`: there never was such a body.
+    /// meanwhile. `None`: there never was such a body, or it has its answer.
     pub(super) fn refused(&mut self, number: u64) -> Option<bool> {
+        if !self.may_be_answered(number) {
+            return None;
+        }
         let waits = |lane: &mut Lane| lane.current.as_ref().is_some_and(|it| !it.taken);
         let is_news = self.lane_of(number).is_some_and(waits);
         if is_news {
             self.give_up(number);
         }
-        self.has_begun(number).then_some(is_news)
+        Some(is_news)
     }
 
-    fn has_begun(&self, number: u64) -> bool {
-        number > 0 && number <= self.begun
+    /// Counts an answer. One to a body that was cancelled may come although that is forgotten here, so only the number of
+    /// all is known.
+    fn may_be_answered(&mut self, number: u64) -> bool {
+        let known = number > 0 && number <= self.begun && self.unanswered > 0;
+        self.unanswered -= u64::from(known);
+        known
     }
 
     fn give_up(&mut self, number: u64) {
@@ -266,7 +288,9 @@ impl Outgoing {
     /// Whether all that is left to send waits for an answer of the peer.
     pub(super) fn waits_for_peer(&self) -> bool {
         let (chunk, window) = (self.chunk, self.window);
-        !self.is_empty() && !self.lanes.iter().any(|lane| lane.is_ready(chunk, window))
+        !self.is_out
+            && !self.is_empty()
+            && !self.lanes.iter().any(|lane| lane.is_ready(chunk, window))
     }
 
     pub(super) fn clear(&mut self) {
