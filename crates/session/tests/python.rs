@@ -1,5 +1,8 @@
 //! The client in Python (`clients/python`) on real servers, and on some that break the rules.
 
+#[path = "common/sums.rs"]
+mod sums;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::ops::Range;
@@ -11,9 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use embar_session::{
-    Address, BodyStore, CloseReason, Closed, Flow, FrameError, FrameHeader, Handler, Message,
-    OnFull, Plain, Protocol, Redirect, Server, Session, Settings, Shape, Side,
+    Address, BodyStore, CloseReason, Closed, Flow, FrameHeader, Handler, Message, OnFull, Redirect,
+    Server, Session, Settings, Side,
 };
+use sums::Sums;
 
 const LONG: Duration = Duration::from_secs(120);
 const HELLO: u16 = 0xFF00;
@@ -322,20 +326,6 @@ fn what_its_program_does_not_take_waits_at_the_server() {
     writeln!(child.stdin.as_mut().unwrap()).unwrap();
     finished(child);
     sending.join().unwrap();
-}
-
-/// Frames with checksums.
-#[derive(Clone)]
-struct Sums;
-
-impl Protocol for Sums {
-    const NAME: &'static str = "sums";
-    const VERSION: u32 = 1;
-    const CHECKED: bool = true;
-
-    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {
-        Plain.shape(header)
-    }
 }
 
 #[test]

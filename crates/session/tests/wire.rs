@@ -1,6 +1,9 @@
 //! The page about the wire is what real servers and clients do: its dumps and tables are read from
 //! there and played.
 
+#[path = "common/sums.rs"]
+mod sums;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
@@ -12,10 +15,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use embar_session::{
-    Address, BodyStore, Client, CloseReason, Closed, Flow, FrameError, FrameHeader, Handler,
-    MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, Message, Plain, Protocol, Server,
-    Session, Settings, Shape, Side, StatusPolicy,
+    Address, BodyStore, Client, CloseReason, Closed, Flow, FrameHeader, Handler,
+    MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, Message, Plain, Server, Session,
+    Settings, Side, StatusPolicy,
 };
+use sums::Sums;
 
 const LONG: Duration = Duration::from_secs(60);
 const CLOSE: u16 = 0xFF05;
@@ -113,20 +117,6 @@ impl Handler for PageServer {
         let body = &store.into_heap().unwrap()[range];
         let sent = session.send_with(id, body.len(), |to| to.copy_from_slice(body));
         sent.unwrap();
-    }
-}
-
-/// Frames without bodies and with checksums.
-#[derive(Clone)]
-struct Sums;
-
-impl Protocol for Sums {
-    const NAME: &'static str = "sums";
-    const VERSION: u32 = 1;
-    const CHECKED: bool = true;
-
-    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {
-        Plain.shape(header)
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use embar_session::{
-    Broadcast, Client, CloseReason, Closed, Flow, FrameError, FrameHeader, Handler, Lag, Message,
-    Plain, Protocol, SendError, Server, Session, Settings, Shape,
+    Broadcast, Client, CloseReason, Closed, Flow, Handler, Lag, Message, Plain, SendError, Server,
+    Session, Settings,
 };
 
+use crate::sums::Sums;
 use crate::support::proto::Packet;
 use crate::support::{
     Event, LONG, Recorder, closed, in_time, loopback, message, recorder, recording_server, small,
@@ -515,32 +516,18 @@ fn members_come_and_go_while_several_threads_send() {
     assert_eq!(broadcast.len(), 1);
 }
 
-/// As [`Plain`], with checksums.
-#[derive(Clone)]
-struct Summed;
-
-impl Protocol for Summed {
-    const NAME: &'static str = "summed";
-    const VERSION: u32 = 1;
-    const CHECKED: bool = true;
-
-    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {
-        Plain.shape(header)
-    }
-}
-
 #[test]
 fn members_may_speak_protocols_with_and_without_checksums() {
     let (plain, seen) = recording_server(Settings::default(), loopback());
     let (events, summed_seen) = channel();
     let events = Mutex::new(events);
     let summed = Server::builder()
-        .protocol(Summed)
+        .protocol(Sums)
         .listen(loopback())
         .start(move |_| Recorder(events.lock().unwrap().clone()))
         .unwrap();
     let client = Client::new().unwrap();
-    let summing = Client::with(Summed, Settings::default()).unwrap();
+    let summing = Client::with(Sums, Settings::default()).unwrap();
     let broadcast = Broadcast::new();
     let (first, first_got) = recorder();
     client.connect(plain.address(), first).unwrap();

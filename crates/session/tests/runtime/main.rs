@@ -32,6 +32,8 @@ mod spans;
 mod spinning;
 mod status;
 mod streams;
+#[path = "../common/sums.rs"]
+mod sums;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
