@@ -590,6 +590,53 @@ fn many_handshakes_that_fail_in_a_row_end_nobody_else() {
     drop(crowd);
 }
 
+/// Whoever leaves, at whatever point, its place is for others.
+#[test]
+fn who_leaves_in_the_middle_of_a_handshake_leaves_nothing_behind() {
+    let authority = Authority::new();
+    let mut settings = Settings::default();
+    settings.session.hello_timeout = 2 * LONG;
+    settings.admission.local_is_exempt = false;
+    settings.admission.max_sessions_per_address = 1;
+    settings.admission.max_handshakes = 2;
+    let server = encrypted(&authority, settings).start(|_| Echo).unwrap();
+    let connect = || TcpStream::connect(tcp(&server.address())).unwrap();
+    let tls = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        ClientConnection::new(authority.client(), name).unwrap()
+    };
+    let mut begins = Vec::new();
+    tls().write_tls(&mut begins).unwrap();
+    let client = Client::new().unwrap();
+    for _ in 0..3 {
+        let crowd: Vec<_> = [0, 1, 5, begins.len() - 1, begins.len()]
+            .map(|said| {
+                let mut stream = connect();
+                stream.write_all(&begins[..said]).unwrap();
+                stream
+            })
+            .into();
+        until("all came", || server.stats().arrivals == 5);
+        drop(crowd);
+        until("all left", || server.stats().arrivals == 0);
+        // It is through with the handshake, and does not greet.
+        let mut stream = StreamOwned::new(tls(), connect());
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+        drop(stream);
+        until("it left, too", || server.stats().arrivals == 0);
+
+        let open = || client.connect_tls(server.address(), &authority.target(), recorder().0);
+        let session = open().unwrap();
+        let why = open().unwrap_err();
+        assert_eq!(why.reason, CloseReason::TooManySessions, "{why}");
+        session.abort();
+        until("none is left", || {
+            let stats = server.stats();
+            (stats.sessions, stats.arrivals) == (0, 0)
+        });
+    }
+}
+
 #[test]
 fn messages_go_on_while_a_body_comes_encrypted() {
     let authority = Authority::new();
