@@ -96,12 +96,14 @@ pub struct SessionConfig {
     /// The session ends when nothing was received for this long, which the peer learns; what is
     /// shorter than [`MIN_IDLE_TIMEOUT`] is raised to that. Time in which this end does not
     /// receive, because it is held or its peer does not read, does not count. A peer that neither
-    /// takes answers nor lets this end go on reading has the same time, for every send: one that
-    /// takes longer at 64 KiB per second has as long as that.
+    /// takes answers nor lets this end go on reading has the same time, again and again as long as it takes something of
+    /// what is sent. Of a body that is seen when all of it was taken: one that takes longer at 64 KiB per second has as
+    /// long as that.
     pub idle_timeout: Duration,
     /// The handshake must be over after this long.
     pub hello_timeout: Duration,
-    /// A frame must be there this long after its first byte. Of a body something must come within
+    /// A frame must be there this long after its first byte; time in which this end does not receive, as above, does not
+    /// count. Of a body something must come within
     /// this time, again and again, at [`SessionConfig::min_body_rate`].
     pub frame_timeout: Duration,
     /// Least rate of a body, in bytes per second: the session ends when `frame_timeout`, and the

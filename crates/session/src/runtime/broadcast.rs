@@ -28,7 +28,8 @@ mod members;
 /// leaves meanwhile waits for as long as that takes.
 const BATCH: usize = 256;
 
-/// What becomes of a message for a member whose send ring is full.
+/// What becomes of a message for a member whose send ring is full: nobody asked for it, so it leaves
+/// [`Session::reply_room`] free, for answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lag {

@@ -23,8 +23,9 @@ pub struct Rate {
 /// How fast peers may send. All of it is off by default.
 ///
 /// Counted is what is received: messages, also those with bodies, and all bytes of the connection, without
-/// those of TLS. Rates are kept in turns of the worker: what one read or one turn brings beyond a
-/// rate makes the pause after it longer.
+/// those of TLS; and datagrams, as messages, when the handler gets them. No more is read at once than
+/// the rates allow, so a peer that keeps on sending sees its bytes taken at the rate. Sessions of one address that read at the
+/// same time may together go beyond its rate, which makes the pause after that longer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rates {

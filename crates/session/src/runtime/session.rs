@@ -314,7 +314,8 @@ impl Session {
 
     /// As [`Session::close`], with a reason: the peer learns
     /// [`CloseReason::Refused`](crate::CloseReason::Refused) with this `code` and a text for people, of which
-    /// [`MAX_REASON_BYTES`](crate::MAX_REASON_BYTES) go out. Of several calls the first counts.
+    /// [`MAX_REASON_BYTES`](crate::MAX_REASON_BYTES) go out. Bodies that wait for their turn do not.
+    /// Of several calls the first counts.
     pub fn refuse(&self, code: u32, text: &str) {
         let _ = self.0.refusal.set((code, text.to_owned()));
         self.0.request(request::REFUSE);

@@ -8,11 +8,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_memory::Buffer;
 use embar_session::{
-    Address, Client, CloseReason, Plain, Refusal, SendError, Server, ServerBuilder, Session,
+    Address, Client, CloseReason, Plain, Rate, Refusal, SendError, Server, ServerBuilder, Session,
     Settings, Side, TlsTarget, rustls,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -588,6 +588,33 @@ fn many_handshakes_that_fail_in_a_row_end_nobody_else() {
     let session = client.connect_tls(server.address(), &authority.target(), handler);
     exchange(&session.unwrap(), &seen);
     drop(crowd);
+}
+
+/// What was decrypted already waits for its rate, too.
+#[test]
+fn bytes_come_in_at_their_rate() {
+    const RATE: u64 = 20_000;
+    const BURST: u64 = 4_000;
+    let authority = Authority::new();
+    let mut settings = Settings::default();
+    settings.rates.session_bytes = Some(Rate {
+        per_second: RATE,
+        burst: BURST,
+    });
+    let server = encrypted(&authority, settings).start(|_| Echo).unwrap();
+    let client = Client::new().unwrap();
+    let began = Instant::now();
+    let session = client.connect_tls(server.address(), &authority.target(), recorder().0);
+    let session = session.unwrap();
+    for _ in 0..100 {
+        session.send_with(1, 1000, |to| to.fill(7)).unwrap();
+    }
+    until("much came", || {
+        let came = server.sessions()[0].stats().bytes_received;
+        let most = BURST + began.elapsed().as_micros() as u64 * RATE / 1_000_000;
+        assert!(came <= most, "{came} bytes, at most {most}");
+        came >= 20_000
+    });
 }
 
 /// Whoever leaves, at whatever point, its place is for others.
