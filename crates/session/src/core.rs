@@ -33,6 +33,7 @@ mod handshake;
 mod inbound;
 mod lanes;
 mod outbound;
+mod pause;
 mod timers;
 
 use std::fmt;

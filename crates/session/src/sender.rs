@@ -21,6 +21,8 @@ use thiserror::Error;
 
 use crate::config::{SendLimits, longest_frame};
 
+mod unasked;
+
 /// The gate of a session that is not open yet. Else it says how long a frame may be.
 const NOT_OPEN: u32 = 0;
 /// The gate of a session that has ended.
@@ -138,14 +140,6 @@ impl Sender {
             max_body_bytes: self.shared.max_body.load(Ordering::Relaxed),
             body_lanes: self.shared.lanes.load(Ordering::Relaxed),
         })
-    }
-
-    /// What of the ring is for answers; 0 unless open.
-    pub(crate) fn reply_room(&self) -> usize {
-        match self.is_open() {
-            true => self.shared.reply_room.load(Ordering::Relaxed),
-            false => 0,
-        }
     }
 
     #[inline]
@@ -382,41 +376,6 @@ impl Sender {
             })?;
             Ok((commit, len))
         })
-    }
-
-    /// Sends a frame that is encoded already, with a checksum if [`Sender::is_checked`]. Nobody asked for it, so it
-    /// leaves the room for an answer free.
-    #[inline]
-    pub(crate) fn send_frame(
-        &self,
-        id: u16,
-        len: usize,
-        frame: &[u8],
-    ) -> Result<Commit, SendError> {
-        self.check(id, len)?;
-        self.put(frame)
-    }
-
-    /// Sends the bytes of a frame of [`Sender::send_frame`], for which there was no room before.
-    pub(crate) fn send_encoded(&self, bytes: &[u8]) -> Result<Commit, SendError> {
-        self.limit()?;
-        self.put(bytes)
-    }
-
-    #[inline]
-    fn put(&self, bytes: &[u8]) -> Result<Commit, SendError> {
-        let refused = |error| refused(&error, bytes.len() - self.frame_bytes(0));
-        let spare = self.shared.reply_room.load(Ordering::Relaxed);
-        self.ring
-            .write_leaving(spare, bytes.len(), refused, |frame| {
-                frame.copy_from_slice(bytes);
-                Ok(())
-            })
-    }
-
-    /// The room that [`Sender::send_encoded`] needs for so many bytes.
-    pub(crate) fn room_for_encoded(&self, bytes: usize) -> usize {
-        (bytes + self.reply_room()).min(self.ring.capacity())
     }
 
     pub(crate) fn is_checked(&self) -> bool {

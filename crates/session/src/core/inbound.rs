@@ -43,7 +43,7 @@ pub(super) struct Input {
     /// Kept messages leave no room to receive into.
     pub blocked: bool,
     /// Since when it is held, lacks room, or is blocked.
-    paused_at: Option<Now>,
+    pub paused_at: Option<Now>,
     pub shown: usize,
     /// Bytes at the end of what is shown that belong to a body.
     early: usize,
@@ -543,33 +543,6 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.input.end.get_or_insert(end);
         if matches!(self.state, State::Ending(_)) {
             self.peer_ended();
-        }
-    }
-
-    /// This end may have stopped to receive, or begun again, for reasons of its own.
-    pub(super) fn note_pause(&mut self) {
-        let input = &mut self.input;
-        let pauses = input.held || input.lacks_room || input.blocked;
-        match input.paused_at {
-            None if pauses => input.paused_at = Some(self.clock),
-            Some(since) if !pauses => {
-                input.paused_at = None;
-                self.pass_over(since);
-            }
-            _ => {}
-        }
-    }
-
-    /// The time since then does not count against the peer. What it used up before does, or whoever is held again and
-    /// again would never be late.
-    pub(super) fn pass_over(&mut self, since: Now) {
-        let clock = self.clock;
-        self.input.heard_at = clock;
-        if let Some(began) = &mut self.input.frame_began {
-            *began = began.after(clock.since(since.max(*began)));
-        }
-        if let Some(lanes) = &mut self.lanes {
-            lanes.pass_over(since, clock);
         }
     }
 
