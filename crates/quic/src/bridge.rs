@@ -41,7 +41,7 @@ pub(crate) struct Times {
     pub unacknowledged: Duration,
     /// For the peer's end of a session that is ending.
     pub linger: Duration,
-    /// For the path to take a datagram.
+    /// For the path to take a datagram; zero: for ever.
     pub max_wait: Duration,
 }
 
@@ -140,7 +140,11 @@ async fn outward(
             Ok(1..) => {
                 match write(&mut to, bytes.split().freeze(), patience).await {
                     Some(Ok(())) => {}
-                    Some(Err(error)) => return link.lost(of_write(&error)),
+                    // What the peer said before may still come.
+                    Some(Err(error)) => {
+                        link.lost(of_write(&error));
+                        break;
+                    }
                     None => {
                         link.lost(takes_nothing());
                         let text = "it took nothing for too long";
@@ -229,11 +233,11 @@ fn cut() -> Closed {
 /// where newer ones take the place of older ones. Never ends.
 async fn send_datagrams(connection: &Connection, link: &DatagramLink, max_wait: Duration) {
     while let Some(datagram) = poll_fn(|cx| link.poll_next(cx)).await {
-        let sent = timeout(max_wait, connection.send_datagram_wait(datagram.into()));
+        let sent = within(max_wait, connection.send_datagram_wait(datagram.into()));
         match sent.await {
-            Ok(Ok(())) => {}
-            Ok(Err(SendDatagramError::ConnectionLost(_))) => break,
-            Ok(Err(_)) | Err(_) => link.not_sent(),
+            Some(Ok(())) => {}
+            Some(Err(SendDatagramError::ConnectionLost(_))) => break,
+            Some(Err(_)) | None => link.not_sent(),
         }
         link.set_max_bytes(connection.max_datagram_size());
     }

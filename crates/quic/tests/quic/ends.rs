@@ -1,14 +1,16 @@
 //! How sessions over QUIC end: with a reason, at both ends.
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use embar_quic::Listener;
 use embar_session::{
-    CloseReason, Closed, Flow, Handler, Message, Refusal, Server, Session, Settings, Side,
-    TlsTarget,
+    Client, CloseReason, Closed, DatagramLink, Flow, Handler, Message, Peer, Plain, Refusal,
+    Server, Session, Settings, Side, TlsTarget,
 };
+use tokio::io::AsyncWriteExt;
 
 use crate::support::{
     Authority, Both, Caller, Echo, LONG, Recorder, closed, loopback, opened, recorder, until,
@@ -174,6 +176,57 @@ fn a_peer_that_takes_nothing_loses_its_session() {
     assert_eq!((here.by, here.reason), (Side::Network, timed_out), "{here}");
     let there = closed(&seen);
     assert_eq!((there.by, there.reason), (Side::Peer, CloseReason::Full));
+}
+
+/// It goes on to say that it is there, and wants nothing of what the session says.
+#[test]
+fn a_peer_that_stops_the_stream_it_gets_loses_its_session() {
+    let brief = Settings::default().with(|settings| {
+        settings.session.linger = Duration::from_millis(100);
+    });
+    let (both, at_server) = Both::recording(brief);
+    // Does not end by itself.
+    let patient = Settings::default().with(|settings| {
+        settings.session.idle_timeout = LONG * 10;
+    });
+    let client = Client::with(Plain, patient).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let (address, link) = (both.listener.address(), DatagramLink::new());
+    let _opening = client.open_carried(theirs, Peer::Quic(address), &link, &[], recorder().0);
+    let (runtime, config) = bare_client(&both);
+    let carrier = std::thread::spawn(move || {
+        runtime.block_on(async {
+            let endpoint = quinn::Endpoint::client(loopback()).unwrap();
+            let connecting = endpoint.connect_with(config, address, "localhost").unwrap();
+            let connection = connecting.await.unwrap();
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            let mut ours = tokio::net::UnixStream::from_std(ours).unwrap();
+            let (mut from_session, mut to_session) = ours.split();
+            let inward = async {
+                let hello = receive.read_chunk(1024, true).await.unwrap().unwrap();
+                to_session.write_all(&hello.bytes).await.unwrap();
+                receive.stop(0u32.into()).unwrap();
+            };
+            let outward = tokio::io::copy(&mut from_session, &mut send);
+            tokio::select! {
+                _ = async { tokio::join!(inward, outward) } => {}
+                _ = connection.closed() => {}
+            }
+        });
+    });
+    let session = opened(&at_server);
+    until("the session is over", || {
+        let _ = session.send_with(1, 10, |_| ());
+        session.closed().is_some()
+    });
+    let why = closed(&at_server);
+    assert_eq!(
+        (why.by, why.reason),
+        (Side::Network, CloseReason::Disconnected),
+        "{why}"
+    );
+    carrier.join().unwrap();
 }
 
 /// The connections are cut under sessions that know nothing: both ends learn why.

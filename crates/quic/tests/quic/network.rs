@@ -143,10 +143,19 @@ fn messages_arrive_and_datagrams_go_on_where_packets_are_lost() {
 /// Where the path takes nothing, the queue stays short, the newest stay in it, and the sender goes on.
 #[test]
 fn older_datagrams_make_room_while_the_path_takes_none() {
+    // The path may take long to notice that it takes something again.
+    newest_wait(LONG);
+}
+
+#[test]
+fn datagrams_that_may_wait_for_ever_do() {
+    newest_wait(Duration::ZERO);
+}
+
+fn newest_wait(max_wait: Duration) {
     let (both, at_server) = Both::recording(Settings::default());
     let relay = Relay::to(both.listener.address());
-    // The path may take long to notice that it takes something again.
-    let patient = Settings::default().with(|settings| settings.datagrams.max_wait = LONG);
+    let patient = Settings::default().with(|settings| settings.datagrams.max_wait = max_wait);
     let caller = Caller::new(patient);
     let target = both.authority.target();
     let session = caller
