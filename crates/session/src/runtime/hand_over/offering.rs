@@ -45,7 +45,7 @@ pub fn offer(
 ///
 /// `state` is called once, on this thread, when a process of this user has come that speaks this version of the exchange. It may take its time, for instance to
 /// end sessions first: the other process waits as long as this one lives, and `timeout` does not count it. Meanwhile, and until the new process is
-/// ready, this one still accepts.
+/// ready, this one still accepts. Handlers must not wait for what it froze, as their workers hand over the listeners.
 ///
 /// State is made for one process: if that one is not ready, there is no wait for another.
 ///
