@@ -317,8 +317,10 @@ impl<P: Protocol + Clone> Worker<P> {
         }
         // The first mark may come after a million messages, and is to cost no more than the others.
         self.mailbox.marks.make_room(index);
-        self.marks.reserve(self.slots.len());
-        self.later.reserve(self.slots.len());
+        let most = self.slots.len();
+        self.marks.reserve(most);
+        self.later.reserve(most);
+        self.gathering.reserve(most);
         self.registry.enter(driver.session());
         self.slots[index] = Some(Box::new(Slot {
             token,
