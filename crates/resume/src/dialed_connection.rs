@@ -80,9 +80,11 @@ impl DialedConnection {
         seat.inbox.peer_keeps(keeps.messages, keeps.bytes);
         self.kept.count(seat);
         seat.own.opened(welcome.token, Instant::now());
-        seat.live = true;
         let first = state == State::Open;
-        link.attach(session, self.generation, state);
+        seat.live = link.attach(session, self.generation, state);
+        if !seat.live {
+            return Ok(());
+        }
         let greeting = welcome.greeting;
         let fine = self.kept.call(seat, |handler, session| match &restart {
             Some(restart) => handler.restarted(session, restart, greeting),

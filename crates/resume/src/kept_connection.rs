@@ -183,13 +183,16 @@ impl embar_session::Handler for KeptConnection {
         if seat.generation != line.generation {
             return line.kept.link().turn_away(session);
         }
-        seat.live = true;
         let state = if line.resumed {
             State::Resumed
         } else {
             State::Open
         };
-        line.kept.link().attach(session, line.generation, state);
+        let link = line.kept.link();
+        seat.live = link.attach(session, line.generation, state);
+        if !seat.live {
+            return;
+        }
         let fine = line.kept.call(&mut seat, |handler, session| {
             if line.resumed {
                 handler.resumed(session);

@@ -174,15 +174,15 @@ impl Link {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection is open. The peer hears at once what was handled.
-    pub(crate) fn attach(&self, session: &Session, generation: u64, state: State) {
+    /// A connection is open, and the peer hears at once what was handled. False: the session was refused before that, and
+    /// the peer hears so.
+    pub(crate) fn attach(&self, session: &Session, generation: u64, state: State) -> bool {
         let mut inner = self.lock();
-        if inner.generation != generation {
-            return;
-        }
         if let Some(end) = &inner.kill {
-            return farewell::part(session, end);
+            farewell::part(session, end);
+            return false;
         }
+        debug_assert_eq!(inner.generation, generation, "who attaches has the seat");
         session.set_on_full(OnFull::Fail);
         inner.connection = Some(Connection::new(session));
         inner.held = false;
@@ -196,6 +196,7 @@ impl Link {
         }
         self.set_state(&mut inner, state);
         self.flush_or_end(&mut inner);
+        true
     }
 
     /// From now on only the connection with this number counts. Returns the one before.

@@ -69,6 +69,8 @@ fn ends(whim: Whim) -> (End, End) {
     let state = session.wait_until(LONG, |_| false);
     let at_server = state.ended().expect("it is over").why.clone();
     crate::support::until("it is forgotten", || keeper.sessions().is_empty());
+    let has_opened = sessions.try_recv().is_ok();
+    assert_eq!(has_opened, matches!(whim, Whim::PanicsWhenOpened));
     (at_server, at_client)
 }
 
