@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use embar_resume::core::SEGMENT_BYTES;
+use embar_resume::core::{MESSAGE_HEADER_BYTES, SEGMENT_BYTES};
 use embar_resume::{End, KeeperSettings, Replay, Resumable};
 use embar_session::{MemoryBudget, OnFull, SendError};
 
@@ -89,6 +89,34 @@ fn acknowledgements_come_behind_the_answers_to_what_they_acknowledge() {
         });
     }
     assert_eq!(answers, MUCH);
+}
+
+#[test]
+fn answers_find_room_for_a_client_that_sends_all_it_may_and_reads_only_to_send_more() {
+    const MUCH: u64 = 6000;
+    const KEEPS: u64 = 64;
+    let keeping = KeeperSettings::default().with(|it| {
+        it.replay.max_messages = 4 * KEEPS as u32;
+        it.replay.max_bytes = 4 * KEEPS as usize * (LEN + MESSAGE_HEADER_BYTES);
+    });
+    let site = Site::start(keeping, true);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    wire.hello(&[], 0);
+    let (mut sent, mut answers, mut acknowledged) = (0, 0, 0);
+    while answers < MUCH {
+        while sent < MUCH && sent - acknowledged < KEEPS {
+            wire.message(&long(sent));
+            sent += 1;
+        }
+        let frame = wire.try_frame().expect("a server that finds room");
+        if let Some((received, _)) = wire::control_of(&frame) {
+            acknowledged = received;
+        } else if frame.0 == 1 {
+            answers += 1;
+            wire.control(answers, false);
+        }
+    }
+    expect(&site.seen, 0..MUCH);
 }
 
 #[test]
