@@ -588,7 +588,13 @@ mod tests {
         for number in 0..4u8 {
             put(&mut outbox, &[number]).unwrap();
         }
+        outbox.wrote();
+        outbox.wrote();
+        assert_eq!((outbox.first_unwritten(), outbox.next_number()), (0, 2));
+        let written = [u64::MAX - 1, u64::MAX, 0, 1, 2].map(|number| outbox.has_written(number));
+        assert_eq!(written, [true, true, true, false, false]);
         write_all(&mut outbox);
+        assert!(outbox.has_written(2));
         assert!(outbox.ack(u64::MAX - 2).is_err());
         assert!(outbox.ack(3).is_err());
         assert_eq!(outbox.ack(u64::MAX), Ok(1));

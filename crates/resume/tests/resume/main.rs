@@ -8,6 +8,7 @@ mod life;
 mod limits;
 mod moves;
 mod processes;
+mod promises;
 mod room;
 mod support;
 mod tokens;
