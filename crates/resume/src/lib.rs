@@ -35,7 +35,7 @@ pub use resumable::Resumable;
 pub use settings::{ConnectorSettings, InDoubt, KeeperSettings, Replay};
 pub use state::{End, Ended, Restart, State, WhyFresh};
 pub use target::Target;
-pub use wire::{MAX_PROGRAM_GREETING_BYTES, RESERVED_ID};
+pub use wire::{MAX_PROGRAM_GREETING_BYTES, RESERVED_ID, program_greeting};
 
 /// The parts without I/O: what was sent and not acknowledged, what was handled, and who may resume.
 pub mod core {

@@ -119,6 +119,15 @@ impl Hello<'_> {
     }
 }
 
+/// What a client's program says in a greeting, of which resumption has a part of its own: for a server that gives sessions
+/// [priorities](embar_session::ServerBuilder::prioritize). `None` if the client does not resume; the keeper refuses it.
+///
+/// A client says the same on each of its connections.
+#[must_use]
+pub fn program_greeting(greeting: &[u8]) -> Option<&[u8]> {
+    Hello::read(greeting).ok().map(|hello| hello.greeting)
+}
+
 impl Welcome<'_> {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (outcome, fresh) = match self.answer {

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use embar_resume::core::SEGMENT_BYTES;
-use embar_resume::{ConnectorSettings, End, KeeperSettings, Restart, Resumable, State, WhyFresh};
-use embar_session::{MemoryBudget, OnFull, SendError, Side};
+use embar_resume::{
+    ConnectorSettings, End, Keeper, KeeperSettings, Restart, Resumable, State, Target, WhyFresh,
+    program_greeting,
+};
+use embar_session::{
+    MemoryBudget, OnFull, Priority, Refusal, Reserve, SendError, Server, Settings, Side,
+};
 
 use crate::support::{
-    LONG, Proxy, Site, connect, connector, ended, expect, is_open, number, opened, quick,
-    restarted, resumed, send, suspended, until,
+    LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback, number, opened, quick,
+    recorder, restarted, resumed, send, suspended, until,
 };
 use crate::wire::{self, Wire};
 
@@ -293,4 +298,37 @@ fn a_session_is_refused_with_a_code_with_and_without_a_connection() {
     let away = away(KeeperSettings::default(), quick());
     away.at_server.refuse(77, "cheating");
     assert_eq!(ended(&away.site.seen).why, refused(Side::Local));
+}
+
+#[test]
+fn who_is_turned_away_for_a_low_priority_tries_again_until_there_is_room() {
+    let keeper = Keeper::new(KeeperSettings::default()).unwrap();
+    let reserve = Reserve::default().with(|reserve| reserve.from_low = 50);
+    let server = Server::builder()
+        .settings(Settings::default().with(|settings| settings.max_sessions = 2))
+        .listen(loopback())
+        .prioritize(reserve, |_, greeting| match program_greeting(greeting) {
+            Some(b"high") => Priority::High,
+            _ => Priority::Low,
+        })
+        .start(keeper.handlers(|_| recorder(false).0))
+        .unwrap();
+    let connector = connector(quick());
+    let open = |greeting: &str| {
+        let target = Target::new(server.address()).greeting(greeting);
+        connector.open(target, recorder(false).0)
+    };
+    let first = open("low");
+    is_open(&first);
+    let second = open("low");
+    until("it is turned away, again and again", || {
+        let refused = server.monitor().refused_by_reason();
+        matches!(refused[..], [(Refusal::LowPriority, 2..)])
+    });
+    let high = open("high");
+    is_open(&high);
+    for session in [first, high] {
+        session.close();
+    }
+    is_open(&second);
 }

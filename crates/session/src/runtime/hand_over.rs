@@ -59,8 +59,10 @@
 //! // The new one:
 //! let mut taken = hand_over::take("/run/chat/hand-over", patience)?;
 //! let room = Room::of(&taken.state());
-//! // … starts with the listeners, and says that it is ready, as above
-//! # drop(room); Ok(()) }
+//! let listeners = taken.listeners();
+//! taken.ready()?; // before anybody is served: until here the old process may go on with the same state
+//! // … starts with the listeners, as above
+//! # drop((room, listeners)); Ok(()) }
 //! ```
 //!
 //! What goes by the socket, version 2, with numbers in little-endian. Both, at once: `EMBHAND2`. Old to new: `W`, each second while it makes its state; then `L`, the number
