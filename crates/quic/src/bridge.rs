@@ -140,9 +140,12 @@ async fn outward(
             Ok(1..) => {
                 match write(&mut to, bytes.split().freeze(), patience).await {
                     Some(Ok(())) => {}
-                    // What the peer said before may still come.
-                    Some(Err(error)) => {
-                        link.lost(of_write(&error));
+                    Some(Err(WriteError::ConnectionLost(error))) => {
+                        return link.lost(end_of(&error));
+                    }
+                    // It wants nothing more. What it said before may still come.
+                    Some(Err(_)) => {
+                        link.lost(cut());
                         break;
                     }
                     None => {
@@ -197,13 +200,6 @@ async fn inward(mut from: RecvStream, mut to: OwnedWriteHalf, link: &DatagramLin
             // Before the session's stream ends.
             Err(error) => return link.lost(of_read(&error)),
         }
-    }
-}
-
-fn of_write(error: &WriteError) -> Closed {
-    match error {
-        WriteError::ConnectionLost(error) => end_of(error),
-        WriteError::Stopped(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected => cut(),
     }
 }
 
