@@ -2,8 +2,9 @@
 //! connection and the session's link.
 //!
 //! Back-pressure passes through: who does not take bytes at one end fills the socket or the stream's window, and then nothing is
-//! read at the other. A peer that takes nothing at all loses the connection after a while, as by TCP, where the kernel sees to that. Each direction ends by itself. When both have, the connection is closed; when the connection is lost, the
-//! session learns why.
+//! read at the other. A peer that takes nothing at all loses the connection after a while, as by TCP, where the kernel sees to that.
+//!
+//! Each direction ends by itself. When both have, the connection is closed; when the connection is lost, the session learns why.
 
 use std::future::{pending, poll_fn};
 use std::io;

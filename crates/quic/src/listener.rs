@@ -149,8 +149,8 @@ impl Listener {
         self.address
     }
 
-    /// Takes no more connections, refuses those that wait for their turn or come meanwhile, and waits until those there are have ended, at most for `timeout`; what is left then is
-    /// cut, and its peers are told. Shut the server down before: it ends its sessions.
+    /// Takes no more connections, and refuses those that wait for their turn or still come. Waits until those there are have ended, at most for
+    /// `timeout`; what is left then is cut, and its peers are told. Shut the server down before: it ends its sessions.
     pub fn shutdown(mut self, timeout: Duration) {
         self.thread.stop(timeout);
     }

@@ -65,10 +65,10 @@
 //! # drop((room, listeners)); Ok(()) }
 //! ```
 //!
-//! What goes by the socket, version 2, with numbers in little-endian. Both, at once: `EMBHAND2`. Old to new: `W`, each second while it makes its state; then `L`, the number
-//! of listeners and of bytes of text, as four bytes each, and of bytes of state, as eight; the addresses as text, each ended by a zero byte; and with that the
-//! listeners (`SCM_RIGHTS`), in the same order; then the state. New to old: `R`, ready. Old to new: `D`, it accepts nothing more; or at any time before, in the place
-//! of `W`, `L` or `D`, `X`: it does not wait any longer and goes on.
+//! What goes by the socket, version 2, with numbers in little-endian. Both, at once: `EMBHAND2`. Old to new: `W`, each second while it makes its
+//! state; then `L`, the number of listeners and of bytes of text, as four bytes each, and of bytes of state, as eight; the addresses as text, each
+//! ended by a zero byte; and with that the listeners (`SCM_RIGHTS`), in the same order; then the state. New to old: `R`, ready. Old to new: `D`,
+//! it accepts nothing more; or before, in the place of `W`, `L` or `D`, `X`: it does not wait any longer and goes on.
 
 mod offering;
 mod taking;
