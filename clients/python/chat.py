@@ -3,17 +3,20 @@
 
     cargo run -p chat -- server
     python3 clients/python/chat.py --name bob 127.0.0.1:7777
+
+It leaves with its server. The member in Rust connects again, and says again what was not heard.
 """
 
 import argparse
+import os
 import sys
 import threading
 
-from chat_messages import Join, Joined, Left, Present, Said, Say
+from chat_messages import Join, Joined, Left, Present, Said, Say, Welcome
 from embar_session import Closed, DecodeError, Reason, connect
 
 # The ids of the messages, as examples/chat/src/packets.rs has them.
-SAY, PRESENT, JOINED, LEFT, SAID = range(1, 6)
+SAY, PRESENT, JOINED, LEFT, SAID, WELCOME = range(1, 7)
 LINE_MAX = 2000
 
 
@@ -22,29 +25,39 @@ def clean(text):
     return "".join(c for c in text if c.isprintable())
 
 
-def line_of(message):
-    """A message as people read it; None if it is not one of ours."""
-    if message.id == SAID:
-        said = Said.decode(message.payload)
-        return f"{said.name}: {said.text}"
-    if message.id == JOINED:
-        return f"* {Joined.decode(message.payload).name} joined"
-    if message.id == LEFT:
-        left = Left.decode(message.payload)
-        return f"* {left.name} is gone: {left.why}" if left.why else f"* {left.name} left"
-    if message.id == PRESENT:
-        names = Present.decode(message.payload).names
-        return f"* here: {', '.join(names)}" if names else "* nobody else is here yet"
-    return None
+class Screen:
+    """Messages as people read them."""
+
+    speaker = None  # the number of this member
+
+    def line_of(self, message):
+        """None if it is not one of ours; empty if there is nothing to show."""
+        if message.id == WELCOME:
+            self.speaker = Welcome.decode(message.payload).speaker
+            return ""
+        if message.id == SAID:
+            said = Said.decode(message.payload)
+            return "" if said.speaker == self.speaker else f"{said.name}: {said.text}"
+        if message.id == JOINED:
+            return f"* {Joined.decode(message.payload).name} joined"
+        if message.id == LEFT:
+            left = Left.decode(message.payload)
+            return f"* {left.name} is gone: {left.why}" if left.why else f"* {left.name} left"
+        if message.id == PRESENT:
+            names = Present.decode(message.payload).names
+            return f"* here: {', '.join(names)}" if names else "* nobody else is here yet"
+        return None
 
 
 def say_lines(session):
     """Sends what is typed, until there is no more."""
+    number = 0
     try:
         for line in sys.stdin:
             text = clean(line).encode()[:LINE_MAX].decode(errors="ignore").rstrip()
             if text:
-                session.send(SAY, Say(text=text))
+                number += 1
+                session.send(SAY, Say(number=number, text=text))
         session.close()
     except Closed:
         pass  # whoever receives says why
@@ -56,16 +69,18 @@ def main():
     parser.add_argument("address", help="where the server listens: host:port or unix:/path")
     arguments = parser.parse_args()
     try:
-        session = connect(arguments.address, Join(name=arguments.name).encode())
+        join = Join(name=arguments.name, member=os.urandom(16))
+        session = connect(arguments.address, join.encode())
     except (Closed, OSError, ValueError) as why:
         return f"chat: cannot join at {arguments.address}: {why}"
     threading.Thread(target=say_lines, args=[session], daemon=True).start()
+    screen = Screen()
     try:
         while True:
-            line = line_of(session.receive())
+            line = screen.line_of(session.receive())
             if line is None:
                 session.close(Reason.BAD_MESSAGE, "an unknown message")
-            else:
+            elif line:
                 print(clean(line), flush=True)
     except DecodeError as why:
         session.close(Reason.BAD_MESSAGE, str(why))

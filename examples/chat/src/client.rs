@@ -1,86 +1,41 @@
-//! The client: lines of the terminal go out, what others say comes in.
+//! The client: lines of the terminal go out, what others say comes in, also when the server is replaced.
 
 use std::io::{self, BufRead};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use buffa::Message as _;
-use embar_session::{Address, Client, Closed, Flow, Handler, Message, OnFull, Session};
+use embar_session::{Address, Client, CloseReason, Closed, Session};
 
-use crate::packets::{
-    Join, JoinedView, LINE_MAX, LeftView, PresentView, SaidView, SayView, check_name, clean, id,
-};
+use crate::packets::{LINE_MAX, MemberId, check_name, clean};
 use crate::print;
+use connection::{Outage, may_pass};
+use desk::Desk;
+use screen::Screen;
+use stay::Stay;
+
+mod connection;
+mod desk;
+mod screen;
+mod stay;
 
 /// How long the server has to take what was said last.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How long the server may take to read on when the ring is full.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(10);
 
 enum Event {
-    /// End of input, or Ctrl-C.
-    Leave,
+    /// It is in the room, and has all lines.
+    In,
+    /// The session ended.
     Over(Closed),
+    /// End of input, or Ctrl-C; what was typed before is said, or too late.
+    Leave,
 }
 
-/// Shows what the server says.
-struct Screen(Sender<Event>);
-
-impl Handler for Screen {
-    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
-        match line(&message) {
-            Some(line) => print(&clean_line(&line)),
-            // Not a server of ours.
-            None => session.abort(),
-        }
-        Flow::Continue
-    }
-
-    fn closed(&mut self, _: &Session, why: &Closed) {
-        let _ = self.0.send(Event::Over(why.clone()));
-    }
-}
-
-/// A packet as people read it; `None` if it cannot be read.
-fn line(message: &Message<'_>) -> Option<String> {
-    Some(match message.id() {
-        id::SAID => {
-            let said: SaidView<'_> = message.decode().ok()?;
-            format!("{}: {}", said.name, said.text)
-        }
-        id::JOINED => {
-            let joined: JoinedView<'_> = message.decode().ok()?;
-            format!("* {} joined", joined.name)
-        }
-        id::LEFT => {
-            let left: LeftView<'_> = message.decode().ok()?;
-            match left.why {
-                "" => format!("* {} left", left.name),
-                why => format!("* {} is gone: {why}", left.name),
-            }
-        }
-        id::PRESENT => {
-            let present: PresentView<'_> = message.decode().ok()?;
-            let names: Vec<&str> = present.names.iter().copied().collect();
-            match names.as_slice() {
-                [] => "* nobody else is here yet".to_owned(),
-                names => format!("* here: {}", names.join(", ")),
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// Control characters out; names in front and long lists are no reason to cut anything.
-fn clean_line(line: &str) -> String {
-    line.chars().filter(|c| !c.is_control()).collect()
-}
-
-/// Sends every line of the terminal, until there are no more.
-fn read_lines(session: &Session) {
-    // Nobody can type faster than the server reads, and what is piped in is all sent.
-    session.set_on_full(OnFull::Wait { timeout: PATIENCE });
+/// Types every line of the terminal, until there are no more.
+fn read_lines(desk: &Desk) {
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
     loop {
@@ -92,45 +47,102 @@ fn read_lines(session: &Session) {
         }
         let text = String::from_utf8_lossy(&line);
         let text = &*clean(&text);
-        if text.is_empty() {
-            continue;
-        }
-        if session.send_view(id::SAY, &SayView { text }).is_err() {
-            return;
+        if !text.is_empty() {
+            desk.type_line(text);
         }
     }
 }
 
+/// Has `wait` end the stay, when what was typed until then is said.
+fn leave_after(
+    desk: &Arc<Desk>,
+    events: &Sender<Event>,
+    wait: impl FnOnce(&Desk) + Send + 'static,
+) {
+    let (desk, events) = (Arc::clone(desk), events.clone());
+    thread::spawn(move || {
+        wait(&desk);
+        desk.all_said(FAREWELL);
+        let _ = events.send(Event::Leave);
+    });
+}
+
 /// Joins the room and stays until one of both ends is done.
-pub fn run(address: Address, name: &str) -> anyhow::Result<()> {
+pub fn run(address: &Address, name: &str) -> anyhow::Result<()> {
     check_name(name).map_err(anyhow::Error::msg)?;
     let mut signals = crate::stop_signals()?;
+    let mut member = MemberId::default();
+    getrandom::fill(&mut member)?;
+    let desk = Arc::new(Desk::new(Stay::new(name, member)));
     let (events, happened) = channel();
-    let client = Client::new()?;
-    let join = Join {
-        name: name.to_owned(),
-    };
-    let connecting = client.open(&address, &join.encode_to_vec(), Screen(events.clone()));
-    let session = connecting
-        .wait()
-        .map_err(|why| anyhow::anyhow!("cannot join at {address}: {why}"))?;
-    {
-        let (session, events) = (session.clone(), events.clone());
-        thread::spawn(move || {
-            read_lines(&session);
-            let _ = events.send(Event::Leave);
-        });
-    }
-    thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            let _ = events.send(Event::Leave);
-        }
+    leave_after(&desk, &events, read_lines);
+    leave_after(&desk, &events, move |_| {
+        signals.forever().next();
     });
-    if let Event::Over(why) = happened.recv()? {
-        anyhow::bail!("the chat is over: {why}");
+    stay(address, &desk, &events, &happened)?;
+    match desk.all_said(Duration::ZERO) {
+        0 => Ok(()),
+        unsaid => bail!("{unsaid} lines may not be said"),
     }
-    // What was said is still sent; then the server is told.
-    session.close();
-    let _ = happened.recv_timeout(FAREWELL);
-    Ok(())
+}
+
+/// Returns when somebody wants to leave.
+fn stay(
+    address: &Address,
+    desk: &Arc<Desk>,
+    events: &Sender<Event>,
+    happened: &Receiver<Event>,
+) -> anyhow::Result<()> {
+    let client = Client::new()?;
+    let mut outage = Outage::default();
+    loop {
+        let screen = Screen {
+            desk: Arc::clone(desk),
+            events: events.clone(),
+            is_open: false,
+        };
+        let connecting = client.open(address, &desk.join().encode_to_vec(), screen);
+        let why = match connecting.wait() {
+            Ok(session) => match one_session(&session, happened, &mut outage) {
+                Some(why) => why,
+                None => return Ok(()),
+            },
+            Err(why) => why,
+        };
+        // A room that is moving has not let it in yet; else the address may be wrong, or the name.
+        if !desk.was_in() && why.reason != CloseReason::Shutdown {
+            bail!("cannot join at {address}: {why}");
+        }
+        if outage.begins() && desk.was_in() {
+            print(&format!(
+                "* the connection is lost ({why}): connecting again"
+            ));
+        }
+        let pause = match outage.pause(Instant::now()) {
+            Some(pause) if may_pass(&why) => pause,
+            _ => bail!("the chat is over: {why}"),
+        };
+        if let Ok(Event::Leave) = happened.recv_timeout(pause) {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns why it ended; none if somebody wants to leave.
+fn one_session(
+    session: &Session,
+    happened: &Receiver<Event>,
+    outage: &mut Outage,
+) -> Option<Closed> {
+    loop {
+        match happened.recv() {
+            Ok(Event::In) => *outage = Outage::default(),
+            Ok(Event::Over(why)) => return Some(why),
+            Ok(Event::Leave) | Err(_) => {
+                session.close();
+                let _ = happened.recv_timeout(FAREWELL);
+                return None;
+            }
+        }
+    }
 }

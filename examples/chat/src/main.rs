@@ -29,9 +29,11 @@
 
 mod client;
 mod packets;
+mod room;
 mod server;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,6 +50,9 @@ enum Command {
         /// Where to listen: `host:port` (port 0: any that is free) or `unix:/path`
         #[arg(long, default_value = "127.0.0.1:7777")]
         listen: Address,
+        /// A file by which the next server takes the place of this one: start it with the same
+        #[arg(long, value_name = "PATH")]
+        hand_over: Option<PathBuf>,
     },
     /// Enter a room
     Client {
@@ -62,8 +67,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Command::parse() {
-        Command::Server { listen } => server::run(listen),
-        Command::Client { connect, name } => client::run(connect, &name),
+        Command::Server { listen, hand_over } => server::run(&listen, hand_over),
+        Command::Client { connect, name } => client::run(&connect, &name),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

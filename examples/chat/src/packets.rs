@@ -21,7 +21,12 @@ pub mod id {
     pub const LEFT: u16 = 4;
     /// [`Said`](super::Said)
     pub const SAID: u16 = 5;
+    /// [`Welcome`](super::Welcome)
+    pub const WELCOME: u16 = 6;
 }
+
+/// Tells a member from all others, also when it comes again. Who knows it can take the member's place.
+pub type MemberId = [u8; 16];
 
 /// Longest name, in characters.
 const NAME_MAX: usize = 24;

@@ -61,5 +61,5 @@ fn python_and_rust_talk_in_one_room() {
     server.signal(Signal::INT);
     assert!(!carl.ended().success());
     let why = carl.errors.recv_timeout(LONG).unwrap();
-    assert!(why.contains("SHUTDOWN"), "{why}");
+    assert!(why.contains("FINISHED"), "{why}");
 }

@@ -4,12 +4,8 @@ mod program;
 
 use std::thread;
 
-use program::{LONG, Program, server};
+use program::{LONG, Program, client, server};
 use rustix::process::Signal;
-
-fn client(address: &str, name: &str) -> Program {
-    Program::start(&["client", "--connect", address, "--name", name])
-}
 
 /// anna, ben and carol, in the room and knowing of each other.
 fn three(address: &str) -> [Program; 3] {

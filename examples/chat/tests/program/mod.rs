@@ -86,10 +86,18 @@ impl Drop for Program {
 
 /// A server, and where it listens.
 pub fn server() -> (Program, String) {
-    let server = Program::start(&["server", "--listen", "127.0.0.1:0"]);
+    server_with(&[])
+}
+
+pub fn server_with(arguments: &[&str]) -> (Program, String) {
+    let server = Program::start(&[&["server", "--listen", "127.0.0.1:0"], arguments].concat());
     let line = server.next();
     let address = line.strip_prefix("listening on ").unwrap();
     let (address, _) = address.split_once(';').unwrap();
     let address = address.to_owned();
     (server, address)
+}
+
+pub fn client(address: &str, name: &str) -> Program {
+    Program::start(&["client", "--connect", address, "--name", name])
 }

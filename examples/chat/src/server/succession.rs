@@ -1,0 +1,107 @@
+//! A server replaces another: it takes the listener and the room.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use buffa::Message as _;
+use embar_session::hand_over::{self, HandOverError};
+use embar_session::{Address, Listener, Plain, Server, ServerBuilder, SocketError, StartError};
+
+use super::hall::Hall;
+use super::member::Member;
+use crate::packets::RoomState;
+use crate::print;
+use crate::room::Room;
+
+/// How long a new server waits for an old one that offers.
+const TAKE_PATIENCE: Duration = Duration::from_secs(30);
+/// Most times that it begins again, as it came at the end of an [`OFFER`].
+const TAKE_TRIES: usize = 3;
+/// How long an offer stands before it is made anew. A new server that hangs freezes the room for as long at most.
+const OFFER: Duration = Duration::from_secs(30);
+/// Members who do not come back to a new server within this time are told of.
+const RETURN: Duration = Duration::from_secs(20);
+
+/// Serves at `address`. If another process does and has a hand-over at `path`, this one takes its place.
+pub fn start(
+    builder: impl Fn() -> ServerBuilder<Plain>,
+    address: &Address,
+    path: Option<&Path>,
+) -> anyhow::Result<(Server, Arc<Hall>)> {
+    // Any number but 0.
+    let id = RandomState::new().hash_one(()) | 1;
+    let hall = Arc::new(Hall::new(Room::new(id)));
+    let started = serve(builder().listen(address), &hall);
+    match (started, path) {
+        (Err(why), Some(path)) if is_in_use(&why) => take_over(builder, path),
+        (server, _) => {
+            hall.thaw();
+            Ok((server?, hall))
+        }
+    }
+}
+
+fn serve(builder: ServerBuilder<Plain>, hall: &Arc<Hall>) -> Result<Server, StartError> {
+    let hall = Arc::clone(hall);
+    builder.start(move |_peer| Member::new(&hall))
+}
+
+fn is_in_use(why: &StartError) -> bool {
+    matches!(why, StartError::Listen(SocketError::Listen { source, .. })
+        if source.kind() == ErrorKind::AddrInUse)
+}
+
+fn take_over(
+    builder: impl Fn() -> ServerBuilder<Plain>,
+    path: &Path,
+) -> anyhow::Result<(Server, Arc<Hall>)> {
+    let mut tries = 1..TAKE_TRIES;
+    loop {
+        let taken = take(&builder, path);
+        let Err(why) = &taken else { return taken };
+        let was_late = matches!(why.downcast_ref(), Some(HandOverError::Withdrawn));
+        if !was_late || tries.next().is_none() {
+            return taken;
+        }
+    }
+}
+
+fn take(
+    builder: impl Fn() -> ServerBuilder<Plain>,
+    path: &Path,
+) -> anyhow::Result<(Server, Arc<Hall>)> {
+    let mut taken = hand_over::take(path, TAKE_PATIENCE)?;
+    let state = RoomState::decode_from_slice(&taken.state())?;
+    let room = Room::from_state(state, Instant::now() + RETURN).map_err(anyhow::Error::msg)?;
+    let hall = Arc::new(Hall::new(room));
+    let listeners: Vec<Listener> = taken.listeners();
+    let builder = listeners
+        .into_iter()
+        .fold(builder(), ServerBuilder::listener);
+    let server = serve(builder, &hall)?;
+    // Until here the old server may go on, so nothing was said in this one.
+    match taken.ready() {
+        // It has read that this one is ready, or will.
+        Ok(()) | Err(HandOverError::TimedOut) => hall.thaw(),
+        Err(why) => return Err(why.into()),
+    }
+    print("took the place of another server");
+    Ok((server, hall))
+}
+
+/// Offers the room to the next server until it is ready; until then, this one goes on.
+pub fn offer(server: &Server, hall: &Hall, path: &Path) -> Result<(), HandOverError> {
+    loop {
+        let offered = hand_over::offer_with_state(server, path, OFFER, || Ok(hall.freeze()));
+        let Err(why) = offered else { return Ok(()) };
+        hall.thaw();
+        match why {
+            HandOverError::TimedOut => {}
+            HandOverError::NotReady(_) => print(&why.to_string()),
+            _ => return Err(why),
+        }
+    }
+}
