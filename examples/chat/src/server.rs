@@ -41,9 +41,9 @@ fn settings() -> Settings {
 
 /// Serves until the process is asked to stop, or another one takes its place.
 pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> {
-    let mut signals = crate::stop_signals()?;
     let builder = || Server::builder().settings(settings());
     let (server, hall) = succession::start(builder, address, hand_over.as_deref())?;
+    let mut signals = crate::stop_signals()?;
     print(&format!("listening on {}; Ctrl-C stops", server.address()));
     let server = Arc::new(server);
     let (events, happened) = channel();
@@ -102,3 +102,6 @@ fn wait(server: &Server, is_over: impl Fn(&Totals) -> bool) {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[cfg(test)]
+mod tests;

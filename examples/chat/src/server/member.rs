@@ -81,7 +81,9 @@ impl Handler for Member {
             session.abort();
             return Flow::Continue;
         };
-        if self.hall.say(session, self.id, &say).is_ok() {
+        // Who is on the way in is not in yet.
+        let is_in = !matches!(self.stage, Stage::Outside);
+        if is_in && self.hall.say(session, self.id, &say).is_ok() {
             return Flow::Continue;
         }
         // It stays in the ring, and comes again.

@@ -1,11 +1,11 @@
 //! A server replaces another: it takes the listener and the room.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use buffa::Message as _;
 use embar_session::hand_over::{self, HandOverError};
 use embar_session::{Address, Listener, Plain, Server, ServerBuilder, SocketError, StartError};
@@ -32,11 +32,13 @@ pub fn start(
     path: Option<&Path>,
 ) -> anyhow::Result<(Server, Arc<Hall>)> {
     // Any number but 0.
-    let id = RandomState::new().hash_one(()) | 1;
+    let id = getrandom::u64()? | 1;
     let hall = Arc::new(Hall::new(Room::new(id)));
     let started = serve(builder().listen(address), &hall);
     match (started, path) {
-        (Err(why), Some(path)) if is_in_use(&why) => take_over(builder, path),
+        (Err(why), Some(path)) if is_in_use(&why) => {
+            take_over(builder, path).with_context(|| format!("{why}, and it was not handed over"))
+        }
         (server, _) => {
             hall.thaw();
             Ok((server?, hall))
@@ -44,7 +46,7 @@ pub fn start(
     }
 }
 
-fn serve(builder: ServerBuilder<Plain>, hall: &Arc<Hall>) -> Result<Server, StartError> {
+pub fn serve(builder: ServerBuilder<Plain>, hall: &Arc<Hall>) -> Result<Server, StartError> {
     let hall = Arc::clone(hall);
     builder.start(move |_peer| Member::new(&hall))
 }
