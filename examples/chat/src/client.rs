@@ -113,15 +113,16 @@ fn stay(
         if !desk.was_in() && why.reason != CloseReason::Shutdown {
             bail!("cannot join at {address}: {why}");
         }
-        if outage.begins() && desk.was_in() {
-            print(&format!(
-                "* the connection is lost ({why}): connecting again"
-            ));
-        }
+        let is_first = outage.begins();
         let pause = match outage.pause(Instant::now()) {
             Some(pause) if may_pass(&why) => pause,
             _ => bail!("the chat is over: {why}"),
         };
+        if is_first && desk.was_in() {
+            print(&format!(
+                "* the connection is lost ({why}): connecting again"
+            ));
+        }
         if let Ok(Event::Leave) = happened.recv_timeout(pause) {
             return Ok(());
         }

@@ -13,17 +13,21 @@
 //! # How it is made
 //! - `proto/chat.proto` says what is said; `build.rs` turns it into Rust types.
 //! - `packets.rs` gives each message a number, and says what a name and a line may be.
-//! - `server.rs` has one [`Handler`](embar_session::Handler) per member: `greeted` lets somebody in
-//!   or not, `opened` and `closed` tell the others, `message` passes a line on.
-//! - `client.rs` has a handler that prints, and a thread that reads the terminal.
+//! - `room.rs` is the room without I/O: who is in it, the last lines, and what it has heard of whom.
+//! - `server.rs` keeps one. `server/hall.rs` shares it between sessions, `server/member.rs` is the
+//!   [`Handler`](embar_session::Handler) of one session, and `server/succession.rs` hands the room to the next server.
+//! - `client.rs` connects, and connects again. `client/stay.rs` is, without I/O, what outlives a session: which lines
+//!   were seen, and which are not said yet. `client/desk.rs` shares it between threads, `client/screen.rs` is the handler
+//!   that prints.
 //!
 //! # What it shows
-//! - A line is read as a view of the receive ring, and written into the send rings of the
-//!   others, encoded once for all of them.
+//! - A line is read as a view of the receive ring, and written into the send rings of all, encoded once for all of them.
 //! - A member who stops reading is dropped when that ring is full
 //!   ([`OnFull::Close`](embar_session::OnFull::Close)); nobody else is slower for it.
 //! - A client that crashes or is killed is announced at once, one whose host vanished after the
 //!   idle timeout.
+//! - What must not be done twice has a number: a line whose answer was lost is sent again, and said once.
+//! - A server is replaced by [`hand_over`](embar_session::hand_over), with all that it knows, and no line is lost.
 
 #![forbid(unsafe_code)]
 
