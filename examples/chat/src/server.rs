@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use embar_session::hand_over::HandOverError;
-use embar_session::{Address, OnFull, Server, Settings, Totals};
+use embar_session::{Address, OnFull, Server, Settings};
 
 use crate::print;
 use crate::room::PRESENT_MAX;
@@ -41,8 +41,7 @@ fn settings() -> Settings {
 
 /// Serves until the process is asked to stop, or another one takes its place.
 pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> {
-    let builder = || Server::builder().settings(settings());
-    let (server, hall) = succession::start(builder, address, hand_over.as_deref())?;
+    let (server, hall) = succession::start(&settings(), address, hand_over.as_deref())?;
     let mut signals = crate::stop_signals()?;
     print(&format!("listening on {}; Ctrl-C stops", server.address()));
     let server = Arc::new(server);
@@ -77,11 +76,10 @@ pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The members go to the next server: the reason with which their sessions end tells them to connect again.
+/// The members go to the next server. The reason with which their sessions end tells them to connect again, also those
+/// who came just now.
 fn move_out(server: Arc<Server>) {
     print("another server took the place of this one");
-    // Who came here before that has not missed the news.
-    wait(&server, |stats| stats.arrivals == 0);
     if let Some(server) = Arc::into_inner(server) {
         server.shutdown(FAREWELL);
     }
@@ -93,12 +91,8 @@ fn close(server: &Server) {
     for session in server.sessions() {
         session.close();
     }
-    wait(server, |stats| stats.sessions == 0);
-}
-
-fn wait(server: &Server, is_over: impl Fn(&Totals) -> bool) {
     let patience = Instant::now() + FAREWELL;
-    while !is_over(&server.stats()) && Instant::now() < patience {
+    while server.stats().sessions > 0 && Instant::now() < patience {
         thread::sleep(Duration::from_millis(5));
     }
 }

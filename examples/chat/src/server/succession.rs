@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use buffa::Message as _;
 use embar_session::hand_over::{self, HandOverError};
-use embar_session::{Address, Listener, Plain, Server, ServerBuilder, SocketError, StartError};
+use embar_session::{
+    Address, Listener, Plain, Server, ServerBuilder, Settings, SocketError, StartError,
+};
 
 use super::hall::Hall;
 use super::member::Member;
@@ -18,8 +20,8 @@ use crate::room::Room;
 
 /// How long a new server waits for an old one that offers.
 const TAKE_PATIENCE: Duration = Duration::from_secs(30);
-/// Most times that it begins again, as it came at the end of an [`OFFER`].
-const TAKE_TRIES: usize = 3;
+/// How often it begins: it may come at the end of an [`OFFER`].
+const TRIES: usize = 3;
 /// How long an offer stands before it is made anew. A new server that hangs freezes the room for as long at most.
 const OFFER: Duration = Duration::from_secs(30);
 /// Members who do not come back to a new server within this time are told of.
@@ -27,17 +29,36 @@ const RETURN: Duration = Duration::from_secs(20);
 
 /// Serves at `address`. If another process does and has a hand-over at `path`, this one takes its place.
 pub fn start(
-    builder: impl Fn() -> ServerBuilder<Plain>,
+    settings: &Settings,
+    address: &Address,
+    path: Option<&Path>,
+) -> anyhow::Result<(Server, Arc<Hall>)> {
+    let mut tries = 1..TRIES;
+    loop {
+        match listen_or_take(settings, address, path) {
+            Err(why) if was_late(&why) && tries.next().is_some() => {}
+            started => return started,
+        }
+    }
+}
+
+fn was_late(why: &anyhow::Error) -> bool {
+    use HandOverError::{Left, Withdrawn};
+    matches!(why.downcast_ref(), Some(Withdrawn | Left))
+}
+
+fn listen_or_take(
+    settings: &Settings,
     address: &Address,
     path: Option<&Path>,
 ) -> anyhow::Result<(Server, Arc<Hall>)> {
     // Any number but 0.
     let id = getrandom::u64()? | 1;
     let hall = Arc::new(Hall::new(Room::new(id)));
-    let started = serve(builder().listen(address), &hall);
-    match (started, path) {
+    let builder = || Server::builder().settings(settings.clone());
+    match (serve(builder().listen(address), &hall), path) {
         (Err(why), Some(path)) if is_in_use(&why) => {
-            take_over(builder, path).with_context(|| format!("{why}, and it was not handed over"))
+            take(builder(), path).with_context(|| format!("{why}, and it was not handed over"))
         }
         (server, _) => {
             hall.thaw();
@@ -56,33 +77,13 @@ fn is_in_use(why: &StartError) -> bool {
         if source.kind() == ErrorKind::AddrInUse)
 }
 
-fn take_over(
-    builder: impl Fn() -> ServerBuilder<Plain>,
-    path: &Path,
-) -> anyhow::Result<(Server, Arc<Hall>)> {
-    let mut tries = 1..TAKE_TRIES;
-    loop {
-        let taken = take(&builder, path);
-        let Err(why) = &taken else { return taken };
-        let was_late = matches!(why.downcast_ref(), Some(HandOverError::Withdrawn));
-        if !was_late || tries.next().is_none() {
-            return taken;
-        }
-    }
-}
-
-fn take(
-    builder: impl Fn() -> ServerBuilder<Plain>,
-    path: &Path,
-) -> anyhow::Result<(Server, Arc<Hall>)> {
+fn take(builder: ServerBuilder<Plain>, path: &Path) -> anyhow::Result<(Server, Arc<Hall>)> {
     let mut taken = hand_over::take(path, TAKE_PATIENCE)?;
     let state = RoomState::decode_from_slice(&taken.state())?;
     let room = Room::from_state(state, Instant::now() + RETURN).map_err(anyhow::Error::msg)?;
     let hall = Arc::new(Hall::new(room));
     let listeners: Vec<Listener> = taken.listeners();
-    let builder = listeners
-        .into_iter()
-        .fold(builder(), ServerBuilder::listener);
+    let builder = listeners.into_iter().fold(builder, ServerBuilder::listener);
     let server = serve(builder, &hall)?;
     // Until here the old server may go on, so nothing was said in this one.
     match taken.ready() {
