@@ -29,6 +29,7 @@ mod stop;
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -106,7 +107,8 @@ impl AdminBuilder {
     }
 
     /// Has `/metrics` end with figures of the program: those that `text` gives, in the format
-    /// OpenMetrics and without its `# EOF`. It is called for each request, on the thread that serves figures.
+    /// OpenMetrics and without its `# EOF`. It is called for each request, on the thread that serves figures. If it panics, its figures
+    /// are left out.
     pub fn add_metrics(mut self, text: impl Fn() -> String + Send + 'static) -> Self {
         self.more.push(Box::new(text));
         self
@@ -279,7 +281,12 @@ impl AdminBuilder {
         let mut text = metrics;
         if let Some(before) = text.strip_suffix(end) {
             text.truncate(before.len());
-            self.more.iter().for_each(|more| text.push_str(&more()));
+            for more in &self.more {
+                match catch_unwind(AssertUnwindSafe(more)) {
+                    Ok(more) => text.push_str(&more),
+                    Err(_) => tracing::error!("figures of the program panicked: they are left out"),
+                }
+            }
             text.push_str(end);
         }
         text

@@ -57,6 +57,19 @@ fn local() -> AdminBuilder {
     Admin::listen(loopback())
 }
 
+#[test]
+fn figures_that_panic_are_left_out() {
+    let admin = local()
+        .add_metrics(|| panic!("as the test wants it"))
+        .add_metrics(|| "of_the_program 7\n".to_owned())
+        .start()
+        .unwrap();
+    for _ in 0..2 {
+        let metrics = get(&admin, "/metrics");
+        assert!(metrics.ends_with("of_the_program 7\n# EOF\n"), "{metrics}");
+    }
+}
+
 fn start(builder: AdminBuilder, server: &Server) -> Admin {
     builder.watch("game", server.monitor()).start().unwrap()
 }
