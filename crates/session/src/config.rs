@@ -11,6 +11,10 @@ use embar_transport::ring::RingPool;
 pub const MIN_RING_BYTES: usize = 4096;
 /// Longest greeting that a protocol may exchange in the handshake.
 pub const MAX_GREETING_BYTES: usize = 2048;
+/// As [`SessionConfig::reply_room`]: messages come also while the send ring is full. For an owner that keeps what it has to answer
+/// until there is room. Of two ends that fill their rings and both wait for room before they read, neither goes on, so one
+/// of them has to read always.
+pub const NO_REPLY_ROOM: usize = usize::MAX;
 /// Least idle timeout, of this end and of its peer. A peer's sets the rate of the PINGs that it is
 /// sent, for as long as it likes to be silent: so one that is announced as shorter counts as this.
 pub const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -139,7 +143,7 @@ pub struct SessionConfig {
     /// The owner gets a message only while the send ring has room for this many bytes, so that one
     /// reply to each always fits (unless other threads take the room meanwhile) and a peer that
     /// does not read is not read. 0: room for the longest frame the peer accepts. Never more than
-    /// half of the send ring.
+    /// half of the send ring. [`NO_REPLY_ROOM`]: none.
     pub reply_room: usize,
     /// Bytes asked for at once, counted from the start of the frame at hand: at least what the
     /// frame needs to be shown, at most this. 64 never takes a byte of a log batch's payload;
@@ -159,6 +163,7 @@ impl SessionConfig {
     pub(crate) fn reply_room_in(&self, ring: usize, limits: &SendLimits) -> usize {
         let wanted = match self.reply_room {
             0 => frame_room(limits.max_frame_bytes),
+            NO_REPLY_ROOM => 0,
             bytes => bytes,
         };
         wanted.min(ring / 2)

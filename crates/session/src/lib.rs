@@ -24,7 +24,7 @@ pub use embar_transport::{
 
 pub use self::config::{
     MAX_BODY_LANES, MAX_CHUNK_BYTES, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_CHUNK_BYTES,
-    MIN_IDLE_TIMEOUT, MIN_RING_BYTES, RingPools, SendLimits, SessionConfig,
+    MIN_IDLE_TIMEOUT, MIN_RING_BYTES, NO_REPLY_ROOM, RingPools, SendLimits, SessionConfig,
 };
 pub use self::core::{Arrival, CoreStats, LaneBody, Rtt, SESSION_VERSION, SessionCore, Step};
 pub use self::incoming::{

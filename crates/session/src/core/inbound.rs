@@ -324,7 +324,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
 
     #[inline]
     fn has_reply_room(&mut self) -> bool {
-        let room = self.ring().has_room(self.reply_room);
+        // A full ring has no room for nothing either.
+        let room = self.reply_room == 0 || self.ring().has_room(self.reply_room);
         if room && self.input.lacks_room {
             self.input.lacks_room = false;
             self.note_pause();

@@ -369,6 +369,13 @@ impl<P: Protocol> SessionDriver<P> {
         }
     }
 
+    /// Whether the handler has nothing left to send. One that is gone, or panics, has nothing.
+    fn may_end(&mut self, now: Now) -> bool {
+        let mut may = true;
+        self.call_handler(now, |handler, session| may = handler.may_end(session));
+        may
+    }
+
     /// The handler panicked.
     fn handler_panicked(&mut self, now: Now) {
         self.broken = true;
@@ -464,16 +471,14 @@ impl<P: Protocol> SessionDriver<P> {
                     self.feed_body();
                     continue;
                 }
-                let sent = !self.has_bodies();
-                if self.finish_due.is_some() && sent && self.share.is_over() {
+                if let Some(reason) = self.finish_due.filter(|_| !self.has_bodies()) {
+                    if !self.share.is_over() && self.may_end(now) {
+                        self.finish_due = None;
+                        self.core.fail(reason, "", now);
+                        continue;
+                    }
                     // It ends with what has come by now.
                     self.core.stop_receiving();
-                }
-                let all_done = sent && !self.share.is_over();
-                if let Some(reason) = self.finish_due.filter(|_| all_done) {
-                    self.finish_due = None;
-                    self.core.fail(reason, "", now);
-                    continue;
                 }
                 if asked_again || !self.core.waits_for_release() {
                     break;

@@ -191,6 +191,15 @@ pub trait Handler: Send + 'static {
         let _ = (session, goodbye);
     }
 
+    /// The session is to end politely ([`Session::close`], or its server stops): whether all that this handler
+    /// had to send is in the ring. While it is not, the session goes on, and asks again whenever it has done something; it receives nothing
+    /// more. A peer that takes nothing meanwhile is cut as usual, after [`linger`](crate::SessionConfig::linger) or when
+    /// the server's time to stop is over.
+    fn may_end(&mut self, session: &Session) -> bool {
+        let _ = session;
+        true
+    }
+
     /// The session is over: called exactly once, last, also if it never opened because the peer
     /// could not be reached, did not answer, or refused.
     ///
