@@ -9,9 +9,9 @@ const KEYWORDS: [&str; 46] = [
     "virtual", "where",
 ];
 
-/// Words that can be no names at all, and functions that generated types have of their own.
-const TAKEN: [&str; 8] = [
-    "self", "super", "crate", "while", "yield", "new", "channel", "clone",
+/// Words that can be no names at all, functions that generated types have of their own, and those that a call on any value finds first.
+const TAKEN: [&str; 11] = [
+    "_", "self", "super", "crate", "while", "yield", "new", "channel", "clone", "into", "try_into",
 ];
 
 /// The name of the function for a method: `SayHello` is `say_hello`.
@@ -39,6 +39,12 @@ pub(crate) fn function(method: &str) -> String {
     name
 }
 
+/// Whether a type or a trait can have this name.
+pub(crate) fn is_word_of_rust(name: &str) -> bool {
+    KEYWORDS.contains(&name)
+        || ["Self", "_", "self", "super", "crate", "while", "yield"].contains(&name)
+}
+
 /// The name of the function that takes a view, beside this one.
 pub(crate) fn view(function: &str) -> String {
     let plain = function.trim_start_matches("r#").trim_end_matches('_');
@@ -60,6 +66,9 @@ mod tests {
             ("Type", "r#type"),
             ("New", "new_"),
             ("Self", "self_"),
+            ("Into", "into_"),
+            ("Drop", "drop"),
+            ("_", "__"),
         ] {
             assert_eq!(function(method), name);
         }

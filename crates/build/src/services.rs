@@ -80,6 +80,12 @@ fn checked_service(
     index: i32,
     service: &ServiceDescriptorProto,
 ) -> Result<Service, String> {
+    if names::is_word_of_rust(service.name()) {
+        return Err(format!(
+            "the service {} has a name that Rust needs for itself: rename it",
+            service.name()
+        ));
+    }
     let methods: Result<Vec<Method>, String> = (0..)
         .zip(&service.method)
         .map(|(at, method)| {
@@ -127,6 +133,11 @@ fn checked_method(
         let own = path
             .strip_prefix(&prefix)
             .filter(|own| known.clone().any(|known| known == *own));
+        if let Some(own) = own.filter(|own| names::is_word_of_rust(own)) {
+            return Err(format!(
+                "the {kind} of {service}.{name} is {own}, a name that Rust needs for itself: rename it"
+            ));
+        }
         own.map(str::to_owned).ok_or_else(|| {
             let path = path.trim_start_matches('.');
             format!(
@@ -280,6 +291,22 @@ mod tests {
             (
                 r#"syntax = "proto3"; package a; message M {} service S { rpc A(M) returns (M); rpc AView(M) returns (M); }"#,
                 "both have the function a_view",
+            ),
+            (
+                r#"syntax = "proto3"; package a; message M {} service S { rpc DoIt(M) returns (M); rpc do_it(M) returns (M); }"#,
+                "DoIt and do_it of S would both have the function do_it",
+            ),
+            (
+                r#"syntax = "proto3"; package a; message M {} service S { rpc New(M) returns (M); rpc new_(M) returns (M); }"#,
+                "both have the function new_",
+            ),
+            (
+                r#"syntax = "proto3"; package a; message M {} service Self { rpc A(M) returns (M); }"#,
+                "the service Self has a name that Rust needs",
+            ),
+            (
+                r#"syntax = "proto3"; package a; message type {} service S { rpc A(type) returns (type); }"#,
+                "the request of S.A is type, a name",
             ),
         ] {
             let said = refused(source);

@@ -1,4 +1,7 @@
 //! The code for one service.
+//!
+//! It lies in a module with the messages of a package, which may have any names, and calls methods that may have any, too. So it names
+//! everything by its whole path, calls each method as that of its trait, and its own names begin with `__`.
 
 use std::fmt::{self, Write};
 
@@ -154,24 +157,24 @@ fn handler_server(out: &mut String, service: &Service) -> fmt::Result {
         out,
         "
 /// Has a [`{name}`] served by a router.
-pub struct {name}Server<T>(T);
+pub struct {name}Server<__Service>(__Service);
 
 #[allow(dead_code)]
-impl<T: {name}> {name}Server<T> {{
+impl<__Service: {name}> {name}Server<__Service> {{
     /// Serves this.
     #[must_use]
-    pub fn new(service: T) -> Self {{
+    pub fn new(service: __Service) -> Self {{
         Self(service)
     }}
 }}
 
 #[allow(unused_variables, clippy::all, clippy::pedantic)]
-impl<T: {name}> ::embar_rpc::Service for {name}Server<T> {{
+impl<__Service: {name}> ::embar_rpc::Service for {name}Server<__Service> {{
     fn methods(&self) -> &'static [::embar_rpc::Method] {{
         &{table}
     }}
 
-    fn call(&self, method: usize, request: ::embar_rpc::Request<'_>) {{
+    fn call(&self, method: ::core::primitive::usize, request: ::embar_rpc::Request<'_>) {{
         match method {{
 "
     )?;
@@ -186,7 +189,7 @@ impl<T: {name}> ::embar_rpc::Service for {name}Server<T> {{
         writeln!(
             out,
             "            {index} => request.{kind}::<{request}, {reply}>(|call, request, reply| {{
-                self.0.{function}(call, request, reply)
+                <__Service as {name}>::{function}(&self.0, call, request, reply)
             }}),"
         )?;
     }
@@ -242,18 +245,18 @@ fn future_server(out: &mut String, service: &Service) -> fmt::Result {
         out,
         "
 /// Has a [`{name}Async`] served by a router.
-pub struct {name}AsyncServer<T> {{
-    service: ::std::sync::Arc<T>,
+pub struct {name}AsyncServer<__Service> {{
+    service: ::std::sync::Arc<__Service>,
     spawn: ::embar_rpc::Spawn,
 }}
 
 #[allow(dead_code)]
-impl<T: {name}Async> {name}AsyncServer<T> {{
+impl<__Service: {name}Async> {name}AsyncServer<__Service> {{
     /// Serves this, in tasks that `spawn` begins: see [`Spawn::new`](::embar_rpc::Spawn::new).
     #[must_use]
     pub fn new(
-        service: T,
-        spawn: impl Fn(::embar_rpc::BoxFuture) + ::core::marker::Send + ::core::marker::Sync + 'static,
+        service: __Service,
+        spawn: impl ::core::ops::Fn(::embar_rpc::BoxFuture) + ::core::marker::Send + ::core::marker::Sync + 'static,
     ) -> Self {{
         let (service, spawn) = (::std::sync::Arc::new(service), ::embar_rpc::Spawn::new(spawn));
         Self {{ service, spawn }}
@@ -261,12 +264,12 @@ impl<T: {name}Async> {name}AsyncServer<T> {{
 }}
 
 #[allow(unused_variables, clippy::all, clippy::pedantic)]
-impl<T: {name}Async> ::embar_rpc::Service for {name}AsyncServer<T> {{
+impl<__Service: {name}Async> ::embar_rpc::Service for {name}AsyncServer<__Service> {{
     fn methods(&self) -> &'static [::embar_rpc::Method] {{
         &{table}
     }}
 
-    fn call(&self, method: usize, request: ::embar_rpc::Request<'_>) {{
+    fn call(&self, method: ::core::primitive::usize, request: ::embar_rpc::Request<'_>) {{
         let service = ::std::sync::Arc::clone(&self.service);
         match method {{
 "
@@ -282,7 +285,7 @@ impl<T: {name}Async> ::embar_rpc::Service for {name}AsyncServer<T> {{
             writeln!(
                 out,
                 "            {index} => request.spawn_stream::<{request}, {reply}, _>(&self.spawn, move |call, request, mut items| async move {{
-                let outcome = service.{function}(call, request, &mut items).await;
+                let outcome = <__Service as {name}Async>::{function}(&service, call, request, &mut items).await;
                 (items, outcome)
             }}),"
             )?;
@@ -290,7 +293,7 @@ impl<T: {name}Async> ::embar_rpc::Service for {name}AsyncServer<T> {{
             writeln!(
                 out,
                 "            {index} => request.spawn_unary::<{request}, {reply}, _>(&self.spawn, move |call, request| async move {{
-                service.{function}(call, request).await
+                <__Service as {name}Async>::{function}(&service, call, request).await
             }}),"
             )?;
         }
