@@ -25,6 +25,9 @@ pub enum MetadataError {
     /// A key is empty, or longer than 255 bytes.
     #[error("a key of metadata has 1 to 255 bytes")]
     Key,
+    /// The request may have left.
+    #[error("the call was started: add metadata before that")]
+    Started,
     /// Bytes from a peer that are no pairs.
     #[error("the metadata is cut or damaged: its peer has a bug")]
     Damaged,

@@ -265,7 +265,7 @@ impl AllWakers {
 
 /// A waker that panics takes nothing from those behind it, nor from the caller: what it was to wake is its own
 /// concern, and the panic was told by the hook.
-fn wake(waker: Waker) {
+pub fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 

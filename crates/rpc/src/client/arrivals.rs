@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 
 use embar_session::{Closed, Flow, Handler, Kept, Message, Session};
 
+use embar_transport::waiters::wake;
+
 use super::slot::{Arrived, Slot};
 use super::table::Table;
 use crate::Status;
@@ -85,9 +87,9 @@ impl Handler for Arrivals {
         let stray = || self.table.strays.fetch_add(1, Ordering::Relaxed);
         match arrived {
             None | Some((_, Arrived::Stray)) => drop(stray()),
-            Some((_, Arrived::Told(waker))) => wake(waker),
+            Some((_, Arrived::Told(waker))) => drop(waker.map(wake)),
             Some((call, Arrived::Failed(waker))) => {
-                wake(waker);
+                waker.map(wake);
                 self.table.cancel(call);
             }
             Some((call, Arrived::Free)) => self.table.give_back(call.slot),
@@ -101,11 +103,5 @@ impl Handler for Arrivals {
 
     fn closed(&mut self, _: &Session, why: &Closed) {
         self.table.end(why);
-    }
-}
-
-fn wake(waker: Option<std::task::Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use embar_session::{Address, Client, Closed, Connecting, Session, Settings};
+use embar_session::{Address, Client, Closed, Connecting, NO_REPLY_ROOM, Session, Settings};
 
 use super::arrivals::Arrivals;
 use super::items::Items;
@@ -26,7 +26,9 @@ const FRAME_BYTES: usize = 32;
 /// A client of sessions that speaks this protocol: [`Channel::connect`] opens channels on it. Replies
 /// that wait to be taken block at most as much of the receive ring as leaves room for the longest
 /// frame ([`max_kept_bytes`](embar_session::SessionConfig::max_kept_bytes) is lowered to that): in a ring
-/// that is not larger than the longest frame, each reply is copied.
+/// that is not larger than the longest frame, each reply is copied. Replies come also while requests fill the send ring
+/// ([`reply_room`](embar_session::SessionConfig::reply_room) is none): a server takes no requests while its replies wait, so its
+/// clients must always take those.
 ///
 /// # Errors
 /// As [`Client::with`].
@@ -35,6 +37,7 @@ pub fn client(mut settings: Settings) -> io::Result<Client> {
     let room = settings.recv_ring_bytes.saturating_sub(longest);
     let kept = &mut settings.session.max_kept_bytes;
     *kept = room.min(*kept);
+    settings.session.reply_room = NO_REPLY_ROOM;
     Client::with(Rpc::new(Role::Client), settings)
 }
 

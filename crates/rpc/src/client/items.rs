@@ -35,7 +35,8 @@ impl<Q: Outgoing, R> Items<Q, R> {
         }
     }
 
-    /// How long the whole stream may take, counted from the first item that is asked for.
+    /// How long the whole stream may take, counted from the first item that is asked for, or from now
+    /// if one was: then the server learns of it when it is over.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.start.set_timeout(timeout);
         self
@@ -44,9 +45,9 @@ impl<Q: Outgoing, R> Items<Q, R> {
     /// Adds metadata.
     ///
     /// # Errors
-    /// [`MetadataError`].
+    /// [`MetadataError`]; [`MetadataError::Started`] once an item was asked for.
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Result<Self, MetadataError> {
-        self.start.metadata().add(key, value)?;
+        self.start.metadata()?.add(key, value)?;
         Ok(self)
     }
 
@@ -70,14 +71,18 @@ impl<Q: Outgoing, R> Items<Q, R> {
     }
 
     /// As [`Items::next`], for threads: blocks until it is there. Not for handlers of sessions,
-    /// which must not block.
+    /// which must not block: there it is an error, which ends the stream.
     pub fn wait_next(&mut self) -> Option<Result<Response<R>, Status>> {
-        if let Err(status) = may_block() {
-            return Some(Err(self.start.failed(status)));
+        if self.over {
+            return None;
         }
-        if !self.over
-            && let Err(status) = self.start()
-        {
+        if let Err(status) = may_block() {
+            self.over = true;
+            let status = self.start.failed(status);
+            self.start.give_up();
+            return Some(Err(status));
+        }
+        if let Err(status) = self.start() {
             return Some(Err(status));
         }
         let deadline = self.start.deadline();
@@ -129,7 +134,10 @@ impl<Q: Outgoing, R> Items<Q, R> {
                 Poll::Ready(Some(Ok(Response::new(bytes, table, call.slot))))
             }
             Next::End(end, free) => {
+                let waker = slot.waker.take();
                 drop(slot);
+                // Its destructor is anybody's code.
+                drop(waker);
                 if free {
                     table.give_back(call.slot);
                 }

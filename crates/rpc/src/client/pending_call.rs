@@ -12,7 +12,7 @@ use embar_transport::park;
 use super::response::Response;
 use super::start::{Poller, Start, set_waker};
 use crate::block::may_block;
-use crate::{Metadata, MetadataError, Outgoing, Status};
+use crate::{MetadataError, Outgoing, Status};
 
 /// A call with one reply: a future, or [waited for](PendingCall::wait). Nothing is sent before it is polled or
 /// waited for, unless [`PendingCall::start`] does. Dropping it gives the call up, and the server learns that.
@@ -32,7 +32,8 @@ impl<Q: Outgoing, R> PendingCall<Q, R> {
 
     /// How long it may take, counted from when it is first polled, waited for or started. The server
     /// learns what is left of it. When it is over, the call fails with
-    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded).
+    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded). Of a call that was started it is counted from now, and the server
+    /// learns of it when it is over.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.start.set_timeout(timeout);
         self
@@ -41,10 +42,9 @@ impl<Q: Outgoing, R> PendingCall<Q, R> {
     /// Adds metadata.
     ///
     /// # Errors
-    /// [`MetadataError`].
+    /// [`MetadataError`]; [`MetadataError::Started`] once the call was started.
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Result<Self, MetadataError> {
-        let metadata: &mut Metadata = self.start.metadata();
-        metadata.add(key, value)?;
+        self.start.metadata()?.add(key, value)?;
         Ok(self)
     }
 
@@ -100,7 +100,10 @@ impl<Q: Outgoing, R> PendingCall<Q, R> {
             self.start.wait(call, cx, poller)?;
             return Poll::Pending;
         };
+        let waker = slot.waker.take();
         drop(slot);
+        // Its destructor is anybody's code.
+        drop(waker);
         if free {
             table.give_back(call.slot);
         }

@@ -14,6 +14,11 @@ use embar_session::Kept;
 use crate::Status;
 use crate::protocol::Credit;
 
+/// Most bytes of a buffer that a slot keeps for the next copy.
+const SPARE_BYTES: usize = 4096;
+/// Most places for items that a slot keeps for the next stream.
+const SPARE_ITEMS: usize = 64;
+
 /// A message that came.
 #[derive(Debug)]
 pub(super) enum Bytes {
@@ -115,17 +120,20 @@ impl Slot {
         self.generation
     }
 
-    /// The request did not leave: the slot is free.
-    pub(super) fn unsent(&mut self) {
+    /// The request did not leave: the slot is free. Gives who was to be woken, to be dropped without the lock of the slot.
+    #[must_use]
+    pub(super) fn unsent(&mut self) -> Option<Waker> {
         self.end = None;
+        let waker = self.waker.take();
         self.close();
+        waker
     }
 
     fn close(&mut self) {
         self.busy = false;
-        self.waker = None;
         self.deadline = None;
         self.items.clear();
+        self.items.shrink_to(SPARE_ITEMS);
     }
 
     fn has(&self, generation: u32) -> bool {
@@ -145,9 +153,9 @@ impl Slot {
         }
     }
 
-    /// Takes a buffer back for the next copy.
+    /// Takes a buffer back for the next copy, unless it is a large one: each slot may keep one.
     pub(super) fn give_spare(&mut self, spare: Vec<u8>) {
-        if self.spare.capacity() < spare.capacity() {
+        if (self.spare.capacity()..=SPARE_BYTES).contains(&spare.capacity()) {
             self.spare = spare;
         }
     }
@@ -223,10 +231,9 @@ impl Slot {
         (false, self.waker.take())
     }
 
-    /// The caller gives up. True: the slot is free; else the server is to be told.
+    /// The caller gives up, and has taken its waker. True: the slot is free; else the server is to be told.
     pub(super) fn give_up(&mut self) -> bool {
         self.caller_gone = true;
-        self.waker = None;
         self.deadline = None;
         self.items.clear();
         self.end = None;
@@ -418,6 +425,26 @@ mod tests {
             Arrived::Told(_)
         ));
         assert!(matches!(item(&mut slot, generation, 1), Arrived::Failed(_)));
+    }
+
+    #[test]
+    fn what_a_slot_keeps_for_the_next_call_is_bounded() {
+        let mut slot = Slot::default();
+        for bytes in [100, SPARE_BYTES, SPARE_BYTES + 1, 10] {
+            slot.give_spare(Vec::with_capacity(bytes));
+        }
+        assert_eq!(slot.spare.capacity(), SPARE_BYTES);
+        let many = Credit {
+            items: 10_000,
+            bytes: u32::MAX,
+        };
+        let generation = slot.open(Some(many));
+        for _ in 0..many.items {
+            item(&mut slot, generation, 1);
+        }
+        end(&mut slot, generation);
+        assert!(slot.give_up());
+        assert!(slot.items.capacity() <= 2 * SPARE_ITEMS);
     }
 
     #[test]

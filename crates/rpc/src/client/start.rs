@@ -13,7 +13,7 @@ use embar_transport::waiters::Place;
 use super::link::Link;
 use super::table::Table;
 use crate::protocol::{CallNumber, Credit, RequestFrame};
-use crate::{Metadata, Method, Outgoing, Status};
+use crate::{Metadata, MetadataError, Method, Outgoing, Status};
 
 /// A call, as far as its request: what [`PendingCall`](super::PendingCall) and [`Items`](super::Items) have in
 /// common. Dropped, it gives the call up.
@@ -69,12 +69,21 @@ impl<Q: Outgoing> Start<Q> {
         }
     }
 
+    /// The time begins with the call, or now if that has begun.
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
+        if !matches!(self.step, Step::New) {
+            self.deadline = Instant::now().checked_add(timeout);
+            self.timer_set = false;
+        }
     }
 
-    pub(super) fn metadata(&mut self) -> &mut Metadata {
-        &mut self.metadata
+    /// The metadata, as long as the request can have more.
+    pub(super) fn metadata(&mut self) -> Result<&mut Metadata, MetadataError> {
+        match self.step {
+            Step::New => Ok(&mut self.metadata),
+            _ => Err(MetadataError::Started),
+        }
     }
 
     pub(super) fn table(&self) -> &Arc<Table> {
@@ -268,7 +277,7 @@ impl<Q: Outgoing> Start<Q> {
 
 impl<Q> Start<Q> {
     /// Leaves the call, wherever it is.
-    fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         let table = &self.link.table;
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::New | Step::Over => {}

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use embar_session::{Closed, SendError, Session};
-use embar_transport::waiters::{Outworn, Place, WakeBatch};
+use embar_transport::waiters::{Outworn, Place, WakeBatch, wake};
 
 use super::settings::{ChannelSettings, ChannelStats};
 use super::slot::Slot;
@@ -146,9 +146,9 @@ impl Table {
 
     /// The call's request did not leave.
     pub(super) fn not_sent(&self, call: CallNumber) {
-        if let Some(mut slot) = self.slot(call.slot) {
-            slot.unsent();
-        }
+        let waker = self.slot(call.slot).and_then(|mut slot| slot.unsent());
+        // Its destructor is anybody's code.
+        drop(waker);
         self.give_back(call.slot);
     }
 
@@ -234,9 +234,7 @@ impl Table {
                     let waker = slot.waker.take();
                     let due = due(&mut slot, index);
                     drop(slot);
-                    if let Some(waker) = waker {
-                        waker.wake();
-                    }
+                    waker.map(wake);
                     self.send_due(due);
                     continue;
                 }
@@ -296,9 +294,7 @@ impl Table {
         for (index, mut slot) in self.each_slot() {
             let (free, waker) = slot.lost(&status);
             drop(slot);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            waker.map(wake);
             if free {
                 self.give_back(index);
             }

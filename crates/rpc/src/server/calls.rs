@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use embar_session::{SendError, Session};
+use embar_transport::waiters::wake;
 
 use super::counts::Counts;
-use super::outbox::Outbox;
+use super::outbox::{End, Outbox};
 use super::settings::RouterSettings;
 use super::slot::{Running, Slot, Wakers};
 use crate::outgoing::{Nothing, Outgoing};
@@ -26,7 +27,6 @@ pub(super) struct Calls {
     pub(super) session: Session,
     pub(super) counts: Arc<Counts>,
     max_in_flight: usize,
-    max_queued_bytes: usize,
     chunks: Box<[OnceLock<Chunk>]>,
     outbox: Outbox,
 }
@@ -42,7 +42,6 @@ impl Calls {
             session: session.clone(),
             counts: Arc::clone(counts),
             max_in_flight,
-            max_queued_bytes: settings.max_queued_bytes,
             chunks: (0..max_in_flight.div_ceil(CHUNK))
                 .map(|_| OnceLock::new())
                 .collect(),
@@ -112,20 +111,39 @@ impl Calls {
     /// The caller gave a call up.
     pub(super) fn cancel(&self, number: CallNumber) {
         let wakers = self.with(number, |call| call.give_up(Code::Cancelled));
-        wakers.into_iter().for_each(wake);
+        wakers.into_iter().for_each(wake_all);
     }
 
     /// The caller of a stream takes more of it.
     pub(super) fn credit(&self, grant: &CreditFrame) {
         let waker = self.with(grant.call, |call| call.add_credit(grant.credit));
         if let Some(Some(waker)) = waker {
-            waker.wake();
+            wake(waker);
+        }
+    }
+
+    /// Before the session's next request: what waits for room comes first.
+    pub(super) fn send_waiting(&self) {
+        if !self.outbox.is_empty() {
+            self.outbox.flush(&self.session, |number| self.left(number));
+        }
+    }
+
+    /// Whether all ends are in the ring.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// An end that waited is about to leave: its slot is free for the next.
+    fn left(&self, number: CallNumber) {
+        if let Some(mut slot) = self.slot(number.slot) {
+            slot.end_left();
         }
     }
 
     /// The session's timer: ends calls whose time is over, and sends what found no room.
     pub(super) fn woken(&self) {
-        self.outbox.flush(&self.session);
+        self.outbox.woken(&self.session, |number| self.left(number));
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         for mut slot in self.each_slot() {
@@ -136,7 +154,7 @@ impl Calls {
                 Some(deadline) if deadline <= now => {
                     let wakers = call.give_up(Code::DeadlineExceeded);
                     drop(slot);
-                    wake(wakers);
+                    wake_all(wakers);
                 }
                 Some(deadline) => next = Some(next.map_or(deadline, |next| next.min(deadline))),
                 None => {}
@@ -153,7 +171,7 @@ impl Calls {
             if let Some(call) = slot.any() {
                 let wakers = call.give_up(Code::Cancelled);
                 drop(slot);
-                wake(wakers);
+                wake_all(wakers);
             }
         }
     }
@@ -169,7 +187,7 @@ impl Calls {
         let status = match end {
             Ok(message) => {
                 let prefix = EndFrame::prefix(number, Code::Ok, "");
-                match self.send(id, &[&prefix], &message) {
+                match self.send(number, id, &[&prefix], &message) {
                     Ok(()) => return Code::Ok,
                     Err(status) => status,
                 }
@@ -179,28 +197,24 @@ impl Calls {
         let (text, details) = status.on_the_wire();
         let prefix = EndFrame::prefix(number, status.code(), text);
         let parts = [&prefix[..], text.as_bytes(), details];
-        if self.send(id, &parts, &Nothing).is_err() {
+        if self.send(number, id, &parts, &Nothing).is_err() {
             // A peer that takes no text still learns the code.
             let prefix = EndFrame::prefix(number, status.code(), "");
-            let _ = self.send(id, &[&prefix], &Nothing);
+            let _ = self.send(number, id, &[&prefix], &Nothing);
         }
         status.code()
     }
 
-    /// An error: the peer takes no frame that is as long.
-    fn send(&self, id: u16, prefix: &[&[u8]], message: &impl Outgoing) -> Result<(), Status> {
+    /// An error: the peer takes no frame that is as long, or there is no memory for it to wait in.
+    fn send(
+        &self,
+        number: CallNumber,
+        id: u16,
+        prefix: &[&[u8]],
+        message: &impl Outgoing,
+    ) -> Result<(), Status> {
         match message.try_send(&self.session, id, prefix) {
-            Err(SendError::Full) => {
-                let mut content = prefix.concat();
-                message.append_to(&mut content);
-                let limit = self.max_queued_bytes;
-                if !self.outbox.push(&self.session, id, content, limit) {
-                    let (session, peer) = (self.session.id(), self.session.peer());
-                    tracing::warn!(%session, %peer, limit, "a peer does not read its replies: its session ends");
-                    self.session.abort();
-                }
-                Ok(())
-            }
+            Err(SendError::Full) => self.wait_for_room(number, id, prefix, message),
             Err(SendError::TooLong { bytes, max }) => Err(Status::resource_exhausted(format!(
                 "the reply has {bytes} bytes, and the caller takes {max}: answer with a stream, \
                  or raise the limits of its session"
@@ -211,10 +225,34 @@ impl Calls {
             Ok(_) | Err(_) => Ok(()),
         }
     }
+
+    /// Has an end wait for room in the ring.
+    fn wait_for_room(
+        &self,
+        number: CallNumber,
+        id: u16,
+        prefix: &[&[u8]],
+        message: &impl Outgoing,
+    ) -> Result<(), Status> {
+        let before: usize = prefix.iter().map(|part| part.len()).sum();
+        let bytes = before + message.encoded_bytes();
+        let end = End::encoded(&self.session, number, id, bytes, |to| {
+            prefix.iter().for_each(|part| to.extend_from_slice(part));
+            message.append_to(to);
+        });
+        let Some(end) = end else {
+            return Err(Status::resource_exhausted(format!(
+                "the caller reads too slowly, and the server has no memory for {bytes} more bytes of replies that wait"
+            )));
+        };
+        if let Some(mut slot) = self.slot(number.slot) {
+            slot.end_waits();
+        }
+        self.outbox.push(&self.session, end);
+        Ok(())
+    }
 }
 
-fn wake(wakers: Wakers) {
-    for waker in wakers.into_iter().flatten() {
-        waker.wake();
-    }
+fn wake_all(wakers: Wakers) {
+    wakers.into_iter().flatten().for_each(wake);
 }

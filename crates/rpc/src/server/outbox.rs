@@ -1,65 +1,115 @@
-//! What found no room in a session's ring: ends of calls, which must not be lost. They wait here, and
-//! leave as the ring has room; there is a limit.
+//! What found no room in a session's ring: ends of calls, which must not be lost. They wait here, and leave as the ring has room.
+//!
+//! How many they are has a bound without a limit of their own: a call keeps its slot until its end is in the ring, so each slot has one.
+//! While they wait, the ring is full. So the session takes no requests, and if its peer takes nothing for as long as
+//! the idle timeout, it ends. What they take of memory counts in the budget of the session.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use embar_session::{SendError, Session};
+use embar_session::{BudgetShare, SendError, Session};
 
+use crate::limits::{MAX_DETAILS_BYTES, MAX_STATUS_TEXT_BYTES};
+use crate::protocol::CallNumber;
 use crate::room_watch::RoomWatch;
 
-/// Frames that wait.
+/// What is no longer than a status waits without a share of the budget: that a call failed for want of memory must be told, too.
+const UNCOUNTED_BYTES: usize = MAX_STATUS_TEXT_BYTES + MAX_DETAILS_BYTES + 64;
+
+/// Ends that wait.
 #[derive(Default)]
 pub(super) struct Outbox {
-    queue: Mutex<Queue>,
+    ends: Mutex<VecDeque<End>>,
+    /// Whether there are any.
+    waiting: AtomicBool,
     watch: RoomWatch,
 }
 
-#[derive(Default)]
-struct Queue {
-    frames: VecDeque<(u16, Vec<u8>)>,
-    bytes: usize,
+/// An end of a call, encoded.
+pub(super) struct End {
+    pub(super) number: CallNumber,
+    id: u16,
+    content: Vec<u8>,
+    _share: Option<BudgetShare>,
+}
+
+impl End {
+    /// An end of `bytes`, which `encode` appends. None: the budget has no memory for it.
+    pub(super) fn encoded(
+        session: &Session,
+        number: CallNumber,
+        id: u16,
+        bytes: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<Self> {
+        let share = match bytes {
+            0..=UNCOUNTED_BYTES => None,
+            _ => Some(session.budget().try_reserve(bytes).ok()?),
+        };
+        let mut content = Vec::with_capacity(bytes);
+        encode(&mut content);
+        Some(Self {
+            number,
+            id,
+            content,
+            _share: share,
+        })
+    }
+
+    fn try_send(&self, session: &Session, before: impl FnOnce()) -> Result<(), SendError> {
+        let mut packet = session.try_reserve(self.id, self.content.len())?;
+        packet.copy_from_slice(&self.content);
+        before();
+        packet.commit();
+        Ok(())
+    }
 }
 
 impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ends(&self) -> MutexGuard<'_, VecDeque<End>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a frame wait for room. False: too much waits already.
-    pub(super) fn push(&self, session: &Session, id: u16, content: Vec<u8>, limit: usize) -> bool {
-        let bytes = content.len();
-        let mut queue = self.lock();
-        if queue.bytes.saturating_add(bytes) > limit {
-            return false;
-        }
-        queue.bytes += bytes;
-        queue.frames.push_back((id, content));
-        drop(queue);
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Has an end wait for room.
+    pub(super) fn push(&self, session: &Session, end: End) {
+        let bytes = end.content.len();
+        let mut ends = self.ends();
+        ends.push_back(end);
+        self.waiting.store(true, Ordering::Relaxed);
+        drop(ends);
         self.watch.watch(session, bytes);
-        true
     }
 
-    /// Sends what there is room for. From the session's handler, when it is woken.
-    pub(super) fn flush(&self, session: &Session) {
+    /// The session's handler was woken: sends what there is room for.
+    pub(super) fn woken(&self, session: &Session, leaves: impl Fn(CallNumber)) {
         self.watch.woken();
-        let mut queue = self.lock();
-        while let Some((id, content)) = queue.frames.front() {
-            let bytes = content.len();
-            match session.try_reserve(*id, bytes) {
-                Ok(mut packet) => {
-                    packet.copy_from_slice(content);
-                    packet.commit();
-                }
+        self.flush(session, leaves);
+    }
+
+    /// Sends what there is room for. `leaves` is called with each call whose end is about to leave.
+    pub(super) fn flush(&self, session: &Session, leaves: impl Fn(CallNumber)) {
+        let mut ends = self.ends();
+        while let Some(end) = ends.front() {
+            match end.try_send(session, || leaves(end.number)) {
+                Ok(()) => {}
                 Err(SendError::Full) => {
-                    drop(queue);
+                    let bytes = end.content.len();
+                    drop(ends);
                     return self.watch.watch(session, bytes);
                 }
                 // The session is over.
-                Err(_) => {}
+                Err(_) => leaves(end.number),
             }
-            queue.frames.pop_front();
-            queue.bytes -= bytes;
+            ends.pop_front();
         }
+        // With the memory that many of them took.
+        *ends = VecDeque::new();
+        self.waiting.store(false, Ordering::Relaxed);
     }
 }

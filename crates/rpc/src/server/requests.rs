@@ -53,6 +53,7 @@ impl Handler for Requests {
         let (Some(call), content) = (&mut self.call, message.payload()) else {
             return Flow::Continue;
         };
+        call.calls.send_waiting();
         match message.id() {
             frame::CANCEL => {
                 if let Some(number) = CallNumber::of(content) {
@@ -73,6 +74,11 @@ impl Handler for Requests {
         if let Some(call) = &self.call {
             call.calls.woken();
         }
+    }
+
+    fn may_end(&mut self, _: &Session) -> bool {
+        let call = self.call.as_ref();
+        call.is_none_or(|call| call.calls.has_sent_all())
     }
 
     fn closed(&mut self, _: &Session, _: &Closed) {

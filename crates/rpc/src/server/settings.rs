@@ -9,18 +9,16 @@ pub struct RouterSettings {
     /// Most calls that one session may have in flight, at least 1. Clients learn it, and have more wait;
     /// a call beyond it fails with [`ResourceExhausted`](crate::Code::ResourceExhausted). Default
     /// 256.
+    ///
+    /// Their replies wait in memory where the send ring is full: at most one for each of them, as long as the peer's
+    /// `max_frame_bytes`. They count in the [budget](embar_session::Settings::budget) of the sessions. No further requests are taken
+    /// meanwhile.
     pub max_in_flight: u32,
-    /// Most bytes of replies that wait because the send ring is full; beyond it the session ends.
-    /// Default 1 MiB.
-    pub max_queued_bytes: usize,
 }
 
 impl Default for RouterSettings {
     fn default() -> Self {
-        Self {
-            max_in_flight: 256,
-            max_queued_bytes: 1 << 20,
-        }
+        Self { max_in_flight: 256 }
     }
 }
 

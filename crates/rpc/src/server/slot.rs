@@ -11,6 +11,8 @@ use crate::protocol::Credit;
 pub(super) struct Slot {
     generation: u32,
     running: Option<Running>,
+    /// Ends that found no room in the ring.
+    waiting_ends: u32,
 }
 
 /// A call that runs.
@@ -44,7 +46,7 @@ impl Slot {
         deadline: Option<Instant>,
         credit: Credit,
     ) -> Option<()> {
-        if self.running.is_some() {
+        if self.running.is_some() || self.waiting_ends > 0 {
             return None;
         }
         self.generation = generation;
@@ -73,6 +75,17 @@ impl Slot {
     pub(super) fn close(&mut self, generation: u32) -> Option<Running> {
         self.running(generation)?;
         self.running.take()
+    }
+
+    /// An end of a call in this slot waits for room in the ring. Until it has left, the slot takes no other call: so a
+    /// peer that does not read has no more ends waiting than it has slots.
+    pub(super) fn end_waits(&mut self) {
+        self.waiting_ends += 1;
+    }
+
+    /// An end that waited is in the ring.
+    pub(super) fn end_left(&mut self) {
+        self.waiting_ends -= 1;
     }
 
     /// The call, whichever it is.
@@ -143,6 +156,17 @@ mod tests {
         assert_eq!(closed.given_up, Some(Code::Cancelled));
         assert!(slot.close(5).is_none());
         open(&mut slot, 5, Credit::default()).unwrap();
+    }
+
+    #[test]
+    fn a_slot_is_free_when_its_end_has_left() {
+        let mut slot = Slot::default();
+        open(&mut slot, 1, Credit::default()).unwrap();
+        slot.close(1).unwrap();
+        slot.end_waits();
+        assert_eq!(open(&mut slot, 2, Credit::default()), None);
+        slot.end_left();
+        open(&mut slot, 2, Credit::default()).unwrap();
     }
 
     #[test]

@@ -58,14 +58,9 @@ impl Ticket {
         let took = call.began.elapsed();
         // Its wakers are of tasks that are done, and their destructors anybody's code.
         drop((call.task.take(), call.credit_waker.take()));
-        // Before as well: who has a reply finds its call counted.
-        let counters = self.calls.counts.of(call.route);
-        let code = match &end {
-            Ok(_) => Code::Ok,
-            Err(status) => status.code(),
-        };
-        counters.ended(code, took);
-        self.calls.send_end(self.number, self.stream, end);
+        // A reply that cannot be sent becomes an error: only then is it known what the caller gets.
+        let code = self.calls.send_end(self.number, self.stream, end);
+        self.calls.counts.of(call.route).ended(code, took);
     }
 }
 

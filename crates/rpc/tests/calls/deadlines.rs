@@ -2,20 +2,31 @@
 
 use std::time::Duration;
 
-use embar_rpc::{ChannelSettings, Code, SinkError};
+use embar_rpc::{ChannelSettings, Code, MetadataError, Owned, PendingCall, SinkError};
 
-use crate::support::proto::TestingClient;
-use crate::support::{LONG, Pair, block_on, number, text, until};
+use crate::support::proto::{TestingClient, Text};
+use crate::support::{Event, LONG, Pair, block_on, number, text, until};
 
 /// Soon over.
 const SHORT: Duration = Duration::from_millis(20);
+
+/// A call of `hold` or `sleep` with a short time, whose request has left. On a busy machine its time may be over before that.
+fn soon_late<'a>(pair: &'a Pair, request: &'a Text) -> PendingCall<Owned<'a, Text>, Text> {
+    loop {
+        let mut call = pair.testing.obey(request).timeout(SHORT);
+        match call.start() {
+            Ok(()) => return call,
+            Err(status) => assert_eq!(status.code(), Code::DeadlineExceeded),
+        }
+    }
+}
 
 #[test]
 fn a_thread_and_a_task_wait_no_longer_than_they_want() {
     let pair = Pair::new();
     let request = text("hold");
     for task in [false, true] {
-        let call = pair.testing.obey(&request).timeout(SHORT);
+        let call = soon_late(&pair, &request);
         let status = match task {
             false => call.wait().unwrap_err(),
             true => block_on(call).unwrap_err(),
@@ -65,13 +76,20 @@ fn the_channel_has_a_timeout_for_all() {
 fn the_server_gives_up_by_itself() {
     let pair = Pair::awaiting();
     let request = text("sleep");
-    let mut call = pair.testing.obey(&request).timeout(SHORT);
-    call.start().unwrap();
-    // Nobody polls it, so the client does not end it; the server does.
-    let dropped = pair.event();
-    assert!(matches!(dropped, crate::support::Event::Dropped));
-    let status = call.wait().unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded);
+    for calls in 1.. {
+        let call = soon_late(&pair, &request);
+        // Nobody polls it, so the client does not end it; the server does.
+        until("the server ends it", || {
+            let obey = &pair.server.stats().methods()[1];
+            obey.calls == calls && obey.in_flight == 0
+        });
+        let status = call.wait().unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        // Unless its time was over before its method began.
+        if let Ok(Event::Dropped) = pair.events.lock().unwrap().try_recv() {
+            break;
+        }
+    }
     pair.until_quiet();
 }
 
@@ -104,11 +122,61 @@ fn who_waits_for_its_turn_has_its_time_as_well() {
 }
 
 #[test]
+fn a_call_that_was_started_can_still_get_a_timeout() {
+    let pair = Pair::new();
+    let (request, count) = (text("hold"), number(0, 0));
+    for task in [false, true] {
+        let mut call = pair.testing.obey(&request);
+        call.start().unwrap();
+        let (_, reply) = pair.held();
+        let call = call.timeout(SHORT);
+        let status = match task {
+            false => call.wait().unwrap_err(),
+            true => block_on(call).unwrap_err(),
+        };
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        until("the server knows", || reply.is_cancelled());
+        let mut items = pair.testing.count(&count);
+        items.start().unwrap();
+        let (_, sink) = pair.stream();
+        let mut items = items.timeout(SHORT);
+        let next = match task {
+            false => items.wait_next(),
+            true => block_on(items.next()),
+        };
+        assert_eq!(next.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+        until("the server knows", || sink.is_cancelled());
+    }
+    pair.until_quiet();
+}
+
+#[test]
+fn metadata_comes_before_the_start() {
+    let pair = Pair::new();
+    let (request, count) = (text("hold"), number(3, 0));
+    let mut call = pair.testing.obey(&request);
+    call.start().unwrap();
+    let late = call.metadata("token", "late");
+    assert_eq!(late.err(), Some(MetadataError::Started));
+    drop(pair.held());
+    let mut items = pair.testing.count(&count);
+    items.start().unwrap();
+    let late = items.metadata("token", "late");
+    assert_eq!(late.err(), Some(MetadataError::Started));
+    pair.until_quiet();
+}
+
+#[test]
 fn a_stream_has_a_deadline_too() {
     let pair = Pair::new();
     let request = number(0, 0);
     for task in [false, true] {
-        let mut items = pair.testing.count(&request).timeout(SHORT);
+        let mut items = loop {
+            let mut items = pair.testing.count(&request).timeout(SHORT);
+            if items.start().is_ok() {
+                break items;
+            }
+        };
         let next = match task {
             false => items.wait_next(),
             true => block_on(items.next()),

@@ -100,3 +100,36 @@ fn a_server_that_shuts_down_ends_its_calls() {
     assert_eq!(status.code(), Code::Unavailable);
     drop(reply);
 }
+
+#[test]
+fn what_was_answered_before_a_polite_end_arrives() {
+    for shut_down in [false, true] {
+        let pair = Pair::new();
+        let request = text("hold");
+        let mut calls: Vec<_> = (0..250).map(|_| pair.testing.obey(&request)).collect();
+        for call in &mut calls {
+            call.start().unwrap();
+        }
+        let held: Vec<_> = calls.iter().map(|_| pair.held()).collect();
+        let session = held[0].0.session().clone();
+        // 15 MB at once: most of it waits for room.
+        let answer = text(&"x".repeat(60_000));
+        for (_, reply) in held {
+            reply.send(&answer);
+        }
+        let Pair { server, .. } = pair;
+        let ending = match shut_down {
+            true => std::thread::spawn(move || server.shutdown(LONG)),
+            false => std::thread::spawn(move || {
+                session.close();
+                until("it is over", || session.closed().is_some());
+                drop(server);
+            }),
+        };
+        for call in calls {
+            let reply = call.wait().unwrap();
+            assert_eq!(reply.view().unwrap().text, answer.text);
+        }
+        ending.join().unwrap();
+    }
+}

@@ -1,85 +1,15 @@
 //! Peers that break the rules.
 
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
-use embar_rpc::session::{
-    Client, CloseReason, Closed, Flow, Handler, Message, Server, Session, Settings,
-};
-use embar_rpc::{Channel, Code, Role, Rpc, frame, method_number};
+use embar_rpc::session::{Client, CloseReason, Flow, Handler, Message, Server, Session, Settings};
+use embar_rpc::{Channel, ChannelSettings, Code, Role, Rpc, frame};
 
+use crate::rude::{COUNT, ECHO, HOLD, OBEY, Rude, request};
 use crate::support::proto::TestingClient;
 use crate::support::{LONG, Pair, block_on, loopback, number, text};
-
-/// Both ends of a session that tells what comes, and sends whatever a test likes.
-struct Raw(Sender<(u16, Vec<u8>)>, Sender<Closed>);
-
-impl Handler for Raw {
-    fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
-        let _ = self.0.send((message.id(), message.payload().to_vec()));
-        Flow::Continue
-    }
-
-    fn closed(&mut self, _: &Session, why: &Closed) {
-        let _ = self.1.send(why.clone());
-    }
-}
-
-/// A client without manners.
-struct Rude {
-    session: Session,
-    seen: Receiver<(u16, Vec<u8>)>,
-    closed: Receiver<Closed>,
-    _client: Client,
-}
-
-impl Rude {
-    fn connect(pair: &Pair) -> Self {
-        let client = Client::with(Rpc::new(Role::Client), Settings::default()).unwrap();
-        let (told, seen) = channel();
-        let (ended, closed) = channel();
-        let session = client.connect(pair.server.address(), Raw(told, ended));
-        Self {
-            session: session.unwrap(),
-            seen,
-            closed,
-            _client: client,
-        }
-    }
-
-    fn send(&self, id: u16, content: &[u8]) {
-        let sent = self
-            .session
-            .send_with(id, content.len(), |to| to.copy_from_slice(content));
-        sent.unwrap();
-    }
-
-    /// The code of the next end that comes, and of which call it is.
-    fn end(&self) -> (u16, u32, u32, Code) {
-        let (id, content) = self.seen.recv_timeout(LONG).unwrap();
-        let number = |at: usize| u32::from_le_bytes(content[at..at + 4].try_into().unwrap());
-        let code = u16::from_le_bytes(content[8..10].try_into().unwrap());
-        (id, number(0), number(4), Code::from_number(code))
-    }
-}
-
-const ECHO: u32 = method_number("embar.rpc.testing.v1.Testing/Echo");
-const OBEY: u32 = method_number("embar.rpc.testing.v1.Testing/Obey");
-const COUNT: u32 = method_number("embar.rpc.testing.v1.Testing/Count");
-
-fn request(slot: u32, generation: u32, method: u32, metadata: u16, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes.extend(slot.to_le_bytes());
-    bytes.extend(generation.to_le_bytes());
-    bytes.extend(method.to_le_bytes());
-    bytes.extend(metadata.to_le_bytes());
-    bytes.extend([0; 2 + 8]);
-    bytes.extend(rest);
-    bytes
-}
-
-/// Field 1, the text "hold".
-const HOLD: &[u8] = b"\x0a\x04hold";
 
 #[test]
 fn requests_that_are_wrong_end_alone() {
@@ -358,4 +288,61 @@ fn replies_that_make_no_sense_fail_their_calls() {
     assert_eq!(status.code(), Code::Internal);
     assert!(status.text().contains("more items than it may"), "{status}");
     assert_eq!(error("a").code(), Code::Internal, "its slot is free again");
+}
+
+#[test]
+fn replies_come_although_the_server_takes_no_requests() {
+    // What it sends, it sends before it leaves the next request where it is.
+    struct Busy(Sender<(Session, Vec<u8>)>, bool);
+    impl Handler for Busy {
+        fn greeted(&mut self, _: &Session, _: &[u8]) -> Result<Vec<u8>, String> {
+            Ok(u32::MAX.to_le_bytes().to_vec())
+        }
+
+        fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+            if std::mem::replace(&mut self.1, true) {
+                return Flow::Pause;
+            }
+            let number = message.payload()[..8].to_vec();
+            self.0.send((session.clone(), number)).unwrap();
+            Flow::Continue
+        }
+    }
+    let (told, first) = channel();
+    let server = Server::builder()
+        .protocol(Rpc::new(Role::Server))
+        .listen(loopback());
+    let told = Mutex::new(told);
+    let server = server.start(move |_| Busy(told.lock().unwrap().clone(), false));
+    let server = server.unwrap();
+    let client = embar_rpc::client(Settings::default()).unwrap();
+    let settings = ChannelSettings::default().with(|settings| settings.max_in_flight = 1000);
+    let channel = Channel::open(&client, server.address(), settings).wait();
+    let channel = channel.unwrap();
+    let testing = TestingClient::new(channel.clone());
+    let hello = text("hello");
+    let mut call = testing.echo(&hello);
+    call.start().unwrap();
+    let (session, number) = first.recv_timeout(LONG).unwrap();
+    let long = text(&"x".repeat(60_000));
+    let mut others = Vec::new();
+    // All buffers between the two are full when no room comes any more.
+    let mut quiet = 0;
+    while quiet < 100 {
+        match channel.session().has_room(64 << 10) {
+            true => {
+                quiet = 0;
+                let mut call = testing.echo(&long);
+                call.start().unwrap();
+                others.push(call);
+            }
+            false => {
+                quiet += 1;
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+    post(&session, frame::REPLY, &[&number, &[0; 4], b"\x0a\x02ok"]);
+    let reply = call.timeout(LONG).wait().unwrap();
+    assert_eq!(reply.view().unwrap().text, "ok");
 }

@@ -2,11 +2,12 @@
 
 use std::thread;
 
-use embar_rpc::session::{self, Settings};
-use embar_rpc::{ChannelSettings, Code, Router};
+use embar_rpc::session::{self, CloseReason, MIN_IDLE_TIMEOUT, MemoryBudget, Settings};
+use embar_rpc::{ChannelSettings, Code, Router, frame};
 
+use crate::rude::{HOLD, OBEY, Rude, request};
 use crate::support::proto::{TestingServer, Text};
-use crate::support::{LONG, Pair, loopback, obedient, text, until};
+use crate::support::{LONG, Pair, loopback, number, obedient, text, until};
 
 #[test]
 fn a_client_has_no_more_in_flight_than_the_server_takes() {
@@ -106,11 +107,9 @@ fn replies_that_find_no_room_wait_for_it() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_its_replies_loses_its_session() {
+fn a_client_that_reads_gets_all_replies_however_many_come_at_once() {
     let (service, events) = obedient();
-    let router = Router::new()
-        .add_service(TestingServer::new(service))
-        .with(|settings| settings.max_queued_bytes = 1000);
+    let router = Router::new().add_service(TestingServer::new(service));
     let pair = Pair::of(router, events, small(), ChannelSettings::default());
     let request = text("hold");
     let mut calls: Vec<_> = (0..200).map(|_| pair.testing.obey(&request)).collect();
@@ -119,23 +118,67 @@ fn a_peer_that_does_not_read_its_replies_loses_its_session() {
     }
     let held: Vec<_> = calls.iter().map(|_| pair.held().1).collect();
     // They come faster than any peer reads, and more of them than all buffers hold.
+    let answer = text(&"x".repeat(8000));
     for reply in held {
-        reply.send(&long());
+        reply.send(&answer);
     }
-    let mut lost = 0;
     for call in calls {
-        match call.timeout(LONG).wait() {
-            Ok(_) => {}
-            Err(status) => {
-                assert_eq!(status.code(), Code::Unavailable);
-                lost += 1;
-            }
-        }
+        let reply = call.timeout(LONG).wait().unwrap();
+        assert_eq!(reply.view().unwrap().text, answer.text);
     }
-    assert!(lost > 0);
-    until("it is over", || {
-        pair.server.sessions().stats().sessions == 0
+    pair.until_quiet();
+}
+
+#[test]
+fn a_client_that_takes_nothing_loses_its_session_after_the_idle_timeout() {
+    let (service, events) = obedient();
+    let router = Router::new().add_service(TestingServer::new(service));
+    let sessions = Settings::default().with(|settings| {
+        settings.session.idle_timeout = MIN_IDLE_TIMEOUT;
     });
+    let pair = Pair::of(router, events, sessions, ChannelSettings::default());
+    let stuck = Rude::that_reads_nothing(&pair);
+    for slot in 0..200 {
+        stuck.send(frame::REQUEST, &request(slot, 1, OBEY, 0, HOLD));
+    }
+    let held: Vec<_> = (0..200).map(|_| pair.held()).collect();
+    let call = held[0].0.clone();
+    // 12 MB, more than all buffers hold.
+    let answer = text(&"x".repeat(60_000));
+    for (_, reply) in held {
+        reply.send(&answer);
+    }
+    until("its session ends", || call.session().closed().is_some());
+    assert_eq!(call.session().closed().unwrap().reason, CloseReason::Full);
+    pair.until_quiet();
+}
+
+#[test]
+fn replies_that_find_no_memory_to_wait_in_fail_their_calls() {
+    let (service, events) = obedient();
+    let router = Router::new().add_service(TestingServer::new(service));
+    let budget = MemoryBudget::new(16 << 20);
+    let sessions = Settings::default().with(|settings| settings.budget = Some(budget.clone()));
+    let pair = Pair::of(router, events, sessions, ChannelSettings::default());
+    let stuck = Rude::that_reads_nothing(&pair);
+    for slot in 0..200 {
+        stuck.send(frame::REQUEST, &request(slot, 1, OBEY, 0, HOLD));
+    }
+    let held: Vec<_> = (0..200).map(|_| pair.held()).collect();
+    let call = held[0].0.clone();
+    let others = budget.try_reserve(budget.limit() - budget.used()).unwrap();
+    let answer = text(&"x".repeat(60_000));
+    for (_, reply) in held {
+        reply.send(&answer);
+    }
+    let ended = &pair.server.stats().methods()[1].ended;
+    let codes: Vec<_> = ended.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [Code::Ok, Code::ResourceExhausted], "{ended:?}");
+    assert!(call.session().closed().is_none());
+    assert_eq!(budget.used(), budget.limit());
+    drop(others);
+    call.session().abort();
+    pair.until_quiet();
 }
 
 #[test]
@@ -167,6 +210,16 @@ fn handlers_must_not_wait() {
             let testing = crate::support::proto::TestingClient::new(self.0.clone());
             let status = testing.echo(&text("hello")).wait().unwrap_err();
             self.1.send(status).unwrap();
+            let number = number(3, 0);
+            let mut items = testing.count(&number);
+            // One error, and then nothing: who takes items until the end does not do so for ever.
+            while let Some(item) = items.wait_next() {
+                self.1.send(item.unwrap_err()).unwrap();
+            }
+            let mut items = testing.count(&number);
+            items.start().unwrap();
+            assert!(items.wait_next().unwrap().unwrap_err().may_have_run());
+            assert!(items.wait_next().is_none());
         }
 
         fn message(&mut self, _: &session::Session, _: session::Message<'_>) -> session::Flow {
@@ -189,7 +242,11 @@ fn handlers_must_not_wait() {
         }
     }
     client.connect(server.address(), Nothing).unwrap();
-    let status = seen.recv_timeout(LONG).unwrap();
-    assert_eq!(status.code(), Code::FailedPrecondition);
+    for _ in 0..2 {
+        let status = seen.recv_timeout(LONG).unwrap();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(!status.may_have_run());
+    }
+    assert!(seen.try_recv().is_err());
     pair.until_quiet();
 }

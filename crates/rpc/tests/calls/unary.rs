@@ -8,7 +8,7 @@ use embar_rpc::session::{self, Admin, Settings};
 use embar_rpc::{Code, Metadata, Router, RouterError, Status};
 
 use crate::support::proto::{OddClient, OtherClient, TestingServer, TextView};
-use crate::support::{LONG, Pair, block_on, loopback, number, obedient, text};
+use crate::support::{LONG, Pair, block_on, loopback, number, obedient, text, until};
 
 #[test]
 fn a_reply_comes_back_to_threads_and_to_tasks() {
@@ -147,6 +147,8 @@ fn replies_that_are_too_long_say_so() {
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(!status.may_have_run());
     pair.until_quiet();
+    let obey = &pair.server.stats().methods()[1];
+    assert_eq!(obey.ended, [(Code::ResourceExhausted, 1)]);
 }
 
 #[test]
@@ -223,6 +225,9 @@ fn figures_are_those_of_each_method() {
         pair.echo("hello");
     }
     pair.error("fail");
+    until("the last call is counted", || {
+        pair.server.stats().methods()[1].in_flight == 0
+    });
     let methods = pair.server.stats().methods();
     let names: Vec<_> = methods.iter().map(|method| method.method).collect();
     let path = |name| format!("embar.rpc.testing.v1.Testing/{name}");
