@@ -42,11 +42,11 @@ pub use self::runtime::tls::{self, ServerNameError, TlsTarget};
 pub use self::runtime::{
     Accepting, Admission, AdoptError, Adopter, AsyncSession, Beyond, BodyStore, BodyTarget,
     BodyTicket, Broadcast, Cast, Client, Connecting, DATAGRAM_HEADER_BYTES, Datagram,
-    DatagramError, DatagramLink, DatagramOrder, DatagramSettings, DatagramStats, Delivery, Flow,
-    Handler, IncomingSessions, Lag, Monitor, Network, OnFull, Packet, PeerStatus, Priority,
-    Proxies, ProxiesError, Rate, RateLimit, Rates, Received, Refusal, Reserve, Room, Server,
-    ServerBuilder, Session, SessionId, SessionStats, Settings, StartError, StatusAnswer,
-    StatusPolicy, Totals, activated_listeners, is_worker,
+    DatagramError, DatagramLink, DatagramOrder, DatagramSettings, DatagramStats, Delivery,
+    Farewell, FarewellWait, Flow, Handler, IncomingSessions, Lag, Monitor, Network, OnFull, Packet,
+    PeerStatus, Priority, Proxies, ProxiesError, Rate, RateLimit, Rates, Received, Refusal,
+    Reserve, Room, Server, ServerBuilder, Session, SessionId, SessionStats, Settings, StartError,
+    StatusAnswer, StatusPolicy, Totals, activated_listeners, is_worker,
 };
 pub use self::sender::{Draft, SendError, Sender};
 #[cfg(feature = "tls")]

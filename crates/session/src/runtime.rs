@@ -78,5 +78,5 @@ pub use session_id::SessionId;
 pub use settings::{Accepting, OnFull, Settings, StatusPolicy};
 pub use stats::{DatagramStats, SessionStats, Totals};
 pub use status::{PeerStatus, StatusAnswer};
-pub use stream::{AsyncSession, IncomingSessions, Received};
+pub use stream::{AsyncSession, Farewell, FarewellWait, IncomingSessions, Received};
 pub use worker_marks::is_worker;

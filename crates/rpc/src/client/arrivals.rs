@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use embar_session::{Closed, Flow, Handler, Kept, Message, Session};
+use embar_session::{Closed, Farewell, Flow, Goodbye, Handler, Kept, Message, Session};
 
 use embar_transport::waiters::wake;
 
@@ -99,6 +99,10 @@ impl Handler for Arrivals {
 
     fn woken(&mut self, session: &Session) {
         self.table.woken(session);
+    }
+
+    fn goodbye(&mut self, _: &Session, goodbye: &Goodbye<'_>) {
+        self.table.leave_server(Farewell::from(goodbye));
     }
 
     fn closed(&mut self, _: &Session, why: &Closed) {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use embar_session::{Address, Client, Closed, Connecting, NO_REPLY_ROOM, Session, Settings};
+use embar_session::{
+    Address, Client, Closed, Connecting, Farewell, NO_REPLY_ROOM, Session, Settings,
+};
 
 use super::arrivals::Arrivals;
 use super::items::Items;
@@ -84,7 +86,8 @@ impl Channel {
     fn open_with(settings: ChannelSettings, open: impl FnOnce(Arrivals) -> Connecting) -> Opening {
         let table = Table::new(settings);
         let connecting = open(Arrivals::new(Arc::clone(&table)));
-        Opening { table, connecting }
+        let wanted = Wanted { table, kept: false };
+        Opening { wanted, connecting }
     }
 
     fn new(table: Arc<Table>, session: Session) -> Self {
@@ -138,6 +141,14 @@ impl Channel {
         &self.link.session
     }
 
+    /// What the server said, if it asks its clients to leave. From then on no call begins: each fails with
+    /// [`Unavailable`](crate::Code::Unavailable) before it is sent. Those in flight go on; when all of them have
+    /// ended, and their callers have that, the channel closes its session. So whoever drains a server waits until its sessions are gone.
+    #[must_use]
+    pub fn farewell(&self) -> Option<Farewell> {
+        self.link.table.farewell()
+    }
+
     /// What the channel did so far.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
@@ -151,11 +162,33 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// A channel on its way: waits for its session to open, blocking or as a future.
+/// A channel on its way: waits for its session to open, blocking or as a future. Dropped before that, it gives the
+/// channel up: a session that opens nevertheless is closed.
 #[must_use = "this is where the channel is"]
 pub struct Opening {
-    table: Arc<Table>,
+    wanted: Wanted,
     connecting: Connecting,
+}
+
+/// The table of a channel that may be given up before it is one.
+struct Wanted {
+    table: Arc<Table>,
+    kept: bool,
+}
+
+impl Wanted {
+    fn keep(&mut self) -> Arc<Table> {
+        self.kept = true;
+        Arc::clone(&self.table)
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.table.leave_server(Farewell::default());
+        }
+    }
 }
 
 impl Opening {
@@ -163,9 +196,9 @@ impl Opening {
     ///
     /// # Errors
     /// As [`Connecting::wait`].
-    pub fn wait(self) -> Result<Channel, Closed> {
+    pub fn wait(mut self) -> Result<Channel, Closed> {
         let session = self.connecting.wait()?;
-        Ok(Channel::new(self.table, session))
+        Ok(Channel::new(self.wanted.keep(), session))
     }
 }
 
@@ -174,6 +207,6 @@ impl Future for Opening {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let session = ready!(Pin::new(&mut self.connecting).poll(cx))?;
-        Poll::Ready(Ok(Channel::new(Arc::clone(&self.table), session)))
+        Poll::Ready(Ok(Channel::new(self.wanted.keep(), session)))
     }
 }

@@ -1,11 +1,11 @@
 //! The slots of one channel, and what its callers and its session do to them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use embar_session::{Closed, SendError, Session};
+use embar_session::{Closed, Farewell, SendError, Session};
 use embar_transport::waiters::{Outworn, Place, WakeBatch, wake};
 
 use super::settings::{ChannelSettings, ChannelStats};
@@ -24,6 +24,10 @@ pub(super) struct Table {
     turns: Mutex<Turns>,
     /// Why the session ended.
     ended: OnceLock<String>,
+    /// What the server said that asks its clients to leave.
+    farewell: Mutex<Option<Farewell>>,
+    /// It did.
+    leaving: AtomicBool,
     watch: RoomWatch,
     pub(super) calls: AtomicU64,
     pub(super) strays: AtomicU64,
@@ -39,6 +43,8 @@ impl Table {
             session: OnceLock::new(),
             slots: (0..count).map(|_| Mutex::default()).collect(),
             ended: OnceLock::new(),
+            farewell: Mutex::default(),
+            leaving: AtomicBool::new(false),
             watch: RoomWatch::default(),
             calls: AtomicU64::new(0),
             strays: AtomicU64::new(0),
@@ -52,6 +58,8 @@ impl Table {
             let count = max_in_flight.min(self.settings.in_flight());
             self.open_slots.store(count.into(), Ordering::Relaxed);
             self.turns().open(count);
+            // Whoever opened it may have given it up.
+            self.close_if_left();
         }
     }
 
@@ -80,9 +88,9 @@ impl Table {
         place: &mut Option<Place>,
         waker: Option<&Waker>,
     ) -> Result<Option<u32>, Status> {
-        if let Some(why) = self.ended.get() {
+        if let Some(status) = self.refusal() {
             self.leave(place);
-            return Err(never_sent(why));
+            return Err(status);
         }
         // Before the lock, as both run anybody's code.
         let mut outworn = Outworn::default();
@@ -91,10 +99,10 @@ impl Table {
         match turn {
             Turn::Slot(slot) => Ok(Some(slot)),
             // Who joins while the session ends is woken by that, or finds it out here.
-            Turn::Waits => match self.ended.get() {
-                Some(why) => {
+            Turn::Waits => match self.refusal() {
+                Some(status) => {
                     self.leave(place);
-                    Err(never_sent(why))
+                    Err(status)
                 }
                 None => Ok(None),
             },
@@ -103,6 +111,45 @@ impl Table {
                  raise max_in_flight or max_waiting, or call less",
             )
             .unsent()),
+        }
+    }
+
+    /// Why no call begins any more.
+    fn refusal(&self) -> Option<Status> {
+        if let Some(why) = self.ended.get() {
+            return Some(never_sent(why));
+        }
+        // Relaxed: it is advice, and who waits is woken after it.
+        match self.leaving.load(Ordering::Relaxed) {
+            true => self.farewell().as_ref().map(left),
+            false => None,
+        }
+    }
+
+    /// What the server said that asks its clients to leave, if it did.
+    pub(super) fn farewell(&self) -> Option<Farewell> {
+        let farewell = self.farewell.lock();
+        farewell.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The server asks its clients to leave: no call begins any more, and those in flight come to their ends.
+    pub(super) fn leave_server(&self, farewell: Farewell) {
+        let stored = self.farewell.lock();
+        *stored.unwrap_or_else(PoisonError::into_inner) = Some(farewell);
+        self.leaving.store(true, Ordering::Relaxed);
+        self.wake_all_waiting();
+        self.close_if_left();
+    }
+
+    /// Closes the session of a channel that leaves, once it has no call in flight.
+    fn close_if_left(&self) {
+        // Behind a use of the lock: of this and the end of the last call one sees the other.
+        let free = self.turns().free() as u64;
+        if self.leaving.load(Ordering::Relaxed)
+            && free == self.open_slots.load(Ordering::Relaxed)
+            && let Some(session) = self.session()
+        {
+            session.close();
         }
     }
 
@@ -161,6 +208,9 @@ impl Table {
         drop(turns);
         if batch.wake() {
             self.wake_waiting();
+        }
+        if self.leaving.load(Ordering::Relaxed) {
+            self.close_if_left();
         }
     }
 
@@ -336,6 +386,22 @@ fn due(slot: &mut Slot, index: u32) -> Due {
     let cancel = std::mem::take(&mut slot.cancel_due).then_some(call);
     let credit = slot.credit_due.then(|| (call, slot.grant()));
     (cancel, credit)
+}
+
+/// The status of calls on a channel whose server asks its clients to leave.
+fn left(farewell: &Farewell) -> Status {
+    let reason = match farewell.text.as_str() {
+        "" => String::new(),
+        text => format!(" ({text})"),
+    };
+    let elsewhere = match &farewell.redirect {
+        None => "elsewhere".to_owned(),
+        Some(address) => format!("to {address}, as it says"),
+    };
+    Status::unavailable(format!(
+        "the server asks its clients to leave{reason}. The request was not sent: connect {elsewhere}, and call again"
+    ))
+    .unsent()
 }
 
 fn never_sent(why: &str) -> Status {

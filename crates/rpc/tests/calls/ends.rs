@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use embar_rpc::session::{Address, Server, Settings};
-use embar_rpc::{Channel, Code, Router};
+use embar_rpc::session::{Address, CloseReason, Redirect, Server, Settings};
+use embar_rpc::{Channel, ChannelSettings, Code, Router};
 
 use crate::support::proto::{TestingClient, TestingServer};
 use crate::support::{LONG, Pair, block_on, loopback, number, obedient, text, until};
@@ -66,8 +66,7 @@ fn a_server_that_is_killed_ends_the_calls_that_it_had() {
 
 #[test]
 fn who_waits_for_its_turn_learns_that_the_session_ended() {
-    let settings =
-        embar_rpc::ChannelSettings::default().with(|settings| settings.max_in_flight = 1);
+    let settings = ChannelSettings::default().with(|settings| settings.max_in_flight = 1);
     let pair = Pair::with(|router| router, settings);
     let request = text("hold");
     let mut call = pair.testing.obey(&request);
@@ -132,4 +131,85 @@ fn what_was_answered_before_a_polite_end_arrives() {
         }
         ending.join().unwrap();
     }
+}
+
+#[test]
+fn a_channel_leaves_a_server_that_asks_for_it_when_its_calls_have_ended() {
+    let settings = ChannelSettings::default().with(|settings| settings.max_in_flight = 2);
+    let pair = Pair::with(|router| router, settings);
+    let (hold, count) = (text("hold"), number(0, 0));
+    let mut call = pair.testing.obey(&hold);
+    call.start().unwrap();
+    let mut items = pair.testing.count(&count);
+    items.start().unwrap();
+    let (_, reply) = pair.held();
+    let (_, mut sink) = pair.stream();
+    assert_eq!(pair.channel.farewell(), None);
+    let error = |status: embar_rpc::Status| {
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(!status.may_have_run());
+        assert!(status.text().contains("127.0.0.1:7"), "{status}");
+    };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| pair.testing.echo(&text("hello")).wait());
+        until("it waits", || pair.channel.stats().waiting == 1);
+        let elsewhere = Redirect::to("127.0.0.1:7").unwrap().after(LONG);
+        for session in pair.server.sessions().sessions() {
+            session.goodbye_to(&elsewhere);
+        }
+        error(waiting.join().unwrap().unwrap_err());
+    });
+    let farewell = pair.channel.farewell().unwrap();
+    assert_eq!(farewell.redirect.as_deref(), Some("127.0.0.1:7"));
+    assert_eq!(farewell.after, LONG);
+    error(pair.testing.echo(&hold).wait().unwrap_err());
+    let mut refused = pair.testing.count(&count);
+    error(block_on(refused.next()).unwrap().unwrap_err());
+    // What was in flight goes on.
+    reply.send(&text("done"));
+    assert_eq!(call.wait().unwrap().view().unwrap().text, "done");
+    for index in 0..200 {
+        let sending = std::thread::spawn(move || {
+            sink.wait_send(&number(index, 0)).unwrap();
+            sink
+        });
+        let item = items.wait_next().unwrap().unwrap();
+        assert_eq!(item.view().unwrap().number, index);
+        sink = sending.join().unwrap();
+    }
+    assert_eq!(pair.channel.session().closed(), None);
+    sink.finish(Ok(()));
+    assert!(items.wait_next().is_none());
+    until("it leaves", || pair.server.sessions().stats().sessions == 0);
+    let why = pair.channel.session().closed().unwrap();
+    assert_eq!(why.reason, CloseReason::Finished);
+}
+
+#[test]
+fn a_channel_without_calls_leaves_at_once() {
+    let pair = Pair::new();
+    assert_eq!(pair.echo("hello"), "hello");
+    for session in pair.server.sessions().sessions() {
+        session.goodbye();
+    }
+    until("it leaves", || pair.server.sessions().stats().sessions == 0);
+    assert!(pair.channel.farewell().is_some());
+}
+
+#[test]
+fn a_channel_that_is_given_up_on_its_way_leaves_no_session() {
+    let pair = Pair::new();
+    let client = embar_rpc::client(Settings::default()).unwrap();
+    for _ in 0..10 {
+        drop(Channel::open(
+            &client,
+            pair.server.address(),
+            ChannelSettings::default(),
+        ));
+    }
+    until("all of them came and went", || {
+        let stats = pair.server.sessions().stats();
+        stats.opened == 11 && stats.sessions == 1
+    });
+    assert_eq!(pair.echo("hello"), "hello");
 }

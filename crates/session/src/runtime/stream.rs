@@ -12,9 +12,11 @@ use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use buffa::{DecodeError, DecodeOptions, Message as Protobuf, MessageView};
 use embar_frame::Protocol;
+use embar_transport::waiters::{self, Outworn, Place, Waiters};
 use embar_transport::{Address, Peer};
 use futures_core::Stream;
 
@@ -24,8 +26,8 @@ use super::listening::StartError;
 use super::server::{Server, ServerBuilder};
 use super::session::Session;
 use crate::{
-    CloseReason, Closed, Kept, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS, Message,
-    SendError,
+    CloseReason, Closed, Goodbye, Kept, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS,
+    Message, SendError,
 };
 
 /// Messages that wait in one stream.
@@ -102,6 +104,28 @@ impl fmt::Debug for Received {
     }
 }
 
+/// What a peer said that asks for nothing new and closes soon: a [`Goodbye`], to be had for long.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Farewell {
+    /// Why, for people; may be empty.
+    pub text: String,
+    /// Where the peer asks this end to connect instead; nobody has checked it, see [`Goodbye::redirect`].
+    pub redirect: Option<String>,
+    /// How long to wait before that.
+    pub after: Duration,
+}
+
+impl From<&Goodbye<'_>> for Farewell {
+    fn from(goodbye: &Goodbye<'_>) -> Self {
+        Self {
+            text: goodbye.text.to_owned(),
+            redirect: goodbye.redirect.map(str::to_owned),
+            after: goodbye.after,
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     messages: VecDeque<Received>,
@@ -112,6 +136,10 @@ struct State {
     abandoned: bool,
     ended: Option<Closed>,
     waker: Option<Waker>,
+    /// The latest.
+    farewell: Option<Farewell>,
+    /// Who waits for that.
+    farewell_waiters: Waiters,
 }
 
 impl State {
@@ -175,16 +203,25 @@ impl Queue {
     fn end(&self, why: Closed) {
         let mut state = self.lock();
         state.ended = Some(why);
+        let waiting = state.farewell_waiters.wake_all();
         wake(state);
+        waiting.wake();
+    }
+
+    fn say(&self, farewell: Farewell) {
+        let mut state = self.lock();
+        let before = state.farewell.replace(farewell);
+        let waiting = state.farewell_waiters.wake_all();
+        drop(state);
+        drop(before);
+        waiting.wake();
     }
 }
 
 fn wake(mut state: MutexGuard<'_, State>) {
     let waker = state.waker.take();
     drop(state);
-    if let Some(waker) = waker {
-        waker.wake();
-    }
+    waker.map(waiters::wake);
 }
 
 /// Queues what arrives, for an [`AsyncSession`].
@@ -246,6 +283,10 @@ impl Handler for Relay {
         self.queue.push(Received { id, bytes });
     }
 
+    fn goodbye(&mut self, _: &Session, goodbye: &Goodbye<'_>) {
+        self.queue.say(Farewell::from(goodbye));
+    }
+
     fn closed(&mut self, _: &Session, why: &Closed) {
         self.queue.end(why.clone());
     }
@@ -272,6 +313,16 @@ impl AsyncSession {
     /// The next message; `None` at the end, as the stream says it.
     pub async fn next(&mut self) -> Option<Result<Received, Closed>> {
         poll_fn(|cx| self.poll_message(cx)).await
+    }
+
+    /// Waits until the peer says that it asks for nothing new and closes soon. It overtakes the messages that wait in the
+    /// stream, and has nothing of the session, so a task may wait for it beside [`AsyncSession::next`].
+    #[must_use]
+    pub fn farewell(&self) -> FarewellWait {
+        FarewellWait {
+            queue: Arc::clone(&self.queue),
+            place: None,
+        }
     }
 
     /// Sends a Protobuf message; waits for room in the ring.
@@ -361,6 +412,43 @@ impl Stream for AsyncSession {
     }
 }
 
+/// The wait for a goodbye of the peer; see [`AsyncSession::farewell`]. Ready with the latest, or with `None` if the session
+/// ended without one.
+#[must_use = "it waits when it is awaited"]
+pub struct FarewellWait {
+    queue: Arc<Queue>,
+    place: Option<Place>,
+}
+
+impl Future for FarewellWait {
+    type Output = Option<Farewell>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Farewell>> {
+        // Before the lock, as both run anybody's code.
+        let mut outworn = Outworn::default();
+        let waker = cx.waker().clone();
+        let Self { queue, place } = &mut *self;
+        let mut state = queue.lock();
+        if state.farewell.is_some() || state.ended.is_some() {
+            return Poll::Ready(state.farewell.clone());
+        }
+        state.farewell_waiters.wait(place, 1, waker, &mut outworn);
+        Poll::Pending
+    }
+}
+
+impl Drop for FarewellWait {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let mut outworn = Outworn::default();
+            self.queue
+                .lock()
+                .farewell_waiters
+                .leave(place, &mut outworn);
+        }
+    }
+}
+
 impl Drop for AsyncSession {
     fn drop(&mut self) {
         self.session.close();
@@ -395,9 +483,7 @@ impl Accepted {
         state.sessions.push_back(session);
         let waker = state.waker.take();
         drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.map(waiters::wake);
     }
 }
 

@@ -9,8 +9,8 @@ use std::thread::Thread;
 
 use embar_memory::Buffer;
 use embar_session::{
-    BodyStore, Client, CloseReason, Closed, Flow, Handler, Message, OnFull, Plain, SendError,
-    Server, Session,
+    BodyStore, Client, CloseReason, Closed, Flow, Handler, Message, OnFull, Plain, Redirect,
+    SendError, Server, Session,
 };
 use embar_transport::Address;
 
@@ -248,4 +248,40 @@ fn a_connect_that_is_dropped_leaves_no_session() {
     for pump in pumps {
         pump.join().unwrap();
     }
+}
+
+#[test]
+fn a_task_hears_the_goodbye_of_its_peer_while_it_waits_for_messages() {
+    let server = echo_server(small(), loopback());
+    let client = Client::new().unwrap();
+    block_on(async {
+        let mut session = client.connect_async(server.address()).await.unwrap();
+        let (mut first, dropped) = (session.farewell(), session.farewell());
+        let mut nobody = Context::from_waker(Waker::noop());
+        assert!(pin!(&mut first).poll(&mut nobody).is_pending());
+        assert!(pin!(dropped).poll(&mut nobody).is_pending());
+        for session in server.sessions() {
+            let elsewhere = Redirect::to("127.0.0.1:7").unwrap().after(LONG);
+            session.goodbye_to(&elsewhere);
+        }
+        let said = {
+            let mut next = pin!(session.next());
+            std::future::poll_fn(|cx| {
+                assert!(next.as_mut().poll(cx).is_pending(), "there is no message");
+                pin!(&mut first).poll(cx)
+            })
+            .await
+        };
+        let said = said.unwrap();
+        assert_eq!(said.redirect.as_deref(), Some("127.0.0.1:7"));
+        assert_eq!(said.after, LONG);
+        assert_eq!(session.farewell().await, Some(said));
+        // The session goes on.
+        session.send_bytes(3, b"hello").await.unwrap();
+        assert_eq!(&*session.next().await.unwrap().unwrap(), b"hello");
+        let silent = client.connect_async(server.address()).await.unwrap();
+        let farewell = silent.farewell();
+        silent.session().abort();
+        assert_eq!(farewell.await, None);
+    });
 }
