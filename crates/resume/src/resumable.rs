@@ -146,7 +146,8 @@ impl Resumable {
     }
 
     /// At a client: the next connection goes to this address, and after that to those it has. For a server's hint, say in
-    /// a message, where to go when it ends.
+    /// a message, where to go when it ends. A redirect in its goodbye is followed without this, to addresses of the
+    /// [`Target`](crate::Target).
     pub fn prefer(&self, address: impl Into<Address>) {
         self.0.set_next_address(address.into());
     }

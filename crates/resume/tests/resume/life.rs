@@ -7,7 +7,7 @@ use std::time::Duration;
 use embar_resume::{
     Connector, End, Ended, Handler, Keeper, KeeperSettings, Resumable, State, Target,
 };
-use embar_session::{Address, Client, Closed, Flow, Message, Plain, Server, Side};
+use embar_session::{Address, Client, Closed, Flow, Message, Plain, Server, Settings, Side};
 
 use crate::support::{
     Event, LONG, Proxy, Site, connect, connector, ended, expect, is_open, loopback, next,
@@ -89,35 +89,36 @@ fn what_is_sent_without_a_connection_waits_for_one() {
 }
 
 /// Sends much as soon as it can.
-struct Talkative(Sender<u64>);
+struct Talkative {
+    numbers: Sender<u64>,
+    len: usize,
+}
 
 const MUCH: u64 = 500;
 
-fn send_much(session: &Resumable) {
+fn send_much(session: &Resumable, len: usize) {
     for number in 0..MUCH {
         let fill = |to: &mut [u8]| to[..8].copy_from_slice(&number.to_le_bytes());
-        session.send_with(1, 4000, fill).unwrap();
+        session.send_with(1, len, fill).unwrap();
     }
 }
 
 impl Handler for Talkative {
     fn opened(&mut self, session: &Resumable, _: &[u8]) {
-        send_much(session);
+        send_much(session, self.len);
     }
 
     fn message(&mut self, _: &Resumable, message: Message<'_>) -> Flow {
-        let _ = self.0.send(number_of(message.payload()));
+        let _ = self.numbers.send(number_of(message.payload()));
         Flow::Continue
     }
 }
 
-#[test]
-fn both_ends_may_have_much_to_send_at_once() {
-    // What a send ring holds is more than the sockets and receive rings behind it take.
-    let narrow = small_rings().with(|settings| {
-        settings.send_ring_bytes = 256 << 10;
-        settings.recv_ring_bytes = 8 << 10;
-        settings.sockets.unix_send_buffer_bytes = Some(4096);
+/// Both ends of a connection with these settings send messages of this length.
+fn both_send_much(settings: impl FnOnce(&mut Settings), len: usize) {
+    let narrow = small_rings().with(|it| {
+        it.sockets.unix_send_buffer_bytes = Some(4096);
+        settings(it);
     });
     let large = |settings: &mut embar_resume::Replay| settings.max_bytes = 32 << 20;
     let keeping = KeeperSettings::default().with(|it| large(&mut it.replay));
@@ -126,7 +127,10 @@ fn both_ends_may_have_much_to_send_at_once() {
     let keeper = Keeper::new(keeping).unwrap();
     let (numbers, at_server) = channel();
     let numbers = Mutex::new(numbers);
-    let make = keeper.handlers(move |_| Talkative(numbers.lock().unwrap().clone()));
+    let make = keeper.handlers(move |_| Talkative {
+        numbers: numbers.lock().unwrap().clone(),
+        len,
+    });
     let server = Server::builder()
         .settings(narrow.clone())
         .listen(socket)
@@ -136,11 +140,26 @@ fn both_ends_may_have_much_to_send_at_once() {
     let client = Client::with(Plain, narrow).unwrap();
     let connector = Connector::new(client, settings).unwrap();
     let (session, seen) = connect(&connector, &server.address());
-    send_much(&session);
+    send_much(&session, len);
     expect(&seen, 0..MUCH);
     for number in 0..MUCH {
         assert_eq!(at_server.recv_timeout(LONG), Ok(number));
     }
+}
+
+#[test]
+fn both_ends_may_have_much_to_send_at_once() {
+    // What a send ring holds is more than the sockets and receive rings behind it take.
+    let wide = |settings: &mut Settings| {
+        settings.send_ring_bytes = 256 << 10;
+        settings.recv_ring_bytes = 8 << 10;
+    };
+    both_send_much(wide, 4000);
+}
+
+#[test]
+fn both_ends_may_send_messages_as_long_as_their_rings() {
+    both_send_much(|settings| settings.session.max_frame_bytes = 16_000, 15_900);
 }
 
 /// Does with a message what a test wants.
