@@ -10,6 +10,7 @@ mod moves;
 mod processes;
 mod promises;
 mod room;
+mod strangers;
 mod support;
 mod tokens;
 mod wire;

@@ -218,6 +218,12 @@ impl Wire {
         self.until_frame(|(id, content)| (*id == WELCOME).then(|| welcome_of(content)))
     }
 
+    /// What the server answers, unless it refuses.
+    pub fn answer(&mut self) -> Option<Welcome> {
+        let (id, content) = self.try_frame()?;
+        (id == WELCOME).then(|| welcome_of(&content))
+    }
+
     pub fn welcome(&mut self, outcome: u64, token: &[u8], received: u64) {
         let _ = self.try_frame();
         let own = encode(&[
@@ -246,6 +252,12 @@ impl Wire {
     /// Acknowledges all below a number, and sends nothing more on this connection.
     pub fn leave(&mut self, received: u64) {
         let fields = [(1, Field::Number(received)), (3, Field::Number(1))];
+        self.frame(RESERVED_ID, &encode(&fields));
+    }
+
+    /// As a server that has all, and lets its client go.
+    pub fn let_go(&mut self, received: u64) {
+        let fields = [(1, Field::Number(received)), (4, Field::Number(1))];
         self.frame(RESERVED_ID, &encode(&fields));
     }
 
