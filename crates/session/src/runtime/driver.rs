@@ -108,7 +108,7 @@ pub(super) enum DriverState {
 
 impl<P: Protocol> SessionDriver<P> {
     pub(super) fn new(
-        core: SessionCore<P>,
+        mut core: SessionCore<P>,
         handler: Box<dyn Handler>,
         session: Session,
         registry: Arc<Registry>,
@@ -125,6 +125,10 @@ impl<P: Protocol> SessionDriver<P> {
             None => admission.network_of(session.peer()),
         };
         let pace = Pace::of(&session);
+        if let Some(pace) = &pace {
+            let usual = session.0.group.settings.session.read_ahead;
+            core.set_read_ahead(pace.read_ahead(usual));
+        }
         Self {
             core,
             channel,

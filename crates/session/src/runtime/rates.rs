@@ -24,7 +24,8 @@ pub struct Rate {
 ///
 /// Counted is what is received: messages, also those with bodies, and all bytes of the connection, without
 /// those of TLS; and datagrams, as messages, when the handler gets them. No more is read at once than
-/// the rates allow, so a peer that keeps on sending sees its bytes taken at the rate. Sessions of one address that read at the
+/// the rates allow, so a peer that keeps on sending sees its bytes taken at the rate. (At a few hundred bytes a second it sees
+/// little of that, as TCP opens its window in larger steps, and may take this end for one that does not read.) Sessions of one address that read at the
 /// same time may together go beyond its rate, which makes the pause after that longer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -109,6 +109,26 @@ fn bytes_come_in_at_their_rate_however_much_waits() {
     }
 }
 
+/// What is received and not handed over keeps its sender from going on.
+#[test]
+fn no_more_is_received_ahead_than_messages_may_come() {
+    const FRAME: u64 = 108;
+    let settings = with_rates(|rates| rates.session_messages = rate(50, 5));
+    let server = echo_server(settings, loopback());
+    let client = Client::new().unwrap();
+    let session = client.connect(server.address(), recorder().0).unwrap();
+    for _ in 0..500 {
+        session.send_with(1, 100, |to| to.fill(7)).unwrap();
+    }
+    until("some came", || {
+        let stats = server.sessions()[0].stats();
+        // HELLO, what is ahead, and what came between the two looks.
+        let most = (stats.messages_received + 15) * FRAME;
+        assert!(stats.bytes_received <= most, "{stats:?}");
+        stats.messages_received >= 40
+    });
+}
+
 #[test]
 fn who_goes_beyond_a_rate_may_be_closed_and_learns_why() {
     let settings = with_rates(|rates| {

@@ -223,6 +223,8 @@ impl<P: Protocol> SessionDriver<P> {
     /// of what follows may come with its last ones.
     pub(super) fn first_of_body(&mut self, buf: RecvBuf, ahead: usize, now: Now) -> bool {
         let complete = buf.remaining() == 0;
+        let pace = self.pace.as_ref();
+        let ahead = pace.map_or(ahead, |pace| pace.read_ahead(ahead));
         let space = match complete {
             true => None,
             false => self.core.lend_ahead(ahead),

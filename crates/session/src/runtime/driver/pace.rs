@@ -13,6 +13,9 @@ use crate::runtime::clock;
 use crate::runtime::rates::{Allowed, Beyond, Buckets, RateLimit};
 use crate::runtime::session::Session;
 
+/// So many bytes are received ahead for each message that may come.
+const BYTES_AHEAD: u64 = 64;
+
 /// The rates of one session, and what of it was counted.
 pub(super) struct Pace {
     own: Buckets,
@@ -21,8 +24,8 @@ pub(super) struct Pace {
     bytes: u64,
     /// Datagrams since it was asked last, and their bytes.
     datagrams: (u64, u64),
-    /// Bytes that one receive may bring.
-    most: usize,
+    /// What may come before it is asked again.
+    may_come: Allowed,
     /// Until then nothing is received.
     until: Option<Now>,
 }
@@ -44,13 +47,24 @@ impl Pace {
             messages: 0,
             bytes: 0,
             datagrams: (0, 0),
-            most: usize::MAX,
+            may_come: Allowed::ALL,
             until: None,
         });
         if rates.beyond == Beyond::Delay {
-            pace.most = pace.allowed(now).map_or(1, Allowed::bytes);
+            let least = Allowed {
+                messages: 1,
+                bytes: 1,
+            };
+            pace.may_come = pace.allowed(now).unwrap_or(least);
         }
         Some(pace)
+    }
+
+    /// Bytes beyond the frame at hand that may be received, of a session that would otherwise receive so many. A ring full
+    /// of messages takes long to hand over at a low rate, and nothing more is received meanwhile: see [`Pace::bound`].
+    pub(super) fn read_ahead(&self, usual: usize) -> usize {
+        let ahead = self.may_come.messages.saturating_mul(BYTES_AHEAD);
+        usual.min(usize::try_from(ahead).unwrap_or(usize::MAX))
     }
 
     /// Whether it may be received.
@@ -67,7 +81,7 @@ impl Pace {
     /// No receive brings more than the rates allow: what is beyond them would make the pause after it so long that an
     /// honest peer takes this end for one that does not read.
     pub(super) fn bound(&self, buf: RecvBuf) -> RecvBuf {
-        buf.at_most(self.most)
+        buf.at_most(usize::try_from(self.may_come.bytes).unwrap_or(usize::MAX))
     }
 
     /// Takes what came since it was asked last. The limit that this went beyond, and what may come now, or until when
@@ -132,7 +146,7 @@ impl<P: Protocol> SessionDriver<P> {
             // A body that is held must come to its end, too.
             pace.until = None;
             if self.core.is_ending() {
-                pace.most = usize::MAX;
+                pace.may_come = Allowed::ALL;
             }
             return;
         }
@@ -151,7 +165,9 @@ impl<P: Protocol> SessionDriver<P> {
         match allowed {
             Ok(allowed) => {
                 pace.until = None;
-                pace.most = allowed.bytes();
+                pace.may_come = allowed;
+                let ahead = pace.read_ahead(group.settings.session.read_ahead);
+                self.core.set_read_ahead(ahead);
                 self.share.limit(allowed.messages);
                 if was_held {
                     self.core.hold(self.paused, now);

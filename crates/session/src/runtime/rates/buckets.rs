@@ -9,13 +9,14 @@ use super::{Rate, RateLimit};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) struct Allowed {
     pub(in crate::runtime) messages: u64,
-    bytes: u64,
+    pub(in crate::runtime) bytes: u64,
 }
 
 impl Allowed {
-    pub(in crate::runtime) fn bytes(self) -> usize {
-        usize::try_from(self.bytes).unwrap_or(usize::MAX)
-    }
+    pub(in crate::runtime) const ALL: Self = Self {
+        messages: u64::MAX,
+        bytes: u64::MAX,
+    };
 
     pub(in crate::runtime) fn min(self, other: Self) -> Self {
         Self {
