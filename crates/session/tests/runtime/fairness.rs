@@ -113,8 +113,8 @@ fn overtaken(messages: usize, pace: Duration) -> usize {
 #[test]
 fn a_flood_of_small_messages_leaves_room_for_others() {
     let before = overtaken(20_000, Duration::ZERO);
-    // One turn, in which the other one got something to do.
-    assert!(before <= 1024, "{before} messages came before");
+    // The first message, which may have come alone, and one turn, in which the other one got something to do.
+    assert!(before <= 1 + 1024, "{before} messages came before");
 }
 
 #[test]
