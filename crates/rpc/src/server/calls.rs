@@ -125,7 +125,7 @@ impl Calls {
     /// Before the session's next request: what waits for room comes first.
     pub(super) fn send_waiting(&self) {
         if !self.outbox.is_empty() {
-            self.outbox.flush(&self.session, |number| self.left(number));
+            self.outbox.flush(&self.session, |end| self.leaves(end));
         }
     }
 
@@ -135,15 +135,15 @@ impl Calls {
     }
 
     /// An end that waited is about to leave: its slot is free for the next.
-    fn left(&self, number: CallNumber) {
-        if let Some(mut slot) = self.slot(number.slot) {
+    fn leaves(&self, end: &End) {
+        if let Some(mut slot) = end.slot.and_then(|slot| self.slot(slot)) {
             slot.end_left();
         }
     }
 
     /// The session's timer: ends calls whose time is over, and sends what found no room.
     pub(super) fn woken(&self) {
-        self.outbox.woken(&self.session, |number| self.left(number));
+        self.outbox.woken(&self.session, |end| self.leaves(end));
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         for mut slot in self.each_slot() {
@@ -236,18 +236,19 @@ impl Calls {
     ) -> Result<(), Status> {
         let before: usize = prefix.iter().map(|part| part.len()).sum();
         let bytes = before + message.encoded_bytes();
-        let end = End::encoded(&self.session, number, id, bytes, |to| {
+        let end = End::encoded(&self.session, id, bytes, |to| {
             prefix.iter().for_each(|part| to.extend_from_slice(part));
             message.append_to(to);
         });
-        let Some(end) = end else {
+        let Some(mut end) = end else {
             return Err(Status::resource_exhausted(format!(
                 "the caller reads too slowly, and the server has no memory for {bytes} more bytes of replies that wait"
             )));
         };
-        if let Some(mut slot) = self.slot(number.slot) {
+        end.slot = self.slot(number.slot).map(|mut slot| {
             slot.end_waits();
-        }
+            number.slot
+        });
         self.outbox.push(&self.session, end);
         Ok(())
     }

@@ -11,7 +11,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use embar_session::{BudgetShare, SendError, Session};
 
 use crate::limits::{MAX_DETAILS_BYTES, MAX_STATUS_TEXT_BYTES};
-use crate::protocol::CallNumber;
 use crate::room_watch::RoomWatch;
 
 /// What is no longer than a status waits without a share of the budget: that a call failed for want of memory must be told, too.
@@ -28,7 +27,8 @@ pub(super) struct Outbox {
 
 /// An end of a call, encoded.
 pub(super) struct End {
-    pub(super) number: CallNumber,
+    /// Which slot takes no other call until it has left; none, if its request had no slot.
+    pub(super) slot: Option<u32>,
     id: u16,
     content: Vec<u8>,
     _share: Option<BudgetShare>,
@@ -38,7 +38,6 @@ impl End {
     /// An end of `bytes`, which `encode` appends. None: the budget has no memory for it.
     pub(super) fn encoded(
         session: &Session,
-        number: CallNumber,
         id: u16,
         bytes: usize,
         encode: impl FnOnce(&mut Vec<u8>),
@@ -50,7 +49,7 @@ impl End {
         let mut content = Vec::with_capacity(bytes);
         encode(&mut content);
         Some(Self {
-            number,
+            slot: None,
             id,
             content,
             _share: share,
@@ -87,16 +86,16 @@ impl Outbox {
     }
 
     /// The session's handler was woken: sends what there is room for.
-    pub(super) fn woken(&self, session: &Session, leaves: impl Fn(CallNumber)) {
+    pub(super) fn woken(&self, session: &Session, leaves: impl Fn(&End)) {
         self.watch.woken();
         self.flush(session, leaves);
     }
 
-    /// Sends what there is room for. `leaves` is called with each call whose end is about to leave.
-    pub(super) fn flush(&self, session: &Session, leaves: impl Fn(CallNumber)) {
+    /// Sends what there is room for. `leaves` is called with each end that is about to leave.
+    pub(super) fn flush(&self, session: &Session, leaves: impl Fn(&End)) {
         let mut ends = self.ends();
         while let Some(end) = ends.front() {
-            match end.try_send(session, || leaves(end.number)) {
+            match end.try_send(session, || leaves(end)) {
                 Ok(()) => {}
                 Err(SendError::Full) => {
                     let bytes = end.content.len();
@@ -104,7 +103,7 @@ impl Outbox {
                     return self.watch.watch(session, bytes);
                 }
                 // The session is over.
-                Err(_) => leaves(end.number),
+                Err(_) => leaves(end),
             }
             ends.pop_front();
         }

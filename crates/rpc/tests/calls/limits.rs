@@ -5,7 +5,7 @@ use std::thread;
 use embar_rpc::session::{self, CloseReason, MIN_IDLE_TIMEOUT, MemoryBudget, Settings};
 use embar_rpc::{ChannelSettings, Code, Router, frame};
 
-use crate::rude::{HOLD, OBEY, Rude, request};
+use crate::rude::{ECHO, HOLD, OBEY, Rude, request};
 use crate::support::proto::{TestingServer, Text};
 use crate::support::{LONG, Pair, loopback, number, obedient, text, until};
 
@@ -150,6 +150,42 @@ fn a_client_that_takes_nothing_loses_its_session_after_the_idle_timeout() {
     }
     until("its session ends", || call.session().closed().is_some());
     assert_eq!(call.session().closed().unwrap().reason, CloseReason::Full);
+    pair.until_quiet();
+}
+
+#[test]
+fn what_is_refused_while_replies_wait_is_ended_as_well() {
+    let (service, events) = obedient();
+    let router = Router::new().add_service(TestingServer::new(service));
+    let pair = Pair::of(
+        router,
+        events,
+        Settings::default(),
+        ChannelSettings::default(),
+    );
+    let rude = Rude::connect(&pair);
+    let answer = text(&"x".repeat(60_000));
+    for round in 1..20 {
+        for slot in 0..50 {
+            rude.send(frame::REQUEST, &request(slot, round, OBEY, 0, HOLD));
+        }
+        let held: Vec<_> = (0..50).map(|_| pair.held().1).collect();
+        // The others have no method, and slots that are first used in the next rounds.
+        let first = 50 + 5 * round;
+        let answer = answer.clone();
+        let answering = thread::spawn(move || {
+            held.into_iter().for_each(|reply| reply.send(&answer));
+        });
+        for slot in first..first + 5 {
+            rude.send(frame::REQUEST, &request(slot, round, 12345, 0, b""));
+            rude.send(frame::REQUEST, &request(slot - 5, round, ECHO, 0, b""));
+        }
+        answering.join().unwrap();
+        for _ in 0..60 {
+            rude.end();
+        }
+    }
+    assert!(rude.closed.try_recv().is_err());
     pair.until_quiet();
 }
 
