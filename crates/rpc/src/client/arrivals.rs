@@ -87,9 +87,9 @@ impl Handler for Arrivals {
         let stray = || self.table.strays.fetch_add(1, Ordering::Relaxed);
         match arrived {
             None | Some((_, Arrived::Stray)) => drop(stray()),
-            Some((_, Arrived::Told(waker))) => drop(waker.map(wake)),
+            Some((_, Arrived::Told(waker))) => waker.into_iter().for_each(wake),
             Some((call, Arrived::Failed(waker))) => {
-                waker.map(wake);
+                waker.into_iter().for_each(wake);
                 self.table.cancel(call);
             }
             Some((call, Arrived::Free)) => self.table.give_back(call.slot),

@@ -284,7 +284,7 @@ impl Table {
                     let waker = slot.waker.take();
                     let due = due(&mut slot, index);
                     drop(slot);
-                    waker.map(wake);
+                    waker.into_iter().for_each(wake);
                     self.send_due(due);
                     continue;
                 }
@@ -344,7 +344,7 @@ impl Table {
         for (index, mut slot) in self.each_slot() {
             let (free, waker) = slot.lost(&status);
             drop(slot);
-            waker.map(wake);
+            waker.into_iter().for_each(wake);
             if free {
                 self.give_back(index);
             }

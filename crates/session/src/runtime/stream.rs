@@ -221,7 +221,7 @@ impl Queue {
 fn wake(mut state: MutexGuard<'_, State>) {
     let waker = state.waker.take();
     drop(state);
-    waker.map(waiters::wake);
+    waker.into_iter().for_each(waiters::wake);
 }
 
 /// Queues what arrives, for an [`AsyncSession`].
@@ -317,7 +317,6 @@ impl AsyncSession {
 
     /// Waits until the peer says that it asks for nothing new and closes soon. It overtakes the messages that wait in the
     /// stream, and has nothing of the session, so a task may wait for it beside [`AsyncSession::next`].
-    #[must_use]
     pub fn farewell(&self) -> FarewellWait {
         FarewellWait {
             queue: Arc::clone(&self.queue),
@@ -483,7 +482,7 @@ impl Accepted {
         state.sessions.push_back(session);
         let waker = state.waker.take();
         drop(state);
-        waker.map(waiters::wake);
+        waker.into_iter().for_each(waiters::wake);
     }
 }
 
