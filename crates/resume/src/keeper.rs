@@ -89,6 +89,12 @@ impl Keeper {
     pub fn drain(&self, timeout: Duration) -> usize {
         self.0.keeping.drain(timeout)
     }
+
+    /// Takes clients again after a drain, for instance because the process that was to follow was not ready. Those who are on their
+    /// way to another server go there; who has no other comes back.
+    pub fn reopen(&self) {
+        self.0.keeping.reopen();
+    }
 }
 
 impl Drop for Owner {

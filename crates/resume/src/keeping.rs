@@ -157,6 +157,11 @@ impl Keeping {
         waited.unwrap_or_else(PoisonError::into_inner).0.len()
     }
 
+    /// Whoever comes is served again.
+    pub(crate) fn reopen(&self) {
+        self.draining.store(false, Ordering::Release);
+    }
+
     /// Ends every session.
     pub(crate) fn stop(&self) {
         self.draining.store(true, Ordering::Release);

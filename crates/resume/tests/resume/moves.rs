@@ -142,6 +142,22 @@ fn a_drained_server_hands_its_clients_on_with_nothing_in_doubt() {
 }
 
 #[test]
+fn a_keeper_that_is_opened_again_gets_its_clients_back() {
+    let site = Site::start(silent(), false);
+    let connector = connector(quick());
+    let (session, seen) = connect(&connector, &site.address());
+    send(&session, 0).unwrap();
+    expect(&site.seen, 0..1);
+    assert_eq!(site.keeper.drain(LONG), 0);
+    send(&session, 1).unwrap();
+    site.keeper.reopen();
+    assert_eq!(restarted(&seen).why, WhyFresh::Moved);
+    expect(&site.seen, 1..2);
+    until("acknowledgements", || session.unacknowledged() == 0);
+    assert_eq!(site.keeper.drain(LONG), 0, "and it can be drained again");
+}
+
+#[test]
 fn a_client_that_is_away_comes_back_to_a_server_that_drains() {
     let first = Site::start(KeeperSettings::default(), false);
     let second = Site::start(KeeperSettings::default(), false);
