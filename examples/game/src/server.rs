@@ -1,0 +1,218 @@
+//! The server: sessions, ticks, and the way from one process to the next.
+//!
+//! A process that follows takes the listeners and the world while this one still accepts. First each player is sent on: what
+//! it sent is taken and acknowledged, and so is what it was sent. Then the world stands still, and goes over. A player that
+//! did not go in time loses nothing either, since the world knows the numbers of its moves.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use embar_resume::{Keeper, KeeperSettings};
+use embar_session::hand_over::{self, HandOverError, Taken};
+use embar_session::{Address, Server, ServerBuilder, Settings, SocketError, StartError};
+
+use crate::arena::Arena;
+use crate::guest::Guest;
+use crate::pace::Pace;
+use crate::protocol::PLAYERS_MAX;
+use crate::world::World;
+use crate::{complain, print};
+
+/// How long players have to acknowledge what they were sent, before the world goes on without those who do not.
+const DRAIN: Duration = Duration::from_secs(3);
+/// How long the next process has to be ready, and a new one to be handed something.
+const HAND_OVER: Duration = Duration::from_secs(60);
+/// How long the ends of those sessions may take that are left.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Between two complaints about skipped ticks.
+const COMPLAINTS: Duration = Duration::from_secs(1);
+
+/// How to serve.
+#[derive(Args)]
+pub struct Options {
+    /// Where to listen: `host:port` (port 0: any that is free) or `unix:/path`
+    #[arg(default_value = "127.0.0.1:7777")]
+    address: Address,
+    /// A socket file by which the next process, started with the same address and path, takes over the world
+    #[arg(long, value_name = "PATH")]
+    hand_over: Option<PathBuf>,
+    /// Milliseconds from one tick to the next
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    tick: u32,
+}
+
+enum Event {
+    /// The next process serves.
+    Replaced,
+    /// Somebody asked it to stop.
+    Stop,
+}
+
+/// Serves until the process is asked to stop, or replaced.
+///
+/// # Errors
+/// The address is not to be had.
+pub fn run(options: &Options) -> Result<()> {
+    let mut signals = crate::stop_signals()?;
+    let keeper = Keeper::new(KeeperSettings::default())?;
+    let (server, arena) = open(options, &keeper)?;
+    let (events, happened) = channel();
+    let ticks = tick(&arena, Duration::from_millis(options.tick.into()));
+    let server = Arc::new(server);
+    if let Some(path) = options.hand_over.clone() {
+        let (server, keeper, arena) = (Arc::clone(&server), keeper.clone(), arena.clone());
+        let events = events.clone();
+        thread::spawn(move || {
+            offer(&server, &keeper, &arena, &path);
+            drop(server);
+            let _ = events.send(Event::Replaced);
+        });
+    }
+    thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            let _ = events.send(Event::Stop);
+        }
+    });
+    if let Event::Stop = happened.recv()? {
+        server.stop_accepting();
+        let _ = keeper.drain(DRAIN);
+    }
+    drop(ticks);
+    if let Some(server) = Arc::into_inner(server) {
+        server.shutdown(FAREWELL);
+    }
+    Ok(())
+}
+
+/// Listens; where another process does, it takes over from that one.
+fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
+    let arena = Arena::new(World::new(fastrand::u64(..)));
+    let started = start(
+        Server::builder().listen(&options.address),
+        keeper,
+        arena.clone(),
+    );
+    let server = match (started, &options.hand_over) {
+        (Err(StartError::Listen(error)), Some(path)) if is_in_use(&error) => {
+            let taken = hand_over::take(path, HAND_OVER);
+            let taken = taken.with_context(|| format!("{error}, and it hands nothing over"))?;
+            return take_over(taken, keeper);
+        }
+        (started, _) => started?,
+    };
+    arena.thaw();
+    print(&format!("listening on {}; Ctrl-C stops", server.address()));
+    Ok((server, arena))
+}
+
+fn is_in_use(error: &SocketError) -> bool {
+    matches!(error, SocketError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
+}
+
+fn start(
+    builder: ServerBuilder<embar_session::Plain>,
+    keeper: &Keeper,
+    arena: Arena,
+) -> Result<Server, StartError> {
+    let settings = Settings::default().with(|settings| settings.max_sessions = PLAYERS_MAX * 2);
+    let builder = builder.settings(settings);
+    builder.start(keeper.handlers(move |_peer| Guest::new(&arena)))
+}
+
+/// The world of the process before. It stands still until that one has stopped: until then that one may go on with it.
+fn take_over(mut taken: Taken, keeper: &Keeper) -> Result<(Server, Arena)> {
+    let world = World::read(&taken.state()).context("cannot go on with the world")?;
+    let arena = Arena::new(world);
+    let mut builder = Server::builder();
+    for listener in taken.listeners() {
+        builder = builder.listener(listener);
+    }
+    let server = start(builder, keeper, arena.clone())?;
+    match taken.ready() {
+        // It has given its world away, and serves nobody.
+        Ok(()) | Err(HandOverError::TimedOut) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let (tick, players) = arena.figures();
+    arena.thaw();
+    print(&format!(
+        "took over {} at tick {tick} with {players} players; Ctrl-C stops",
+        server.address()
+    ));
+    Ok((server, arena))
+}
+
+/// Offers listeners and world until a process has them. Where that one does not get ready, the world goes on here.
+fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) {
+    loop {
+        let state = || {
+            let left = keeper.drain(DRAIN);
+            let world = arena.freeze();
+            print(&format!(
+                "handing over; {left} players were away, or did not leave in time"
+            ));
+            Ok(world)
+        };
+        let offered = hand_over::offer_with_state(server, path, HAND_OVER, state);
+        let was_frozen = arena.is_frozen();
+        match offered {
+            Ok(()) => return,
+            // Nobody came; the next offer makes the file anew.
+            Err(HandOverError::TimedOut) if !was_frozen => continue,
+            Err(why) => complain(&format!("not replaced: {why}")),
+        }
+        if was_frozen {
+            arena.thaw();
+            keeper.reopen();
+        } else {
+            thread::sleep(COMPLAINTS);
+        }
+    }
+}
+
+/// A thread that ticks until what this returns is dropped.
+fn tick(arena: &Arena, every: Duration) -> Sender<()> {
+    let (alive, ends) = channel();
+    let arena = arena.clone();
+    thread::spawn(move || {
+        let mut pace = Pace::new(every, Instant::now());
+        let mut skipped = Skipped::default();
+        while ends.recv_timeout(pace.wait(Instant::now())) == Err(RecvTimeoutError::Timeout) {
+            arena.tick();
+            let now = Instant::now();
+            if let Some(count) = skipped.add(pace.ticked(now), now) {
+                complain(&format!("too slow: skipped {count} ticks"));
+            }
+        }
+    });
+    alive
+}
+
+/// Ticks that were skipped, and when that was said.
+#[derive(Default)]
+struct Skipped {
+    count: u64,
+    said: Option<Instant>,
+}
+
+impl Skipped {
+    /// More were skipped. `Some`: that is to be said, and it is not said too often.
+    fn add(&mut self, more: u32, now: Instant) -> Option<u64> {
+        self.count += u64::from(more);
+        let is_time = self.said.is_none_or(|said| now - said >= COMPLAINTS);
+        if self.count == 0 || !is_time {
+            return None;
+        }
+        self.said = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests;

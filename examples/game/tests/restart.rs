@@ -1,0 +1,194 @@
+//! Servers that are replaced while they are played: real processes, and what becomes of each move.
+
+mod program;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use embar_session::hand_over;
+use program::{LONG, Program, server};
+use rustix::process::Signal;
+
+const DOOR: &str = "EMBAR_TEST_DOOR";
+/// Longer than any test.
+const SECONDS: &str = "3600";
+
+fn bots(address: &str, count: &str) -> Program {
+    let bots = Program::start(&[
+        "bots", address, "--count", count, "--for", SECONDS, "--rate", "20",
+    ]);
+    assert_eq!(bots.next(), format!("{count} bots are in"));
+    bots
+}
+
+/// The process that follows, and the tick at which it goes on.
+fn successor(address: &str, door: &Path, players: usize) -> (Program, u64) {
+    let next = Program::start(&["server", address, "--hand-over", door.to_str().unwrap()]);
+    let said = next.next();
+    let about = format!("took over {address} at tick ");
+    let about = said.strip_prefix(&about);
+    let (tick, players_said) = about.expect(&said).split_once(' ').unwrap();
+    let players = format!("with {players} players; ");
+    assert!(players_said.starts_with(&players), "{said}");
+    (next, tick.parse().unwrap())
+}
+
+fn are_back(bots: &Program, times: usize) {
+    let said = bots.next();
+    let expected = format!("restart {times}: all bots are back, ");
+    assert!(said.starts_with(&expected), "{said}");
+}
+
+/// Ends the load: each move was made once, and each find was told once.
+fn each_counted_once(bots: &mut Program) -> u64 {
+    bots.signal(Signal::INT);
+    let moves = bots.next();
+    let moves = moves.strip_prefix("moves").expect(&moves).trim_start();
+    let (made, rest) = moves.split_once(' ').unwrap();
+    assert_eq!(rest, "made, 0 lost, 0 doubled");
+    let finds = bots.next();
+    assert!(finds.ends_with(" told, 0 lost"), "{finds}");
+    assert!(bots.ended().success());
+    made.parse().unwrap()
+}
+
+/// A thread that connects over and over, and is never refused.
+struct Visitors {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Visitors {
+    fn start(address: &str) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&stop);
+        let address: SocketAddr = address.parse().unwrap();
+        let thread = thread::spawn(move || {
+            let mut count = 0;
+            while !told.load(Ordering::Relaxed) {
+                TcpStream::connect(address).expect("nobody is refused");
+                count += 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+            count
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        assert!(self.thread.join().unwrap() > 0);
+    }
+}
+
+#[test]
+fn restarts_under_load_lose_and_double_nothing() {
+    const RESTARTS: usize = 5;
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let (mut server, address) = server("127.0.0.1:0", &door);
+    let mut bots = bots(&address, "20");
+    let visitors = Visitors::start(&address);
+    let mut tick = 0;
+    for times in 1..=RESTARTS {
+        let (next, now) = successor(&address, &door, 20);
+        assert!(now > tick, "{now} after {tick}");
+        tick = now;
+        assert!(server.ended().success());
+        server = next;
+        are_back(&bots, times);
+    }
+    visitors.end();
+    let made = each_counted_once(&mut bots);
+    assert!(made >= 20 * RESTARTS as u64, "{made}");
+    server.signal(Signal::TERM);
+    assert!(server.ended().success());
+}
+
+/// The program of a process that takes the world, and does nothing with it.
+#[test]
+fn as_one_that_never_gets_ready() {
+    let Some(door) = std::env::var_os(DOOR) else {
+        return;
+    };
+    let mut taken = hand_over::take(door, LONG).unwrap();
+    assert!(!taken.state().is_empty());
+    writeln!(std::io::stderr(), "has taken it").unwrap();
+    thread::sleep(LONG);
+}
+
+#[test]
+fn where_the_successor_is_killed_before_it_is_ready_the_game_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let (mut server, address) = server("127.0.0.1:0", &door);
+    let mut bots = bots(&address, "10");
+    let visitors = Visitors::start(&address);
+    for times in 1..=2 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let arguments = ["as_one_that_never_gets_ready", "--exact", "--nocapture"];
+        let mut successor = Program::of(command.args(arguments).env(DOOR, &door));
+        loop {
+            if successor.errors.recv_timeout(LONG).unwrap() == "has taken it" {
+                break;
+            }
+        }
+        successor.signal(Signal::KILL);
+        assert!(!successor.ended().success());
+        let why = server.errors.recv_timeout(LONG).unwrap();
+        assert!(why.starts_with("not replaced: "), "{why}");
+        are_back(&bots, times);
+    }
+    // The next one is better.
+    let (_next, _) = successor(&address, &door, 10);
+    assert!(server.ended().success());
+    are_back(&bots, 3);
+    visitors.end();
+    each_counted_once(&mut bots);
+}
+
+#[test]
+fn who_does_not_leave_in_time_comes_later_and_nothing_counts_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let (mut server, address) = server("127.0.0.1:0", &door);
+    let mut quick = bots(&address, "5");
+    let mut stopped = bots(&address, "5");
+    stopped.signal(Signal::STOP);
+    let (_next, _) = successor(&address, &door, 10);
+    let said = server.next();
+    assert!(said.starts_with("handing over; 5 players "), "{said}");
+    assert!(server.ended().success());
+    are_back(&quick, 1);
+    stopped.signal(Signal::CONT);
+    are_back(&stopped, 1);
+    each_counted_once(&mut quick);
+    each_counted_once(&mut stopped);
+}
+
+#[test]
+fn the_loss_of_a_world_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let (mut first, address) = server("127.0.0.1:0", &door);
+    let mut bots = bots(&address, "5");
+    // Once it has been replaced, the moves before that are acknowledged: nobody sends them again.
+    let (mut second, _) = successor(&address, &door, 5);
+    assert!(first.ended().success());
+    are_back(&bots, 1);
+    second.signal(Signal::KILL);
+    second.ended();
+    // What is left of the second one is in nobody's way.
+    let (_third, _) = server(&address, &door);
+    are_back(&bots, 2);
+    bots.signal(Signal::INT);
+    let moves = bots.next();
+    assert!(!moves.contains(" 0 lost,"), "{moves}");
+    assert!(!bots.ended().success());
+}
