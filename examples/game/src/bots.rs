@@ -164,12 +164,13 @@ pub fn run(options: &Options) -> Result<()> {
         }
     });
     let connector = connector()?;
-    // So that several of these can play at once.
-    let team: String = (0..4).map(|_| fastrand::alphanumeric()).collect();
+    // So that several of these programs can play at once.
+    let team: String = (0..3).map(|_| fastrand::lowercase()).collect();
     let mut bots = Vec::new();
     for number in 0..options.count {
         let eyes = BotEyes::new();
-        let name = format!("{team}{number}");
+        let letter = char::from(b'a' + (number % 26) as u8);
+        let name = format!("{letter}{team}{number}");
         let pilot = Pilot::join(&connector, &options.address, &name, eyes.clone())?;
         bots.push(Bot { pilot, eyes });
     }

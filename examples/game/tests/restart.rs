@@ -2,14 +2,14 @@
 
 mod program;
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_session::hand_over;
 use program::{LONG, Program, server};
@@ -154,22 +154,99 @@ fn where_the_successor_is_killed_before_it_is_ready_the_game_goes_on() {
 }
 
 #[test]
-fn who_does_not_leave_in_time_comes_later_and_nothing_counts_twice() {
+fn what_is_in_doubt_when_the_server_is_replaced_counts_once() {
     let directory = tempfile::tempdir().unwrap();
     let door = directory.path().join("door");
     let (mut server, address) = server("127.0.0.1:0", &door);
     let mut quick = bots(&address, "5");
-    let mut stopped = bots(&address, "5");
-    stopped.signal(Signal::STOP);
+    let way = OneWay::start(&address);
+    let mut deaf = bots(&way.address, "5");
+    // The server makes their moves, and they do not hear of it; nor of the restart.
+    way.close_down();
+    way.carries(5000);
     let (_next, _) = successor(&address, &door, 10);
+    way.open_down();
     let said = server.next();
     assert!(said.starts_with("handing over; 5 players "), "{said}");
     assert!(server.ended().success());
     are_back(&quick, 1);
-    stopped.signal(Signal::CONT);
-    are_back(&stopped, 1);
+    are_back(&deaf, 1);
     each_counted_once(&mut quick);
-    each_counted_once(&mut stopped);
+    each_counted_once(&mut deaf);
+}
+
+/// A way to a server by which at times nothing comes back.
+struct OneWay {
+    address: String,
+    closed: Arc<AtomicBool>,
+    carried: Arc<AtomicU64>,
+}
+
+impl OneWay {
+    fn start(to: &str) -> Self {
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let way = Self {
+            address: door.local_addr().unwrap().to_string(),
+            closed: Arc::default(),
+            carried: Arc::default(),
+        };
+        let (closed, carried) = (Arc::clone(&way.closed), Arc::clone(&way.carried));
+        let to = to.to_owned();
+        thread::spawn(move || {
+            for near in door.incoming().map_while(Result::ok) {
+                let far = TcpStream::connect(&to).unwrap();
+                let ends = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let (closed, carried) = (Arc::clone(&closed), Arc::clone(&carried));
+                thread::spawn(move || {
+                    carry(&near, &far, |bytes| {
+                        carried.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                        true
+                    });
+                });
+                thread::spawn(move || {
+                    // A connection of which a part is missing stays closed.
+                    let mut is_open = true;
+                    carry(&ends.1, &ends.0, |_| {
+                        is_open &= !closed.load(Ordering::Relaxed);
+                        is_open
+                    });
+                });
+            }
+        });
+        way
+    }
+
+    /// Lets nothing come back on the connections that there are.
+    fn close_down(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.carried.store(0, Ordering::Relaxed);
+    }
+
+    fn open_down(&self) {
+        self.closed.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until so many bytes more went to the server.
+    fn carries(&self, bytes: u64) {
+        let deadline = Instant::now() + LONG;
+        while self.carried.load(Ordering::Relaxed) < bytes {
+            assert!(Instant::now() < deadline, "the bots say nothing");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Until one end is over; then both are. `goes_on` says of all that comes whether it goes on.
+fn carry(mut from: &TcpStream, mut to: &TcpStream, mut goes_on: impl FnMut(&[u8]) -> bool) {
+    let mut buffer = [0; 16 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let bytes = &buffer[..read];
+        if goes_on(bytes) && to.write_all(bytes).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
 }
 
 #[test]
