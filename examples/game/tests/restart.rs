@@ -134,15 +134,10 @@ fn where_the_successor_is_killed_before_it_is_ready_the_game_goes_on() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let arguments = ["as_one_that_never_gets_ready", "--exact", "--nocapture"];
         let mut successor = Program::of(command.args(arguments).env(DOOR, &door));
-        loop {
-            if successor.errors.recv_timeout(LONG).unwrap() == "has taken it" {
-                break;
-            }
-        }
+        successor.complains("has taken it");
         successor.signal(Signal::KILL);
         assert!(!successor.ended().success());
-        let why = server.errors.recv_timeout(LONG).unwrap();
-        assert!(why.starts_with("not replaced: "), "{why}");
+        server.complains("not replaced: ");
         are_back(&bots, times);
     }
     // The next one is better.

@@ -62,6 +62,16 @@ impl Program {
         })
     }
 
+    /// Waits for a line of its errors that begins so; a slow machine has others.
+    pub fn complains(&self, beginning: &str) {
+        while !self
+            .errors
+            .recv_timeout(LONG)
+            .expect("a complaint in time")
+            .starts_with(beginning)
+        {}
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
