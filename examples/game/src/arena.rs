@@ -56,17 +56,27 @@ impl Arena {
         (inner.world.tick(), inner.world.players())
     }
 
-    /// Somebody comes, or comes back. Who played the same player until now plays it no more. True: it is a new one. Who
-    /// slips in while the world is frozen is soon sent on, and new to the next server, too.
+    /// Somebody comes, or comes back, and plays from this session from now on. Who played the same player until now plays it
+    /// no more. Gives the player; true: it is a new one. Who slips in while the world is frozen is soon sent on, and new to the
+    /// next server, too.
     ///
     /// # Errors
     /// Why not, for people.
-    pub fn enter(&self, name: &str, secret: &Secret) -> Result<(u32, bool), String> {
+    pub fn enter(
+        &self,
+        session: &Resumable,
+        name: &str,
+        secret: &Secret,
+    ) -> Result<(u32, bool), String> {
         let mut inner = self.lock();
         let (player, is_new) = inner.world.enter(name, secret)?;
-        let before = inner.seats.remove(&player);
-        // Until its session is open.
-        inner.world.away(player);
+        let seat = Seat {
+            session: session.clone(),
+            is_there: false,
+            is_paused: false,
+            told: 0,
+        };
+        let before = inner.seats.insert(player, seat);
         drop(inner);
         if let Some(before) = before {
             before.session.refuse(1, "you play from elsewhere now");
@@ -74,30 +84,10 @@ impl Arena {
         Ok((player, is_new))
     }
 
-    /// The session of a player is open.
-    pub fn sit(&self, player: u32, session: &Resumable) {
-        let mut inner = self.lock();
-        inner.world.back(player);
-        let seat = Seat {
-            session: session.clone(),
-            is_there: true,
-            is_paused: false,
-            told: 0,
-        };
-        inner.seats.insert(player, seat);
-    }
-
-    /// Its connection is lost, or found again.
+    /// Its session has a connection, or has none. Without one its player stays: the session may be taken up again.
     pub fn is_there(&self, player: u32, session: &Resumable, is_there: bool) {
-        let mut inner = self.lock();
-        let Some(seat) = inner.seat(player, session) else {
-            return;
-        };
-        seat.is_there = is_there;
-        if is_there {
-            inner.world.back(player);
-        } else {
-            inner.world.away(player);
+        if let Some(seat) = self.lock().seat(player, session) {
+            seat.is_there = is_there;
         }
     }
 
@@ -156,7 +146,8 @@ impl Arena {
         world.step();
         let mut there = Vec::with_capacity(seats.len());
         let mut go_on = Vec::new();
-        for (player, seat) in seats {
+        for (player, seat) in seats.iter_mut().filter(|(_, seat)| seat.is_there) {
+            there.push(seat.session.clone());
             for find in world.finds_after(*player, seat.told) {
                 let found = FoundView {
                     number: find.number,
@@ -172,9 +163,6 @@ impl Arena {
             if seat.is_paused && world.has_room(*player) {
                 seat.is_paused = false;
                 go_on.push(seat.session.clone());
-            }
-            if seat.is_there {
-                there.push(seat.session.clone());
             }
         }
         let snapshot = world.snapshot();

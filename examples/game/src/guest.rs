@@ -37,11 +37,11 @@ impl Guest {
 }
 
 impl Handler for Guest {
-    fn greeted(&mut self, _: &Resumable, greeting: &[u8]) -> Result<Vec<u8>, String> {
+    fn greeted(&mut self, session: &Resumable, greeting: &[u8]) -> Result<Vec<u8>, String> {
         let join = JoinView::decode_view(greeting).map_err(|error| error.to_string())?;
         check_join(&join)?;
         let secret = join.secret.try_into().map_err(|_| "a secret is short")?;
-        let (player, is_new) = self.arena.enter(join.name, secret)?;
+        let (player, is_new) = self.arena.enter(session, join.name, secret)?;
         self.player = Some(player);
         let welcome = Welcome { player, is_new };
         Ok(welcome.encode_to_vec())
@@ -49,7 +49,7 @@ impl Handler for Guest {
 
     fn opened(&mut self, session: &Resumable, _: &[u8]) {
         if let Some(player) = self.player {
-            self.arena.sit(player, session);
+            self.arena.is_there(player, session, true);
         }
     }
 
@@ -71,9 +71,7 @@ impl Handler for Guest {
     }
 
     fn resumed(&mut self, session: &Resumable) {
-        if let Some(player) = self.player {
-            self.arena.is_there(player, session, true);
-        }
+        self.opened(session, &[]);
     }
 
     fn closed(&mut self, session: &Resumable, ended: &Ended) {

@@ -36,7 +36,7 @@ pub const WAITING_MAX: usize = 16;
 pub const MOVES_PER_TICK: usize = 4;
 /// Finds that a player has not said it heard of. Beyond them it picks up nothing.
 pub const UNHEARD_MAX: usize = 64;
-/// Ticks after which a player that nobody plays is gone.
+/// Ticks after which a player without a session is gone: at 50 ms two minutes.
 pub const AWAY_TICKS_MAX: u64 = 2400;
 /// Messages that a player has not acknowledged. Beyond them it gets no snapshot, but that of a later tick.
 pub const UNREAD_MAX: u64 = 8;

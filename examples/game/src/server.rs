@@ -43,7 +43,7 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
     /// Milliseconds from one tick to the next
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=1000))]
     tick: u32,
 }
 

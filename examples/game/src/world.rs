@@ -161,13 +161,6 @@ impl World {
         }
     }
 
-    /// It is played again.
-    pub fn back(&mut self, player: u32) {
-        if let Some(being) = self.beings.get_mut(&player) {
-            being.away_ticks = None;
-        }
-    }
-
     /// It plays no more.
     pub fn leave(&mut self, player: u32) {
         self.beings.remove(&player);

@@ -149,6 +149,7 @@ fn a_keeper_that_is_opened_again_gets_its_clients_back() {
     send(&session, 0).unwrap();
     expect(&site.seen, 0..1);
     assert_eq!(site.keeper.drain(LONG), 0);
+    assert_eq!(ended(&site.seen).why, End::Moved);
     send(&session, 1).unwrap();
     site.keeper.reopen();
     assert_eq!(restarted(&seen).why, WhyFresh::Moved);
