@@ -143,7 +143,7 @@ fn a_drained_server_hands_its_clients_on_with_nothing_in_doubt() {
 
 #[test]
 fn a_keeper_that_is_opened_again_gets_its_clients_back() {
-    let site = Site::start(silent(), false);
+    let site = Site::start(KeeperSettings::default(), false);
     let connector = connector(quick());
     let (session, seen) = connect(&connector, &site.address());
     send(&session, 0).unwrap();
