@@ -12,11 +12,10 @@ use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use buffa::{DecodeError, DecodeOptions, Message as Protobuf, MessageView};
 use embar_frame::Protocol;
-use embar_transport::waiters::{self, Outworn, Place, Waiters};
+use embar_transport::waiters::{self, Waiters};
 use embar_transport::{Address, Peer};
 use futures_core::Stream;
 
@@ -29,6 +28,10 @@ use crate::{
     CloseReason, Closed, Goodbye, Kept, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS,
     Message, SendError,
 };
+
+mod farewell;
+
+pub use farewell::{Farewell, FarewellWait};
 
 /// Messages that wait in one stream.
 const QUEUED_MESSAGES: usize = 1024;
@@ -101,28 +104,6 @@ impl Deref for Received {
 impl fmt::Debug for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Received({}, {} bytes)", self.id, self.len())
-    }
-}
-
-/// What a peer said that asks for nothing new and closes soon: a [`Goodbye`], to be had for long.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Farewell {
-    /// Why, for people; may be empty.
-    pub text: String,
-    /// Where the peer asks this end to connect instead; nobody has checked it, see [`Goodbye::redirect`].
-    pub redirect: Option<String>,
-    /// How long to wait before that.
-    pub after: Duration,
-}
-
-impl From<&Goodbye<'_>> for Farewell {
-    fn from(goodbye: &Goodbye<'_>) -> Self {
-        Self {
-            text: goodbye.text.to_owned(),
-            redirect: goodbye.redirect.map(str::to_owned),
-            after: goodbye.after,
-        }
     }
 }
 
@@ -318,10 +299,7 @@ impl AsyncSession {
     /// Waits until the peer says that it asks for nothing new and closes soon. It overtakes the messages that wait in the
     /// stream, and has nothing of the session, so a task may wait for it beside [`AsyncSession::next`].
     pub fn farewell(&self) -> FarewellWait {
-        FarewellWait {
-            queue: Arc::clone(&self.queue),
-            place: None,
-        }
+        FarewellWait::new(&self.queue)
     }
 
     /// Sends a Protobuf message; waits for room in the ring.
@@ -408,43 +386,6 @@ impl Stream for AsyncSession {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_message(cx)
-    }
-}
-
-/// The wait for a goodbye of the peer; see [`AsyncSession::farewell`]. Ready with the latest, or with `None` if the session
-/// ended without one.
-#[must_use = "it waits when it is awaited"]
-pub struct FarewellWait {
-    queue: Arc<Queue>,
-    place: Option<Place>,
-}
-
-impl Future for FarewellWait {
-    type Output = Option<Farewell>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Farewell>> {
-        // Before the lock, as both run anybody's code.
-        let mut outworn = Outworn::default();
-        let waker = cx.waker().clone();
-        let Self { queue, place } = &mut *self;
-        let mut state = queue.lock();
-        if state.farewell.is_some() || state.ended.is_some() {
-            return Poll::Ready(state.farewell.clone());
-        }
-        state.farewell_waiters.wait(place, 1, waker, &mut outworn);
-        Poll::Pending
-    }
-}
-
-impl Drop for FarewellWait {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            let mut outworn = Outworn::default();
-            self.queue
-                .lock()
-                .farewell_waiters
-                .leave(place, &mut outworn);
-        }
     }
 }
 
