@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use program::{LONG, Program, server};
 
 #[test]
-fn keys_move_the_player_and_the_terminal_is_given_back() {
+fn a_person_plays_and_the_terminal_is_given_back() {
     let directory = tempfile::tempdir().unwrap();
     let (_server, address) = server("127.0.0.1:0", &directory.path().join("door"));
     let screen = directory.path().join("screen");
@@ -36,9 +36,7 @@ fn keys_move_the_player_and_the_terminal_is_given_back() {
     shows("@");
     shows("connected");
     let keys = terminal.input.as_mut().unwrap();
-    // Along a whole row, and back by another one: where coins lie.
-    keys.write_all(&b"l".repeat(70)).unwrap();
-    keys.write_all(b"\x1b[Aq").unwrap();
+    keys.write_all(b"llll\x1b[Aq").unwrap();
     shows("ended 0");
     shows(" icanon");
     terminal.input = None;
@@ -54,7 +52,7 @@ fn without_a_terminal_nobody_can_play() {
 }
 
 #[test]
-fn a_name_that_is_no_good_is_said_to_be() {
+fn what_bots_cannot_do_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let (_server, address) = server("127.0.0.1:0", &directory.path().join("door"));
     let mut first = Program::start(&["bots", &address, "--count", "1", "--for", "0"]);
