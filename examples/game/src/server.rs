@@ -26,8 +26,8 @@ use crate::{complain, print};
 
 /// How long players have to acknowledge what they were sent, before the world goes on without those who do not.
 const DRAIN: Duration = Duration::from_secs(3);
-/// How long the next process has to be ready, and a new one to be handed something.
-const HAND_OVER: Duration = Duration::from_secs(60);
+/// How long a new process waits for what the old one offers.
+const TAKE: Duration = Duration::from_secs(60);
 /// How long the ends of those sessions may take that are left.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two complaints about skipped ticks.
@@ -100,7 +100,7 @@ fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
     );
     let server = match (started, &options.hand_over) {
         (Err(StartError::Listen(error)), Some(path)) if is_in_use(&error) => {
-            let taken = hand_over::take(path, HAND_OVER);
+            let taken = hand_over::take(path, TAKE);
             let taken = taken.with_context(|| format!("{error}, and it hands nothing over"))?;
             return take_over(taken, keeper);
         }
@@ -159,12 +159,10 @@ fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) {
             ));
             Ok(world)
         };
-        let offered = hand_over::offer_with_state(server, path, HAND_OVER, state);
+        let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
         let was_frozen = arena.is_frozen();
         match offered {
             Ok(()) => return,
-            // Nobody came; the next offer makes the file anew.
-            Err(HandOverError::TimedOut) if !was_frozen => continue,
             Err(why) => complain(&format!("not replaced: {why}")),
         }
         if was_frozen {

@@ -87,6 +87,8 @@ pub use self::taking::{Taken, take};
 
 /// Listeners that go over at a time, a limit of the kernel.
 pub const MAX_LISTENERS: usize = 253;
+/// How long a new process may take from when it has the listeners and the state until it is [ready](Taken::ready).
+pub const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest state that goes over with them.
 pub const MAX_STATE_BYTES: usize = 1 << 30;
 
@@ -133,12 +135,10 @@ pub enum HandOverError {
     /// The socket file cannot be made.
     #[error(transparent)]
     Listen(#[from] SocketError),
-    /// Nobody took them, or said in time that it was ready; or nobody offered any.
-    #[error(
-        "no other process came in time, or it was not ready in time: this one goes on as it was"
-    )]
+    /// Nobody came for them in time, or nobody offered any.
+    #[error("no other process came in time: this one goes on as it was")]
     TimedOut,
-    /// The new process left before it was ready.
+    /// The new process left before it was ready, or was not ready within [`READY_PATIENCE`].
     #[error("the new process was not ready ({0}): this one goes on as it was")]
     NotReady(#[source] io::Error),
     /// The old process left before it handed anything over.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -201,27 +202,25 @@ fn the_old_process_goes_on_where_the_new_one_dies_before_it_is_ready() {
 #[test]
 fn who_is_not_ready_in_time_is_told_that_the_old_process_goes_on() {
     let directory = tempfile::tempdir().unwrap();
-    let door = directory.path().join("door");
+    let path = directory.path().join("door");
+    let door = path.clone();
     let server = server(directory.path()).start(|_| Echo).unwrap();
     thread::scope(|scope| {
-        let taker = scope.spawn(|| {
-            loop {
-                match hand_over::take(&door, LONG) {
-                    Ok(taken) => return taken,
-                    // It came at the very end of an offer.
-                    Err(HandOverError::Withdrawn) => {}
-                    Err(why) => panic!("{why}"),
-                }
-            }
+        let (hangs, goes_on) = channel();
+        let taker = scope.spawn(move || {
+            let mut taken = hand_over::take(&door, LONG).unwrap();
+            assert_eq!(taken.listeners().len(), 2);
+            goes_on.recv().unwrap();
+            taken.ready()
         });
-        while !taker.is_finished() {
-            let offered = hand_over::offer(&server, &door, Duration::from_millis(100));
-            assert!(matches!(offered, Err(HandOverError::TimedOut)));
-            assert!(!door.exists());
-        }
-        let mut taken = taker.join().unwrap();
-        assert_eq!(taken.listeners().len(), 2);
-        let ready = taken.ready();
+        let offered = hand_over::offer_with_state(&server, &path, LONG, || Ok(b"frozen".into()));
+        let Err(HandOverError::NotReady(why)) = &offered else {
+            panic!("{offered:?}");
+        };
+        assert_eq!(why.kind(), ErrorKind::TimedOut);
+        assert!(!path.exists());
+        hangs.send(()).unwrap();
+        let ready = taker.join().unwrap();
         assert!(matches!(ready, Err(HandOverError::Withdrawn)));
     });
     serves_on(&server);

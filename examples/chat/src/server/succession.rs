@@ -20,34 +20,11 @@ use crate::room::Room;
 
 /// How long a new server waits for an old one that offers.
 const TAKE_PATIENCE: Duration = Duration::from_secs(30);
-/// How often it begins: it may come at the end of an [`OFFER`].
-const TRIES: usize = 3;
-/// How long an offer stands before it is made anew. A new server that hangs freezes the room for as long at most.
-const OFFER: Duration = Duration::from_secs(30);
 /// Members who do not come back to a new server within this time are told of.
 const RETURN: Duration = Duration::from_secs(20);
 
 /// Serves at `address`. If another process does and has a hand-over at `path`, this one takes its place.
 pub fn start(
-    settings: &Settings,
-    address: &Address,
-    path: Option<&Path>,
-) -> anyhow::Result<(Server, Arc<Hall>)> {
-    let mut tries = 1..TRIES;
-    loop {
-        match listen_or_take(settings, address, path) {
-            Err(why) if was_late(&why) && tries.next().is_some() => {}
-            started => return started,
-        }
-    }
-}
-
-fn was_late(why: &anyhow::Error) -> bool {
-    use HandOverError::{Left, Withdrawn};
-    matches!(why.downcast_ref(), Some(Withdrawn | Left))
-}
-
-fn listen_or_take(
     settings: &Settings,
     address: &Address,
     path: Option<&Path>,
@@ -95,14 +72,14 @@ fn take(builder: ServerBuilder<Plain>, path: &Path) -> anyhow::Result<(Server, A
     Ok((server, hall))
 }
 
-/// Offers the room to the next server until it is ready; until then, this one goes on.
+/// Offers the room to the next server until one is ready; until then, this one goes on.
 pub fn offer(server: &Server, hall: &Hall, path: &Path) -> Result<(), HandOverError> {
     loop {
-        let offered = hand_over::offer_with_state(server, path, OFFER, || Ok(hall.freeze()));
+        let state = || Ok(hall.freeze());
+        let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
         let Err(why) = offered else { return Ok(()) };
         hall.thaw();
         match why {
-            HandOverError::TimedOut => {}
             HandOverError::NotReady(_) => print(&why.to_string()),
             _ => return Err(why),
         }

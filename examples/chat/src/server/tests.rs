@@ -1,7 +1,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use buffa::Message as _;
-use embar_session::{Client, Flow, Handler, Message, Session, hand_over};
+use embar_session::{Client, Flow, Handler, Message, Session};
 
 use super::hall::Hall;
 use super::*;
@@ -73,23 +73,4 @@ fn what_happens_while_the_room_is_frozen_counts_when_it_is_not() {
     news.sort_unstable();
     assert_eq!(news, [id::LEFT, id::SAID]);
     assert_eq!(frozen(&hall).newest, 2);
-}
-
-#[test]
-fn a_server_whose_offer_is_withdrawn_takes_the_next_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let door = directory.path().join("door");
-    let hall = Arc::new(Hall::new(Room::new(7)));
-    let any: Address = "127.0.0.1:0".parse().unwrap();
-    let old = succession::serve(Server::builder().listen(any), &hall).unwrap();
-    thread::scope(|scope| {
-        let taking =
-            scope.spawn(|| succession::start(&Settings::default(), &old.address(), Some(&door)));
-        let failed = hand_over::offer_with_state(&old, &door, LONG, || Err("not now".into()));
-        assert!(failed.is_err());
-        hand_over::offer_with_state(&old, &door, LONG, || Ok(hall.freeze())).unwrap();
-        let (new, next) = taking.join().unwrap().unwrap();
-        assert_eq!(new.addresses(), old.addresses());
-        assert_eq!(frozen(&next).id, 7);
-    });
 }

@@ -15,16 +15,16 @@ use embar_transport::{Address, Listener, SocketOptions, Stream, has_trusted_peer
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::{
-    ANSWER_PATIENCE, DONE, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES, READY, RETRY,
-    WITHDRAWN, WORKING, WORKING_EACH, deadline, greet, wait_readable,
+    ANSWER_PATIENCE, DONE, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES, READY,
+    READY_PATIENCE, RETRY, WITHDRAWN, WORKING, WORKING_EACH, deadline, greet, wait_readable,
 };
 use crate::runtime::listening::Offered;
 use crate::runtime::server::Server;
 
 type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> + 'a>;
 
-/// Offers the listeners of `server` at a socket file, and waits, at most for `timeout`, until another process has taken them and is ready. Then
-/// the server accepts nothing more, as after [`Server::stop_accepting`], which waits for workers that are held up, and leaves the files of its Unix
+/// Offers the listeners of `server` at a socket file, and waits, at most for `timeout`, until another process comes for them. It takes them, and has
+/// [`READY_PATIENCE`] to say that it is ready. Then the server accepts nothing more, as after [`Server::stop_accepting`], which waits for workers that are held up, and leaves the files of its Unix
 /// sockets to the other process.
 ///
 /// One process at a time may take them; one that dies makes room for the next. The file is for this user only, and is gone when this returns.
@@ -44,7 +44,7 @@ pub fn offer(
 /// [`MAX_STATE_BYTES`].
 ///
 /// `state` is called once, on this thread, when a process of this user has come that speaks this version of the exchange. It may take its time, for instance to
-/// end sessions first: the other process waits as long as this one lives, and `timeout` does not count it. Meanwhile, and until the new process is
+/// end sessions first: the other process waits as long as this one lives. Meanwhile, and until the new process is
 /// ready, this one still accepts. Handlers must not wait for what it froze, as their workers hand over the listeners.
 ///
 /// State is made for one process: if that one is not ready, there is no wait for another.
@@ -66,7 +66,7 @@ fn hand_over(
     timeout: Duration,
     mut make_state: Option<MakeState<'_>>,
 ) -> Result<(), HandOverError> {
-    let mut deadline = deadline(timeout);
+    let deadline = deadline(timeout);
     // What cannot go over is told at once, and not when somebody asks for it.
     drop(copies(server, deadline)?);
     let address = Address::Unix(path.to_owned());
@@ -79,15 +79,10 @@ fn hand_over(
         }
         let has_state = make_state.is_some();
         let state = match make_state.take() {
-            Some(make_state) => {
-                let began = Instant::now();
-                let made = saying_that_it_works(&taker, make_state);
-                deadline += began.elapsed();
-                made
-            }
+            Some(make_state) => saying_that_it_works(&taker, make_state),
             None => Ok(Vec::new()),
         };
-        let left = match state.and_then(|state| hand(server, &taker, state, deadline)) {
+        let left = match state.and_then(|state| hand(server, &taker, state)) {
             Ok(files) => files,
             Err(why) => {
                 // Without an answer the other one, if it lives, would not know who goes on.
@@ -177,15 +172,17 @@ fn hand(
     server: &Server,
     mut taker: &UnixStream,
     state: Vec<u8>,
-    deadline: Instant,
 ) -> Result<Vec<FileOwnership>, HandOverError> {
     // They are made now, and gone as soon as they are sent: one that outlives its listener would let peers connect that nobody accepts.
-    let offered = copies(server, deadline)?;
+    let offered = copies(server, Instant::now() + ANSWER_PATIENCE)?;
     let sent = send(taker, &offered, state.len()).and_then(|()| taker.write_all(&state));
     sent.map_err(HandOverError::NotReady)?;
     let files = offered.into_iter().filter_map(|it| it.file).collect();
     drop(state);
-    wait_readable(taker, deadline)?;
+    wait_readable(taker, Instant::now() + READY_PATIENCE).map_err(|why| match why {
+        HandOverError::TimedOut => HandOverError::NotReady(ErrorKind::TimedOut.into()),
+        why => why,
+    })?;
     let mut said = [0];
     match taker.read_exact(&mut said) {
         Ok(()) if said == [READY] => Ok(files),
