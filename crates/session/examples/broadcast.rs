@@ -1,49 +1,78 @@
-//! Measures a broadcast of 200 bytes beside a loop of sends to the same sessions.
+//! Measures a broadcast of 200 bytes beside a loop of sends to the same sessions, whose other ends are in a process of their own.
 //!
 //! `cargo run --release -p embar-session --example broadcast -- 1000 200`: to 1,000 sessions, 200 times each way. For 10,000
-//! sessions, raise the limit of open files (`ulimit -n 32768`).
+//! sessions each of the two processes needs that many open files (`ulimit -n 10100`).
 
 #![allow(
     clippy::print_stdout,
     reason = "a program that prints what it measured"
 )]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use embar_session::{
-    Broadcast, Client, Flow, Handler, Lag, Message, Plain, SendError, Server, Session, Settings,
+    Address, Broadcast, Client, Flow, Handler, Lag, Message, Plain, SendError, Server, Session,
+    Settings,
 };
 
-/// Counts what comes.
-struct Count(Arc<AtomicU64>);
+/// Reads, and that is all.
+struct Reader;
 
-impl Handler for Count {
+impl Handler for Reader {
     fn message(&mut self, _: &Session, _: Message<'_>) -> Flow {
-        self.0.fetch_add(1, Ordering::Relaxed);
         Flow::Continue
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<usize>());
-    let sessions = numbers.next().transpose()?.unwrap_or(1000);
-    let rounds = numbers.next().transpose()?.unwrap_or(200);
-    let settings = Settings::default().with(|settings| {
+fn settings(sessions: usize) -> Settings {
+    Settings::default().with(|settings| {
         settings.max_sessions = sessions;
         settings.send_ring_bytes = 64 << 10;
         settings.recv_ring_bytes = 16 << 10;
         settings.idle_rings = 0;
-    });
-    let server = Server::builder()
-        .settings(settings.clone())
-        .listen("127.0.0.1:0".parse::<embar_session::Address>()?)
-        .start(|_| Count(Arc::default()))?;
-    let client = Client::with(Plain, settings)?;
-    let got = Arc::new(AtomicU64::new(0));
+    })
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["members", address, sessions] => be_members(&address.parse()?, sessions.parse()?),
+        [] => compare(1000, 200),
+        [sessions, rounds] => compare(sessions.parse()?, rounds.parse()?),
+        _ => Err("usage: broadcast [SESSIONS ROUNDS]".into()),
+    }
+}
+
+/// The other ends, until the process that measures ends.
+fn be_members(address: &Address, sessions: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::with(Plain, settings(sessions))?;
     for _ in 0..sessions {
-        client.connect(server.address(), Count(Arc::clone(&got)))?;
+        client.connect(address.clone(), Reader)?;
+    }
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn compare(sessions: usize, rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::builder()
+        .settings(settings(sessions))
+        .listen("127.0.0.1:0".parse::<Address>()?)
+        .start(|_| Reader)?;
+    let mut others = Command::new(std::env::current_exe()?)
+        .args([
+            "members",
+            &server.address().to_string(),
+            &sessions.to_string(),
+        ])
+        .stdin(Stdio::piped())
+        .spawn()?;
+    while server.stats().opened < sessions as u64 {
+        if let Some(status) = others.try_wait()? {
+            return Err(format!("the members did not come: {status}").into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
     let members = server.sessions();
     let broadcast = Broadcast::new();
@@ -53,14 +82,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let content = [7; 200];
     println!("200 bytes to {sessions} sessions, {rounds} times; per message and session:");
     for _ in 0..3 {
-        measure("a loop of sends", &got, sessions * rounds, || {
+        measure("a loop of sends", &members, rounds, || {
             for _ in 0..rounds {
                 for member in &members {
                     send_surely(member, &content);
                 }
             }
         });
-        measure("a broadcast", &got, sessions * rounds, || {
+        measure("a broadcast", &members, rounds, || {
             for round in 0..rounds {
                 // As many as surely fit into the rings; then the peers catch up.
                 if round % 100 == 99 {
@@ -71,6 +100,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         });
     }
+    drop(others.stdin.take());
+    others.wait()?;
     Ok(())
 }
 
@@ -90,18 +121,15 @@ fn wait_for(members: &[Session]) {
     }
 }
 
-/// The time that the caller took, and until all was received.
-fn measure(name: &str, got: &AtomicU64, messages: usize, send: impl FnOnce()) {
-    let until = got.load(Ordering::Relaxed) + messages as u64;
+/// The time that the caller took, and until the kernel had all.
+fn measure(name: &str, members: &[Session], rounds: usize, send: impl FnOnce()) {
     let began = Instant::now();
     send();
     let sent = began.elapsed();
-    while got.load(Ordering::Relaxed) < until {
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    let each = |time: Duration| time.as_nanos() / messages as u128;
+    wait_for(members);
+    let each = |time: Duration| time.as_nanos() / (members.len() * rounds) as u128;
     println!(
-        "{name:>16}: sender {:>6} ns, until received {:>6} ns",
+        "{name:>16}: sender {:>6} ns, until written {:>6} ns",
         each(sent),
         each(began.elapsed())
     );
