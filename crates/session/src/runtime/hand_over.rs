@@ -61,14 +61,15 @@
 //! let room = Room::of(&taken.state());
 //! let listeners = taken.listeners();
 //! taken.ready()?; // before anybody is served: until here the old process may go on with the same state
-//! // … starts with the listeners, as above
+//! // … starts with the listeners, as above, or before `ready` with a room that is frozen
 //! # drop((room, listeners)); Ok(()) }
 //! ```
 //!
 //! What goes by the socket, version 2, with numbers in little-endian. Both, at once: `EMBHAND2`. Old to new: `W`, each second while it makes its
 //! state; then `L`, the number of listeners and of bytes of text, as four bytes each, and of bytes of state, as eight; the addresses as text, each
 //! ended by a zero byte; and with that the listeners (`SCM_RIGHTS`), in the same order; then the state. New to old: `R`, ready. Old to new: `D`,
-//! it accepts nothing more; or before, in the place of `W`, `L` or `D`, `X`: it does not wait any longer and goes on.
+//! it accepts nothing more; or before, in the place of `W`, `L` or `D`, `X`: it does not wait any longer and goes on. Who has said `R` waits for `D` or
+//! `X`. An end without them is the death of the old process, which therefore keeps the socket open until it has said one of them.
 
 mod offering;
 mod taking;
@@ -87,7 +88,8 @@ pub use self::taking::{Taken, take};
 
 /// Listeners that go over at a time, a limit of the kernel.
 pub const MAX_LISTENERS: usize = 253;
-/// How long a new process may take from when it has the listeners and the state until it is [ready](Taken::ready).
+/// How long a new process may take from when it has received the listeners and the state until it is [ready](Taken::ready). The time in which it
+/// receives them does not count, however long the state is. Nobody is served meanwhile whom the state is about, so it is not long.
 pub const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest state that goes over with them.
 pub const MAX_STATE_BYTES: usize = 1 << 30;

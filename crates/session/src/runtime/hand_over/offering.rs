@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -85,8 +86,7 @@ fn hand_over(
         let left = match state.and_then(|state| hand(server, &taker, state)) {
             Ok(files) => files,
             Err(why) => {
-                // Without an answer the other one, if it lives, would not know who goes on.
-                let _ = (&taker).write_all(&[WITHDRAWN]);
+                withdraw(taker);
                 if has_state || !matches!(why, HandOverError::NotReady(_)) {
                     return Err(why);
                 }
@@ -144,6 +144,24 @@ fn saying_that_it_works(
     Ok(state)
 }
 
+/// Tells the other process, if it lives, that this one goes on. It may not read at the moment. The socket stays open until it is told, as it takes an
+/// end without a word for the death of this process.
+fn withdraw(taker: UnixStream) {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let told = rustix::net::send(&taker, &[WITHDRAWN], flags);
+    if told != Err(rustix::io::Errno::AGAIN) {
+        return;
+    }
+    let tell = move || {
+        let _ = taker.set_write_timeout(None);
+        let _ = (&taker).write_all(&[WITHDRAWN]);
+    };
+    let thread = thread::Builder::new().name("hand-over".into()).spawn(tell);
+    if let Err(error) = thread {
+        tracing::warn!("a process that hangs may not learn that this one goes on: {error}");
+    }
+}
+
 /// Copies of what the server accepts from, in the order of its addresses.
 fn copies(server: &Server, deadline: Instant) -> Result<Vec<Offered>, HandOverError> {
     let copied = server.pool.offered_listeners(deadline);
@@ -176,7 +194,14 @@ fn hand(
     // They are made now, and gone as soon as they are sent: one that outlives its listener would let peers connect that nobody accepts.
     let offered = copies(server, Instant::now() + ANSWER_PATIENCE)?;
     let sent = send(taker, &offered, state.len()).and_then(|()| taker.write_all(&state));
-    sent.map_err(HandOverError::NotReady)?;
+    if let Err(error) = sent {
+        // Nothing more is to be taken for the rest of the state.
+        let _ = taker.shutdown(Shutdown::Both);
+        return Err(HandOverError::NotReady(match error.kind() {
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        }));
+    }
     let files = offered.into_iter().filter_map(|it| it.file).collect();
     drop(state);
     wait_readable(taker, Instant::now() + READY_PATIENCE).map_err(|why| match why {
@@ -212,4 +237,27 @@ fn send(mut taker: &UnixStream, offered: &[Offered], state_bytes: usize) -> io::
     let slices = [IoSlice::new(&bytes)];
     let sent = rustix::net::sendmsg(taker, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
     taker.write_all(&bytes[sent..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_read_learns_later_that_the_old_one_goes_on() {
+        let (mut old, mut new) = UnixStream::pair().unwrap();
+        old.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while old.write(&[0]).is_ok() {
+            sent += 1;
+        }
+        old.set_nonblocking(false).unwrap();
+        // Longer than it takes, and nobody waits for it.
+        old.set_write_timeout(Some(RETRY)).unwrap();
+        withdraw(old);
+        let mut said = Vec::new();
+        new.read_to_end(&mut said).unwrap();
+        assert_eq!(said.len(), sent + 1);
+        assert_eq!(said.last(), Some(&WITHDRAWN));
+    }
 }

@@ -197,29 +197,27 @@ impl Taken {
         mem::take(&mut self.state)
     }
 
-    /// Says that this process accepts from them, and waits until the other one does not any more. From then on the files of Unix sockets belong
-    /// to this process. If the other one has died, they do, too.
+    /// Says that this process is ready to accept from them, and waits until the other one does not any more, or says that it goes on. From then on
+    /// the files of Unix sockets belong to this process. If the other one has died, they do, too.
+    ///
+    /// The other one may take long, for instance as a handler holds up one of its workers: it is not known before who goes on. To kill it ends
+    /// the wait.
     ///
     /// # Errors
-    /// [`HandOverError::Withdrawn`]: the other process goes on, so this one is to end. [`HandOverError::TimedOut`]: it has not said that it stopped
-    /// within 20 s, for instance as a handler holds up one of its workers; this one goes on, and both may accept.
+    /// [`HandOverError::Withdrawn`]: the other process goes on, so this one is to end.
     pub fn ready(mut self) -> Result<(), HandOverError> {
+        self.stream.set_read_timeout(None)?;
         // An error of this tells no more than the answer, or that there is none.
-        let _ = self.stream.set_read_timeout(Some(ANSWER_PATIENCE * 2));
         let _ = self.stream.write_all(&[READY]);
         let mut said = [0];
-        let answer = self.stream.read_exact(&mut said);
-        if answer.is_ok() && said == [WITHDRAWN] {
+        if self.stream.read_exact(&mut said).is_ok() && said == [WITHDRAWN] {
             return Err(HandOverError::Withdrawn);
         }
+        // It stopped, or died.
         for file in &self.files {
             file.set(true);
         }
-        match answer {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(HandOverError::TimedOut),
-            // It stopped, or died.
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -229,5 +227,42 @@ impl fmt::Debug for Taken {
             .field("listeners", &self.listeners)
             .field("state_bytes", &self.state.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DONE;
+    use super::*;
+
+    /// What a new process hears at last from an old one that says this when it is told to, and leaves.
+    fn hears(says: &[u8]) -> Result<(), HandOverError> {
+        let (stream, mut old) = UnixStream::pair().unwrap();
+        let same = stream.try_clone().unwrap();
+        let taken = Taken {
+            stream,
+            listeners: Vec::new(),
+            files: Vec::new(),
+            state: Vec::new(),
+        };
+        thread::scope(|scope| {
+            let ready = scope.spawn(|| taken.ready());
+            let mut said = [0];
+            old.read_exact(&mut said).unwrap();
+            assert_eq!(said, [READY]);
+            assert_eq!(same.read_timeout().unwrap(), None, "it gives up");
+            assert!(!ready.is_finished());
+            old.write_all(says).unwrap();
+            drop(old);
+            ready.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn the_answer_of_the_old_process_says_who_goes_on() {
+        hears(&[DONE]).unwrap();
+        hears(&[]).expect("it died");
+        let withdrawn = hears(&[WITHDRAWN]);
+        assert!(matches!(withdrawn, Err(HandOverError::Withdrawn)));
     }
 }

@@ -1,6 +1,6 @@
 //! What the old process knows goes over with its listeners.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -128,6 +128,31 @@ fn the_new_process_waits_while_the_state_is_made_and_only_that() {
             matches!(offered, Err(HandOverError::NotReady(_))),
             "{offered:?}"
         );
+    });
+    serves_on(&server);
+}
+
+#[test]
+fn no_word_is_taken_for_the_rest_of_a_state_that_was_cut_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        let offer = scope
+            .spawn(|| hand_over::offer_with_state(&server, &door, LONG, || Ok(vec![0; 10 << 20])));
+        until("there is an offer", || door.exists());
+        let mut taker = UnixStream::connect(&door).unwrap();
+        taker.write_all(GREETING).unwrap();
+        // It hangs, and goes on when it is too late.
+        let offered = offer.join().unwrap();
+        let Err(HandOverError::NotReady(why)) = &offered else {
+            panic!("{offered:?}");
+        };
+        assert_eq!(why.kind(), ErrorKind::TimedOut);
+        let mut said = Vec::new();
+        taker.read_to_end(&mut said).unwrap();
+        assert!(said.len() > 100 && said.len() < 10 << 20);
+        assert_eq!(said.last(), Some(&0));
     });
     serves_on(&server);
 }
