@@ -137,10 +137,13 @@ pub enum HandOverError {
     /// The socket file cannot be made.
     #[error(transparent)]
     Listen(#[from] SocketError),
-    /// Nobody came for them in time, or nobody offered any.
-    #[error("no other process came in time: this one goes on as it was")]
+    /// Nobody came for them in time, nobody offered any, or the other process fell silent.
+    #[error("no other process came in time, or it said nothing more")]
     TimedOut,
-    /// The new process left before it was ready, or was not ready within [`READY_PATIENCE`].
+    /// A worker did not give its listeners in time.
+    #[error("a worker of the server is held up: look for a handler that waits")]
+    HeldUp,
+    /// The new process left before it was ready, read nothing for 10 s, or was not ready within [`READY_PATIENCE`].
     #[error("the new process was not ready ({0}): this one goes on as it was")]
     NotReady(#[source] io::Error),
     /// The old process left before it handed anything over.

@@ -324,6 +324,30 @@ fn an_offer_ends_when_the_last_worker_has_stopped_accepting() {
     });
 }
 
+#[test]
+fn a_worker_that_is_held_up_is_told_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings::default().with(|settings| settings.workers = 1);
+    let goes_on = Arc::<AtomicBool>::default();
+    let held_up = Arc::clone(&goes_on);
+    let server = server(directory.path()).settings(settings);
+    let server = server.start(move |_| HeldUp(Arc::clone(&held_up))).unwrap();
+    let client = Client::new().unwrap();
+    let session = client.connect(server.address(), Echo).unwrap();
+    session.send_with(1, 0, |_| ()).unwrap();
+    let door = directory.path().join("door");
+    // Before the message is there, it is not: then nobody comes.
+    until("it is held up", || {
+        let offered = hand_over::offer(&server, &door, Duration::from_millis(20));
+        match offered.unwrap_err() {
+            HandOverError::HeldUp => true,
+            HandOverError::TimedOut => false,
+            why => panic!("{why}"),
+        }
+    });
+    goes_on.store(true, Ordering::Relaxed);
+}
+
 /// What a new process hears of an old one that says this, and leaves.
 fn taken_from(door: &Path, says: &[u8]) -> HandOverError {
     let listener = UnixListener::bind(door).unwrap();

@@ -166,7 +166,7 @@ fn withdraw(taker: UnixStream) {
 fn copies(server: &Server, deadline: Instant) -> Result<Vec<Offered>, HandOverError> {
     let copied = server.pool.offered_listeners(deadline);
     let mut offered = copied.map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => HandOverError::TimedOut,
+        ErrorKind::TimedOut => HandOverError::HeldUp,
         _ => error.into(),
     })?;
     // Each worker told its own.
