@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use embar_session::Session;
 
-use super::stay::{Gap, Stay};
+use super::stay::{Gap, Heard, Stay};
 use crate::packets::{Join, SaidView, SayView, Welcome, id};
 
 pub struct Desk {
@@ -54,11 +54,10 @@ impl Desk {
         gap
     }
 
-    /// Whether to show it.
-    pub fn said(&self, said: &SaidView<'_>) -> bool {
-        let is_shown = self.inside().stay.said(said);
+    pub fn said(&self, said: &SaidView<'_>) -> Heard {
+        let heard = self.inside().stay.said(said);
         self.said.notify_all();
-        is_shown
+        heard
     }
 
     /// A line that was typed: waits until there is room for it.

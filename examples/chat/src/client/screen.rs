@@ -51,14 +51,17 @@ impl Screen {
                 let welcome = Welcome::decode_from_slice(message.payload()).ok()?;
                 match self.desk.welcome(session, &welcome) {
                     Gap::None => String::new(),
-                    Gap::Lines(1) => "* a line is forgotten here".to_owned(),
-                    Gap::Lines(count) => format!("* {count} lines are forgotten here"),
+                    Gap::Lines(count) => forgotten(count),
                     Gap::All => "* the room is a new one; what was said before is forgotten".into(),
                 }
             }
             id::SAID => {
                 let said: SaidView<'_> = message.decode().ok()?;
-                match self.desk.said(&said) {
+                let heard = self.desk.said(&said);
+                if heard.missed > 0 {
+                    print(&forgotten(heard.missed));
+                }
+                match heard.is_shown {
                     true => format!("{}: {}", said.name, said.text),
                     false => String::new(),
                 }
@@ -85,5 +88,12 @@ impl Screen {
             }
             _ => return None,
         })
+    }
+}
+
+fn forgotten(lines: u64) -> String {
+    match lines {
+        1 => "* a line is forgotten here".to_owned(),
+        _ => format!("* {lines} lines are forgotten here"),
     }
 }

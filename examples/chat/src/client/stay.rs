@@ -38,6 +38,15 @@ pub enum Gap {
     All,
 }
 
+/// What a line of the room is for who hears it.
+#[derive(Debug, PartialEq)]
+pub struct Heard {
+    /// So many lines before it are not kept.
+    pub missed: u64,
+    /// It is to be shown: it is new, and of somebody else.
+    pub is_shown: bool,
+}
+
 impl Stay {
     pub fn new(name: &str, member: MemberId) -> Self {
         Self {
@@ -80,18 +89,25 @@ impl Stay {
         gap
     }
 
-    /// Whether to show this line: it is new, and of somebody else.
-    pub fn said(&mut self, said: &SaidView<'_>) -> bool {
+    /// A line of the room. Some before it are missing where the room forgets them faster than this end reads what it missed.
+    pub fn said(&mut self, said: &SaidView<'_>) -> Heard {
         let Some(place) = &mut self.place else {
-            return false;
+            return Heard {
+                missed: 0,
+                is_shown: false,
+            };
         };
         let is_new = said.line > place.seen;
+        let missed = said.line.saturating_sub(place.seen.saturating_add(1));
         place.seen = place.seen.max(said.line);
         let is_own = said.speaker == place.speaker;
         if is_own {
             self.was_said(said.number);
         }
-        is_new && !is_own
+        Heard {
+            missed,
+            is_shown: is_new && !is_own,
+        }
     }
 
     fn was_said(&mut self, number: u64) {
@@ -143,6 +159,13 @@ mod tests {
         }
     }
 
+    /// Of one that follows the last one.
+    fn is_shown(stay: &mut Stay, line: SaidView<'_>) -> bool {
+        let heard = stay.said(&line);
+        assert_eq!(heard.missed, 0);
+        heard.is_shown
+    }
+
     fn unsaid(stay: &Stay) -> Vec<u64> {
         stay.unsaid().map(|say| say.number).collect()
     }
@@ -163,7 +186,10 @@ mod tests {
     #[test]
     fn what_is_typed_stays_until_the_room_says_it() {
         let mut stay = stay();
-        assert!(!stay.said(&said(21, 5, 1)), "own lines are on the screen");
+        assert!(
+            !is_shown(&mut stay, said(21, 5, 1)),
+            "own lines are on the screen"
+        );
         assert_eq!(unsaid(&stay), [2, 3]);
         // Or until the server tells that it has it.
         assert_eq!(stay.welcome(&welcome(7, 2, 21)), Gap::None);
@@ -178,9 +204,9 @@ mod tests {
     #[test]
     fn what_others_say_is_shown_once() {
         let mut stay = stay();
-        assert!(stay.said(&said(21, 6, 1)));
-        assert!(!stay.said(&said(21, 6, 1)));
-        assert!(stay.said(&said(22, 6, 2)));
+        assert!(is_shown(&mut stay, said(21, 6, 1)));
+        assert!(!is_shown(&mut stay, said(21, 6, 1)));
+        assert!(is_shown(&mut stay, said(22, 6, 2)));
         let join = stay.join();
         assert_eq!((join.room, join.seen), (7, 22));
         assert_eq!(unsaid(&stay), [1, 2, 3], "those were not its own");
@@ -190,9 +216,20 @@ mod tests {
     fn a_gap_is_told() {
         let mut stay = stay();
         assert_eq!(stay.welcome(&welcome(7, 0, 25)), Gap::Lines(5));
-        assert!(!stay.said(&said(25, 6, 1)));
+        assert!(!is_shown(&mut stay, said(25, 6, 1)));
         assert_eq!(stay.welcome(&welcome(8, 0, 3)), Gap::All);
         assert_eq!(unsaid(&stay), [1, 2, 3], "the new room has none of them");
-        assert!(stay.said(&said(4, 6, 1)));
+        assert!(is_shown(&mut stay, said(4, 6, 1)));
+    }
+
+    #[test]
+    fn lines_that_are_forgotten_while_it_catches_up_are_told() {
+        let mut stay = stay();
+        let heard = |missed, is_shown| Heard { missed, is_shown };
+        assert_eq!(stay.said(&said(24, 6, 1)), heard(3, true));
+        assert_eq!(stay.said(&said(25, 6, 2)), heard(0, true));
+        assert_eq!(stay.said(&said(27, 5, 1)), heard(1, false));
+        assert_eq!(stay.said(&said(u64::MAX, 6, 3)).missed, u64::MAX - 28);
+        assert_eq!(stay.said(&said(26, 6, 3)), heard(0, false));
     }
 }
