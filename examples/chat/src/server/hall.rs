@@ -1,6 +1,7 @@
 //! The room as all sessions share it. Whoever changes it tells all members under the same lock, so all of them get all
 //! lines in one order. Nobody waits for anybody under it.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -25,6 +26,8 @@ pub struct Hall {
 
 struct Inside {
     room: Room,
+    /// By which its members are here.
+    sessions: BTreeMap<MemberId, Session>,
     /// The next server is told the room as it is now, so it does not change any more.
     is_frozen: bool,
     /// Who left in the meantime.
@@ -47,6 +50,7 @@ impl Hall {
         Self {
             inside: Mutex::new(Inside {
                 room,
+                sessions: BTreeMap::new(),
                 is_frozen: true,
                 leaving: Vec::new(),
             }),
@@ -93,6 +97,10 @@ impl Hall {
         if entered.is_news {
             let joined = JoinedView { name: &join.name };
             let _ = self.all.send_view(id::JOINED, &joined);
+        }
+        if let Some(earlier) = inside.sessions.insert(member, session.clone()) {
+            // The member has lost it, which this end may not have noticed.
+            earlier.abort();
         }
         let _ = session.send(id::WELCOME, &entered.welcome);
         Ok(Ok(entered.welcome.after))
@@ -166,6 +174,7 @@ impl Hall {
 impl Inside {
     fn leave(&mut self, all: &Broadcast, leaving: &Leaving) {
         if let Some(name) = self.room.leave(leaving.visit, leaving.member) {
+            self.sessions.remove(&leaving.member);
             let why = &leaving.why;
             let _ = all.send_view(id::LEFT, &LeftView { name, why });
         }

@@ -32,6 +32,14 @@ fn come(client: &Client, server: &Server, name: &str) -> (Session, Receiver<u16>
     (connecting.wait().unwrap(), heard)
 }
 
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let patience = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < patience, "not in time: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn frozen(hall: &Hall) -> RoomState {
     RoomState::decode_from_slice(&hall.freeze()).unwrap()
 }
@@ -62,15 +70,32 @@ fn what_happens_while_the_room_is_frozen_counts_when_it_is_not() {
     let before = frozen(&hall);
     say(2).unwrap();
     ben.close();
-    let patience = Instant::now() + LONG;
-    while server.stats().sessions > 1 {
-        assert!(Instant::now() < patience, "ben's session does not end");
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("ben's session ends", || server.stats().sessions == 1);
     assert_eq!(frozen(&hall), before);
     hall.thaw();
     let mut news = [next(), next()];
     news.sort_unstable();
     assert_eq!(news, [id::LEFT, id::SAID]);
     assert_eq!(frozen(&hall).newest, 2);
+}
+
+#[test]
+fn who_comes_back_ends_the_session_that_it_lost() {
+    let hall = Arc::new(Hall::new(Room::new(7)));
+    hall.thaw();
+    let any: Address = "127.0.0.1:0".parse().unwrap();
+    let server = succession::serve(Server::builder().listen(any), &hall).unwrap();
+    let client = Client::new().unwrap();
+    let (lost, heard) = come(&client, &server, "anna");
+    assert_eq!(heard.recv_timeout(LONG), Ok(id::WELCOME));
+    let (anna, heard) = come(&client, &server, "anna");
+    until("the first one ends", || lost.closed().is_some());
+    until("so it does here", || server.stats().sessions == 1);
+    let text = "I am back".to_owned();
+    anna.send(id::SAY, &Say { number: 1, text }).unwrap();
+    let next = || heard.recv_timeout(LONG).unwrap();
+    assert_eq!(
+        [next(), next(), next()],
+        [id::WELCOME, id::PRESENT, id::SAID]
+    );
 }
