@@ -7,7 +7,6 @@
 //! - A name belongs to one member at a time, also while that member is expected back.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use crate::packets::{Join, MemberId, Said, Welcome};
 
@@ -56,9 +55,7 @@ enum Place {
         visit: u64,
     },
     /// It was here when the server was replaced, and is on its way.
-    Expected {
-        until: Instant,
-    },
+    Expected,
     Gone,
 }
 
@@ -193,11 +190,11 @@ impl Room {
         Some(&member.name)
     }
 
-    /// The names of those who were expected back and did not come in time. They are gone now.
-    pub fn give_up(&mut self, now: Instant) -> Vec<String> {
+    /// The names of those who were expected back and did not come. They are gone now.
+    pub fn give_up(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         for member in self.members.values_mut() {
-            if matches!(member.place, Place::Expected { until } if until <= now) {
+            if member.place == Place::Expected {
                 member.place = Place::Gone;
                 names.push(member.name.clone());
             }

@@ -6,7 +6,6 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_session::hand_over::HandOverError;
 use embar_session::{Address, OnFull, Server, Settings};
 
 use crate::print;
@@ -18,14 +17,16 @@ mod succession;
 
 /// How long members have, when the server stops, to take what was said.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Members who do not come back to a new server within this time are told of.
+const RETURN: Duration = Duration::from_secs(20);
 /// How often it is looked who has not come back.
 const LOOK: Duration = Duration::from_secs(1);
 
 enum Event {
     /// Ctrl-C.
     Stop,
-    /// Another server has the room, or never will.
-    Offered(Result<(), HandOverError>),
+    /// Another server has the room.
+    Replaced,
 }
 
 fn settings() -> Settings {
@@ -43,6 +44,7 @@ fn settings() -> Settings {
 /// Serves until the process is asked to stop, or another one takes its place.
 pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> {
     let (server, hall) = succession::start(&settings(), address, hand_over.as_deref())?;
+    let are_back_by = Instant::now() + RETURN;
     let mut signals = crate::stop_signals()?;
     print(&format!("listening on {}; Ctrl-C stops", server.address()));
     let server = Arc::new(server);
@@ -50,9 +52,9 @@ pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> 
     if let Some(path) = hand_over {
         let (server, hall, events) = (Arc::clone(&server), Arc::clone(&hall), events.clone());
         thread::spawn(move || {
-            let offered = succession::offer(&server, &hall, &path);
+            succession::offer(&server, &hall, &path);
             drop(server);
-            let _ = events.send(Event::Offered(offered));
+            let _ = events.send(Event::Replaced);
         });
     }
     thread::spawn(move || {
@@ -62,11 +64,9 @@ pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> 
     });
     let is_replaced = loop {
         match happened.recv_timeout(LOOK) {
-            Err(RecvTimeoutError::Timeout) => hall.give_up(Instant::now()),
-            Ok(Event::Offered(Ok(()))) => break true,
-            Ok(Event::Offered(Err(why))) => {
-                print(&format!("no server can replace this one: {why}"));
-            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() < are_back_by => {}
+            Err(RecvTimeoutError::Timeout) => hall.give_up(),
+            Ok(Event::Replaced) => break true,
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break false,
         }
     };

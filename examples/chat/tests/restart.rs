@@ -2,8 +2,9 @@
 
 mod program;
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::process::{ChildStdin, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -132,7 +133,10 @@ fn members_notice_nothing_of_restarts_but_a_pause() {
             if restart == 1 {
                 killed_before_it_is_ready(door);
                 let told = server.next();
-                assert!(told.starts_with("the new process was not ready"), "{told}");
+                assert!(
+                    told.starts_with("not replaced: the new process was not ready"),
+                    "{told}"
+                );
                 more(&mut watcher);
             }
             // Also who comes just now comes in.
@@ -205,6 +209,25 @@ fn who_does_not_come_back_to_the_new_server_is_gone() {
     // It is in time for its next life.
     ben.signal(Signal::CONT);
     assert_eq!(anna.next(), "* ben joined");
+}
+
+#[test]
+fn where_the_old_server_dies_on_the_way_the_new_one_listens_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let offer = UnixListener::bind(&door).unwrap();
+    let door = door.to_str().unwrap();
+    let new = Program::start(&["server", "--listen", &address, "--hand-over", door]);
+    let (mut taker, _) = offer.accept().unwrap();
+    let mut greeting = [0; 8];
+    taker.read_exact(&mut greeting).unwrap();
+    taker.write_all(&greeting).unwrap();
+    drop((listener, offer, taker));
+    let told = new.next();
+    assert!(told.starts_with("the old process left"), "{told}");
+    assert_eq!(new.next(), format!("listening on {address}; Ctrl-C stops"));
 }
 
 #[test]

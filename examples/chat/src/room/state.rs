@@ -1,7 +1,5 @@
 //! The room as one server tells it to the next.
 
-use std::time::Instant;
-
 use super::{Member, Place, Room};
 use crate::packets::{MemberState, RoomState};
 
@@ -28,8 +26,8 @@ impl Room {
         }
     }
 
-    /// The same room in another process. Who was in it has until then to come back.
-    pub fn from_state(state: RoomState, until: Instant) -> Result<Self, &'static str> {
+    /// The same room in another process. Who was in it is expected back.
+    pub fn from_state(state: RoomState) -> Result<Self, &'static str> {
         let mut room = Self::new(state.id);
         room.newest = state.newest;
         room.speakers = state.speakers;
@@ -48,7 +46,7 @@ impl Room {
                 speaker: member.speaker,
                 heard: member.heard,
                 place: match member.is_present {
-                    true => Place::Expected { until },
+                    true => Place::Expected,
                     false => Place::Gone,
                 },
                 moved: room.moves,

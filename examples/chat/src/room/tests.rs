@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use super::*;
 
 const ANNA: MemberId = [1; 16];
@@ -92,8 +90,6 @@ fn a_name_is_of_one_member_and_a_new_session_of_it_takes_the_place() {
 
 #[test]
 fn the_next_server_knows_all_and_expects_who_was_here() {
-    let now = Instant::now();
-    let until = now + Duration::from_secs(20);
     let mut old = room();
     old.enter(2, BEN, &join("ben", 0, 0)).unwrap();
     let gone = [3; 16];
@@ -101,7 +97,7 @@ fn the_next_server_knows_all_and_expects_who_was_here() {
     old.say(3, gone, 5, "three").unwrap();
     old.leave(3, gone);
 
-    let mut room = Room::from_state(old.state(), until).unwrap();
+    let mut room = Room::from_state(old.state()).unwrap();
     assert_eq!(room.state(), old.state());
     assert_eq!(texts(&room, 1), ["two", "three"]);
     // Nobody takes the name of somebody who is expected; who comes back is no news.
@@ -112,9 +108,8 @@ fn the_next_server_knows_all_and_expects_who_was_here() {
     assert!(room.enter(5, gone, &join("carol", 7, 2)).unwrap().is_news);
     assert_eq!(room.say(5, gone, 5, "three"), None);
     // Who does not come is gone in the end, once.
-    assert!(room.give_up(now).is_empty());
-    assert_eq!(room.give_up(until), ["ben"]);
-    assert!(room.give_up(until).is_empty());
+    assert_eq!(room.give_up(), ["ben"]);
+    assert!(room.give_up().is_empty());
     assert_eq!(room.others(ANNA), ["carol"]);
 }
 
@@ -122,10 +117,10 @@ fn the_next_server_knows_all_and_expects_who_was_here() {
 fn a_state_that_contradicts_itself_is_none() {
     let mut state = room().state();
     state.newest = 3;
-    assert!(Room::from_state(state, Instant::now()).is_err());
+    assert!(Room::from_state(state).is_err());
     let mut state = room().state();
     state.members[0].id.pop();
-    assert!(Room::from_state(state, Instant::now()).is_err());
+    assert!(Room::from_state(state).is_err());
 }
 
 #[test]

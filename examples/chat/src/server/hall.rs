@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use buffa::Message as _;
 use embar_session::{Broadcast, Lag, Session};
@@ -159,12 +158,12 @@ impl Hall {
     }
 
     /// Tells of those who were here before this server, and have not come back in time.
-    pub fn give_up(&self, now: Instant) {
+    pub fn give_up(&self) {
         let mut inside = self.inside();
         if inside.is_frozen {
             return;
         }
-        for name in inside.room.give_up(now) {
+        for name in inside.room.give_up() {
             let why = "it did not come back";
             let _ = self.all.send_view(id::LEFT, &LeftView { name: &name, why });
         }

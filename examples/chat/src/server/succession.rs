@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use buffa::Message as _;
@@ -20,8 +21,10 @@ use crate::room::Room;
 
 /// How long a new server waits for an old one that offers.
 const TAKE_PATIENCE: Duration = Duration::from_secs(30);
-/// Members who do not come back to a new server within this time are told of.
-const RETURN: Duration = Duration::from_secs(20);
+/// How often a new server begins again where the old one went on, or died, on the way.
+const TRIES: usize = 3;
+const PAUSE_TO_TAKE: Duration = Duration::from_millis(200);
+const PAUSE_TO_OFFER: Duration = Duration::from_secs(1);
 
 /// Serves at `address`. If another process does and has a hand-over at `path`, this one takes its place.
 pub fn start(
@@ -33,15 +36,31 @@ pub fn start(
     let id = getrandom::u64()? | 1;
     let hall = Arc::new(Hall::new(Room::new(id)));
     let builder = || Server::builder().settings(settings.clone());
-    match (serve(builder().listen(address), &hall), path) {
-        (Err(why), Some(path)) if is_in_use(&why) => {
-            take(builder(), path).with_context(|| format!("{why}, and it was not handed over"))
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match (serve(builder().listen(address), &hall), path) {
+            (Err(why), Some(path)) if is_in_use(&why) => match take(builder(), path) {
+                Err(why) if tries < TRIES && may_pass(&why) => print(&why.to_string()),
+                taken => {
+                    return taken.with_context(|| format!("{why}, and it was not handed over"));
+                }
+            },
+            (server, _) => {
+                hall.thaw();
+                return Ok((server?, hall));
+            }
         }
-        (server, _) => {
-            hall.thaw();
-            Ok((server?, hall))
-        }
+        thread::sleep(PAUSE_TO_TAKE);
     }
+}
+
+/// The old server died, and the address may be free; or it goes on, and may be there for another try.
+fn may_pass(why: &anyhow::Error) -> bool {
+    matches!(
+        why.downcast_ref(),
+        Some(HandOverError::Left | HandOverError::Withdrawn)
+    )
 }
 
 pub fn serve(builder: ServerBuilder<Plain>, hall: &Arc<Hall>) -> Result<Server, StartError> {
@@ -57,31 +76,26 @@ fn is_in_use(why: &StartError) -> bool {
 fn take(builder: ServerBuilder<Plain>, path: &Path) -> anyhow::Result<(Server, Arc<Hall>)> {
     let mut taken = hand_over::take(path, TAKE_PATIENCE)?;
     let state = RoomState::decode_from_slice(&taken.state())?;
-    let room = Room::from_state(state, Instant::now() + RETURN).map_err(anyhow::Error::msg)?;
+    let room = Room::from_state(state).map_err(anyhow::Error::msg)?;
     let hall = Arc::new(Hall::new(room));
     let listeners: Vec<Listener> = taken.listeners();
     let builder = listeners.into_iter().fold(builder, ServerBuilder::listener);
     let server = serve(builder, &hall)?;
+    taken.ready()?;
     // Until here the old server may go on, so nothing was said in this one.
-    match taken.ready() {
-        // It has read that this one is ready, or will.
-        Ok(()) | Err(HandOverError::TimedOut) => hall.thaw(),
-        Err(why) => return Err(why.into()),
-    }
+    hall.thaw();
     print("took the place of another server");
     Ok((server, hall))
 }
 
 /// Offers the room to the next server until one is ready; until then, this one goes on.
-pub fn offer(server: &Server, hall: &Hall, path: &Path) -> Result<(), HandOverError> {
+pub fn offer(server: &Server, hall: &Hall, path: &Path) {
     loop {
         let state = || Ok(hall.freeze());
         let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
-        let Err(why) = offered else { return Ok(()) };
+        let Err(why) = offered else { return };
         hall.thaw();
-        match why {
-            HandOverError::NotReady(_) => print(&why.to_string()),
-            _ => return Err(why),
-        }
+        print(&format!("not replaced: {why}"));
+        thread::sleep(PAUSE_TO_OFFER);
     }
 }
