@@ -17,8 +17,8 @@ pub mod id {
     pub const SNAPSHOT: u16 = 3;
 }
 
-/// Cells from left to right.
-pub const WIDTH: u32 = 64;
+/// Cells from left to right. With the list of players beside them they fit into 80 columns.
+pub const WIDTH: u32 = 56;
 /// Cells from top to bottom.
 pub const HEIGHT: u32 = 20;
 /// Coins that lie around at any time.

@@ -226,6 +226,6 @@ mod tests {
         let lines = lines(&snapshot);
         assert_eq!(lines.len(), HEIGHT as usize + 3);
         let widest = lines.iter().map(|it| it.len()).max().unwrap();
-        assert!(widest < 100, "{widest}");
+        assert!(widest <= 80, "{widest}");
     }
 }

@@ -15,7 +15,7 @@ fn a_person_plays_and_the_terminal_is_given_back() {
     let (_server, address) = server("127.0.0.1:0", &directory.path().join("door"));
     let screen = directory.path().join("screen");
     let line = format!(
-        "stty rows 24 cols 100; {} play {address} anna; echo ended $?; stty -a",
+        "stty rows 24 cols 80; {} play {address} anna; echo ended $?; stty -a",
         env!("CARGO_BIN_EXE_game")
     );
     // script(1) is such a terminal.
