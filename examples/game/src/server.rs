@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use embar_resume::{Keeper, KeeperSettings};
-use embar_session::hand_over::{self, HandOverError, Taken};
+use embar_session::hand_over::{self, HandOverError};
 use embar_session::{Address, Server, ServerBuilder, Settings, SocketError, StartError};
 
 use crate::arena::Arena;
@@ -28,6 +28,12 @@ use crate::{complain, print};
 const DRAIN: Duration = Duration::from_secs(3);
 /// How long a new process waits for what the old one offers.
 const TAKE: Duration = Duration::from_secs(60);
+/// How often a new process begins again where the old one went on, or died, on the way.
+const TRIES: usize = 3;
+/// Between two of these.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Between two looks who is still there.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long the ends of those sessions may take that are left.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two complaints about skipped ticks.
@@ -81,7 +87,7 @@ pub fn run(options: &Options) -> Result<()> {
     });
     if let Event::Stop = happened.recv()? {
         server.stop_accepting();
-        let _ = keeper.drain(DRAIN);
+        let _ = send_on(&keeper, DRAIN);
     }
     drop(ticks);
     if let Some(server) = Arc::into_inner(server) {
@@ -92,23 +98,37 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Listens; where another process does, it takes over from that one.
 fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
-    let arena = Arena::new(World::new(fastrand::u64(..)));
-    let started = start(
-        Server::builder().listen(&options.address),
-        keeper,
-        arena.clone(),
-    );
-    let server = match (started, &options.hand_over) {
-        (Err(StartError::Listen(error)), Some(path)) if is_in_use(&error) => {
-            let taken = hand_over::take(path, TAKE);
-            let taken = taken.with_context(|| format!("{error}, and it hands nothing over"))?;
-            return take_over(taken, keeper);
-        }
-        (started, _) => started?,
-    };
-    arena.thaw();
-    print(&format!("listening on {}; Ctrl-C stops", server.address()));
-    Ok((server, arena))
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let arena = Arena::new(World::new(fastrand::u64(..)));
+        let builder = Server::builder().listen(&options.address);
+        let server = match (start(builder, keeper, arena.clone()), &options.hand_over) {
+            (Err(StartError::Listen(error)), Some(path)) if is_in_use(&error) => {
+                match take_over(path, keeper) {
+                    Err(why) if tries < TRIES && may_pass(&why) => complain(&why.to_string()),
+                    taken => {
+                        return taken
+                            .with_context(|| format!("{error}, and it was not handed over"));
+                    }
+                }
+                thread::sleep(PAUSE);
+                continue;
+            }
+            (started, _) => started?,
+        };
+        arena.thaw();
+        print(&format!("listening on {}; Ctrl-C stops", server.address()));
+        return Ok((server, arena));
+    }
+}
+
+/// The old process died, and the address may be free; or it goes on, and may be there for another try.
+fn may_pass(why: &anyhow::Error) -> bool {
+    matches!(
+        why.downcast_ref(),
+        Some(HandOverError::Left | HandOverError::Withdrawn)
+    )
 }
 
 fn is_in_use(error: &SocketError) -> bool {
@@ -126,7 +146,8 @@ fn start(
 }
 
 /// The world of the process before. It stands still until that one has stopped: until then that one may go on with it.
-fn take_over(mut taken: Taken, keeper: &Keeper) -> Result<(Server, Arena)> {
+fn take_over(path: &Path, keeper: &Keeper) -> Result<(Server, Arena)> {
+    let mut taken = hand_over::take(path, TAKE)?;
     let world = World::read(&taken.state()).context("cannot go on with the world")?;
     let arena = Arena::new(world);
     let mut builder = Server::builder();
@@ -134,11 +155,7 @@ fn take_over(mut taken: Taken, keeper: &Keeper) -> Result<(Server, Arena)> {
         builder = builder.listener(listener);
     }
     let server = start(builder, keeper, arena.clone())?;
-    match taken.ready() {
-        // It has given its world away, and serves nobody.
-        Ok(()) | Err(HandOverError::TimedOut) => {}
-        Err(error) => return Err(error.into()),
-    }
+    taken.ready()?;
     let (tick, players) = arena.figures();
     arena.thaw();
     print(&format!(
@@ -152,7 +169,7 @@ fn take_over(mut taken: Taken, keeper: &Keeper) -> Result<(Server, Arena)> {
 fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) {
     loop {
         let state = || {
-            let left = keeper.drain(DRAIN);
+            let left = send_on(keeper, DRAIN);
             let world = arena.freeze();
             print(&format!(
                 "handing over; {left} players were away, or did not leave in time"
@@ -172,6 +189,17 @@ fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) {
             thread::sleep(COMPLAINTS);
         }
     }
+}
+
+/// Sends all players on, and waits until those are gone who are there. Nobody waits for who is away. Returns how many are left.
+fn send_on(keeper: &Keeper, timeout: Duration) -> usize {
+    let deadline = Instant::now() + timeout;
+    let mut left = keeper.drain(Duration::ZERO);
+    while left > keeper.suspended() && Instant::now() < deadline {
+        thread::sleep(LOOK);
+        left = keeper.sessions().len();
+    }
+    left
 }
 
 /// A thread that ticks until what this returns is dropped.

@@ -4,6 +4,7 @@ mod program;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -149,6 +150,23 @@ fn where_the_successor_is_killed_before_it_is_ready_the_game_goes_on() {
 }
 
 #[test]
+fn where_the_old_process_dies_on_the_way_the_new_one_listens_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let offer = UnixListener::bind(&door).unwrap();
+    let new = Program::start(&["server", &address, "--hand-over", door.to_str().unwrap()]);
+    let (mut taker, _) = offer.accept().unwrap();
+    let mut greeting = [0; 8];
+    taker.read_exact(&mut greeting).unwrap();
+    taker.write_all(&greeting).unwrap();
+    drop((listener, offer, taker));
+    new.complains("the old process left");
+    assert_eq!(new.next(), format!("listening on {address}; Ctrl-C stops"));
+}
+
+#[test]
 fn what_is_in_doubt_when_the_server_is_replaced_counts_once() {
     let directory = tempfile::tempdir().unwrap();
     let door = directory.path().join("door");
@@ -162,7 +180,10 @@ fn what_is_in_doubt_when_the_server_is_replaced_counts_once() {
     let (_next, _) = successor(&address, &door, 10);
     way.open_down();
     let said = server.next();
-    assert!(said.starts_with("handing over; 5 players "), "{said}");
+    // On a slow machine others are late, too.
+    let left = said.strip_prefix("handing over; ").expect(&said);
+    let (left, _) = left.split_once(' ').unwrap();
+    assert!(left.parse::<usize>().unwrap() >= 5, "{said}");
     assert!(server.ended().success());
     are_back(&quick, 1);
     are_back(&deaf, 1);

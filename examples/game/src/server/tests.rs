@@ -1,7 +1,7 @@
 //! A server in this process, with players who are slow, and players who do not keep to the rules.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
 
@@ -249,6 +249,53 @@ fn who_shows_the_secret_plays_on_and_the_one_before_ends() {
     second.send_with(id::MOVE, bytes.len(), fill).unwrap();
     until("it is taken", || second.unacknowledged() == 0);
     assert_eq!(running.arena.figures().1, 1);
+}
+
+/// A way to a server for one connection, and what cuts it.
+fn way(to: Address) -> (Address, impl FnOnce()) {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = door.local_addr().unwrap();
+    let (goes, went) = channel();
+    thread::spawn(move || {
+        let (near, _) = door.accept().unwrap();
+        let far = TcpStream::connect(to.to_string()).unwrap();
+        goes.send((near.try_clone().unwrap(), far.try_clone().unwrap()))
+            .unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| std::io::copy(&mut &near, &mut &far));
+            let _ = std::io::copy(&mut &far, &mut &near);
+        });
+    });
+    let cut = move || {
+        let (near, far) = went.recv().unwrap();
+        for end in [near, far] {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    };
+    (address.into(), cut)
+}
+
+#[test]
+fn nobody_waits_for_players_who_are_away_when_the_others_are_sent_on() {
+    let running = Running::new();
+    let there = running.player("there").watch();
+    there.tick();
+    let is_sent_on = running.keeper.sessions()[0].clone();
+    let (address, cut) = way(running.server.address());
+    let connector = connector().unwrap();
+    let (told, _ends) = channel();
+    let target = Target::new(address).greeting(join("away", 16));
+    let away = connector.open(target, Ends(told));
+    assert!(
+        away.wait_until(LONG, embar_resume::State::is_open)
+            .is_open()
+    );
+    cut();
+    until("one is away", || running.keeper.suspended() == 1);
+    let began = Instant::now();
+    assert_eq!(send_on(&running.keeper, LONG), 1);
+    assert!(began.elapsed() < LONG, "it waited for who is away");
+    assert!(is_sent_on.state().ended().is_some());
 }
 
 #[test]
