@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     wait: Duration,
     /// Since when there is no connection.
     since: Instant,
+    /// From when on one may be made: the time after which it gives up counts from here.
+    wanted_from: Instant,
     /// When the latest connection opened.
     opened_at: Instant,
     attempt: u32,
@@ -53,6 +55,7 @@ impl Plan {
             sent_to: None,
             wait: Duration::ZERO,
             since: now,
+            wanted_from: now,
             opened_at: now,
             attempt: 0,
             in_vain: 0,
@@ -105,7 +108,7 @@ impl Plan {
 
     /// A connection that was open is lost.
     pub(crate) fn lost(&mut self, settings: &ConnectorSettings, now: Instant) {
-        self.since = now;
+        (self.since, self.wanted_from) = (now, now);
         // A server that takes connections and ends them is none that is there again.
         if now - self.opened_at >= settings.max_pause {
             self.in_vain = 0;
@@ -123,15 +126,17 @@ impl Plan {
 
     /// Plans the next attempt. False: the time for that is over.
     pub(crate) fn retry(&mut self, settings: &ConnectorSettings, now: Instant) -> bool {
-        if now - self.since >= settings.give_up_after {
+        if now - self.wanted_from >= settings.give_up_after {
             return false;
         }
         let (first, most) = (settings.first_pause, settings.max_pause);
         let attempt = self.in_vain.saturating_add(1);
         let pause = backoff::pause(attempt, first, most, fastrand::u32(..));
         let wait = mem::take(&mut self.wait).min(settings.give_up_after);
-        let pause = pause.max(wait);
-        self.connect_at = Some(after(now, pause));
+        if !wait.is_zero() {
+            self.wanted_from = after(now, wait);
+        }
+        self.connect_at = Some(after(now, pause.max(wait)));
         true
     }
 
@@ -186,6 +191,26 @@ mod tests {
         plan.lost(&settings, later);
         assert_eq!(plan.begin(None, stay, later), address(9));
     }
+
+    #[test]
+    fn the_time_that_a_server_asks_to_wait_is_none_in_which_nobody_was_found() {
+        let settings = ConnectorSettings::default();
+        let lost_at = Instant::now();
+        let wait = settings.give_up_after;
+        let mut plan = Plan::new(Target::new(address(1)), lost_at);
+        plan.begin(None, settings.stay, lost_at);
+        plan.opened(Token::read(&[1; 32]), lost_at);
+        plan.is_sent_to(None, wait);
+        plan.moved = true;
+        plan.lost(&settings, lost_at);
+        assert!(plan.retry(&settings, lost_at));
+        let back = plan.connect_at.unwrap();
+        assert!(back >= lost_at + wait);
+        plan.begin(None, settings.stay, back);
+        assert!(plan.retry(&settings, back), "it was not there yet");
+        assert!(!plan.retry(&settings, lost_at + wait + settings.give_up_after));
+    }
+
     #[test]
     fn pauses_grow_although_a_server_takes_each_connection_and_ends_it() {
         let settings = ConnectorSettings::default();

@@ -120,8 +120,8 @@ pub struct ConnectorSettings {
     pub max_pause: Duration,
     /// How long only the server that has the session's state is tried before others are. Default 5 s.
     pub stay: Duration,
-    /// How long a session may be without a connection until it ends with [`End::GaveUp`](crate::End::GaveUp). Default 5
-    /// minutes.
+    /// How long a session may be without a connection until it ends with [`End::GaveUp`](crate::End::GaveUp). It counts from the
+    /// end of the wait that a server asks for with its goodbye; no wait is longer than this. Default 5 minutes.
     pub give_up_after: Duration,
 }
 
