@@ -9,6 +9,7 @@
 //!   `written` does.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use embar_session::{BudgetShare, MemoryBudget};
 use thiserror::Error;
@@ -235,7 +236,14 @@ impl Outbox {
                 }
             }
         };
-        self.segments.push_back(segment);
+        match self.segments.back_mut() {
+            // What it was for was not taken, and it is too small for this.
+            Some(last) if last.used == 0 => {
+                let before = mem::replace(last, segment);
+                self.spare_segment(before);
+            }
+            _ => self.segments.push_back(segment),
+        }
         self.peak = self.peak.max(self.segments.len());
         Ok(())
     }

@@ -52,6 +52,29 @@ fn messages_that_grow_leave_no_memory_behind() {
 }
 
 #[test]
+fn messages_that_are_not_taken_leave_no_memory_behind() {
+    const MOST: usize = 256 << 10;
+    let bound = 2 * MOST + SEGMENT_BYTES;
+    let mut outbox = outbox(100, MOST);
+    put(&mut outbox, b"sent").unwrap();
+    outbox.wrote();
+    for len in 17_000..17_100 {
+        outbox.reserve(len).unwrap();
+        assert!(outbox.memory() <= bound, "{len}");
+    }
+    for len in 17_100..17_200 {
+        put(&mut outbox, &vec![1; len]).unwrap();
+        assert!(outbox.next_unwritten().is_some());
+        outbox.take_back();
+        assert!(outbox.memory() <= bound, "{len}");
+    }
+    put(&mut outbox, b"next").unwrap();
+    assert_eq!(write_all(&mut outbox), [b"next".to_vec()]);
+    outbox.ack(2).unwrap();
+    assert_eq!(outbox.bytes(), 0);
+}
+
+#[test]
 fn acknowledgements_beyond_what_was_sent_or_backwards_change_nothing() {
     let mut outbox = outbox(100, 1 << 20);
     for _ in 0..5 {
