@@ -347,6 +347,8 @@ impl Link {
             return;
         }
         inner.gate = Gate::Closing;
+        // A client that leaves learns that the session ends here, and does not go elsewhere.
+        inner.due.left = false;
         // The peer is to know what was handled.
         self.owe_ack(&mut inner);
         let now = Instant::now();

@@ -225,6 +225,44 @@ fn a_client_that_leaves_a_session_as_it_is_closed_hears_of_the_end() {
 }
 
 #[test]
+fn a_session_that_is_closed_while_its_client_leaves_does_not_send_it_elsewhere() {
+    const MUCH: u64 = 2000;
+    let keeping = KeeperSettings::default().with(|it| {
+        it.replay.max_bytes = 32 << 20;
+        it.replay.close_within = LONG;
+    });
+    let narrow = small_rings().with(|it| it.sockets.send_buffer_bytes = Some(4096));
+    let site = Site::start_with(keeping, narrow, loopback(), false);
+    let mut wire = Wire::connect(tcp(&site.address()));
+    wire.hello(&[], 0);
+    let session = opened(&site.seen);
+    // More than all buffers hold: the last ones are not on their way when the client leaves.
+    for _ in 0..MUCH {
+        session.send_with(1, 4000, |_| ()).unwrap();
+    }
+    wire.leave(0);
+    until("it is heard", || {
+        session.send_with(1, 0, |_| ()) == Err(SendError::Closed)
+    });
+    session.close();
+    let mut read = 0;
+    let reason = loop {
+        let frame = wire.try_frame().expect("a frame");
+        let let_go = crate::wire::control_of(&frame).is_some_and(|(_, left)| left);
+        assert!(!let_go, "it is told to go elsewhere");
+        if let Some(reason) = crate::wire::end_of(&frame) {
+            break reason;
+        }
+        if frame.0 == 1 {
+            read += 1;
+            wire.control(read, false);
+        }
+    };
+    assert_eq!(reason.0, CloseReason::Finished.number());
+    assert_eq!(ended(&site.seen).why, End::Finished { by: Side::Local });
+}
+
+#[test]
 fn a_client_that_leaves_with_messages_unacknowledged_has_not_moved() {
     let site = Site::start(KeeperSettings::default(), false);
     let mut wire = Wire::connect(tcp(&site.address()));
