@@ -64,7 +64,7 @@ impl Keeping {
             whose,
         });
         kept.link().count_in(&self.suspended_bytes);
-        let too_much = many || self.suspended_bytes.is_exceeded();
+        let too_much = many || self.suspended_bytes.excess() > 0;
         self.schedule.by(id, if too_much { now } else { until });
     }
 
@@ -120,24 +120,38 @@ impl Keeping {
     }
 
     fn evict(&self) {
+        while let Some((place, kept)) = self.first_of_too_many() {
+            self.evict_one(place, &kept);
+        }
         loop {
-            let table = self.table();
-            let first = if table.suspended() > self.settings.max_suspended {
-                table.first_to_go()
-            } else if self.suspended_bytes.is_exceeded() {
-                table.first_with_bytes()
-            } else {
-                None
+            let excess = self.suspended_bytes.excess();
+            let first = match excess {
+                0 => return,
+                _ => self.table().first_with_bytes(excess),
             };
-            let Some((place, kept)) = first else {
+            if first.is_empty() {
                 return;
-            };
-            drop(table);
-            let mut seat = kept.seat();
-            // Else it has a connection by now.
-            if seat.own.suspended.is_some_and(|it| it.place == place) {
-                self.end(&kept, &mut seat, End::Evicted);
             }
+            for (place, kept) in first {
+                // Others may have given bytes back meanwhile.
+                if self.suspended_bytes.excess() > 0 {
+                    self.evict_one(place, &kept);
+                }
+            }
+        }
+    }
+
+    fn first_of_too_many(&self) -> Option<(u64, Arc<ServerKept>)> {
+        let table = self.table();
+        let many = table.suspended() > self.settings.max_suspended;
+        many.then(|| table.first_to_go()).flatten()
+    }
+
+    fn evict_one(&self, place: u64, kept: &ServerKept) {
+        let mut seat = kept.seat();
+        // Else it has a connection by now.
+        if seat.own.suspended.is_some_and(|it| it.place == place) {
+            self.end(kept, &mut seat, End::Evicted);
         }
     }
 

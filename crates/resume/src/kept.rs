@@ -1,6 +1,7 @@
 //! A session's receiving side: its handler, and what it has handled, over all connections.
 //!
-//! Who holds the seat may call the handler. Order of locks: seat, then table or plan, then link, then schedule.
+//! Who holds the seat may call the handler. Order of locks: seat, then table, plan or link, then schedule. Nobody takes a link's
+//! lock with the table's: encoders run under it, and may ask the keeper.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

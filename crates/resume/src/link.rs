@@ -6,7 +6,7 @@
 //! Whatever goes into the ring, acknowledgements too, leaves the room there without which the peer's messages are not
 //! delivered. If both ends took that, neither would be given a message, and neither would read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub(crate) struct Link {
     pub(crate) schedule: Arc<Schedule>,
     /// Messages handled, as acknowledgements tell it. Written by who has the session's seat.
     pub(crate) handled: AtomicU64,
+    /// Bytes of it that count while it has no connection. Written with the lock, and read without: encoders run under that.
+    suspended_bytes: AtomicUsize,
     inner: Mutex<Inner>,
     room: Condvar,
     changed: Condvar,
@@ -147,6 +149,7 @@ impl Link {
             replay,
             schedule,
             handled: AtomicU64::new(0),
+            suspended_bytes: AtomicUsize::new(0),
             inner: Mutex::new(Inner {
                 outbox,
                 connection: None,
@@ -409,7 +412,7 @@ impl Link {
             why,
             unacknowledged: inner.outbox.len(),
         };
-        inner.count_nowhere();
+        self.leave_count(&mut inner);
         inner.gate = Gate::Shut;
         inner.connection = None;
         inner.outbox.clear();
@@ -513,31 +516,36 @@ impl Link {
     /// Its bytes count in `suspended` from now on.
     pub(crate) fn count_in(&self, suspended: &Arc<SuspendedBytes>) {
         let mut inner = self.lock();
-        inner.count_nowhere();
-        suspended.add(inner.outbox.bytes());
+        self.leave_count(&mut inner);
+        let bytes = inner.outbox.bytes();
         inner.suspended = Some(Arc::clone(suspended));
+        self.count(&inner, bytes);
     }
 
     /// How many bytes of it count while it has no connection.
     pub(crate) fn suspended_bytes(&self) -> usize {
-        let inner = self.lock();
-        let counts = inner.suspended.is_some();
-        if counts { inner.outbox.bytes() } else { 0 }
+        self.suspended_bytes.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes more count, if it has no connection.
+    fn count(&self, inner: &Inner, bytes: usize) {
+        if let Some(suspended) = &inner.suspended {
+            suspended.add(bytes);
+            self.suspended_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn leave_count(&self, inner: &mut Inner) {
+        if let Some(suspended) = inner.suspended.take() {
+            suspended.sub(self.suspended_bytes.swap(0, Ordering::Relaxed));
+        }
     }
 
     /// Its bytes count nowhere any more.
     pub(crate) fn count_nowhere(&self) {
         let mut inner = self.lock();
-        inner.count_nowhere();
+        self.leave_count(&mut inner);
         self.wake_waiting(&inner);
-    }
-}
-
-impl Inner {
-    fn count_nowhere(&mut self) {
-        if let Some(suspended) = self.suspended.take() {
-            suspended.sub(self.outbox.bytes());
-        }
     }
 }
 

@@ -34,7 +34,8 @@ impl SuspendedBytes {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_exceeded(&self) -> bool {
-        self.used() > self.limit
+    /// By how much the limit is exceeded.
+    pub(crate) fn excess(&self) -> usize {
+        self.used().saturating_sub(self.limit)
     }
 }

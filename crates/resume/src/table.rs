@@ -84,11 +84,15 @@ impl Table {
         Some((place, self.get(id)?))
     }
 
-    /// The one that goes first for the bytes in them, and its place.
-    pub(crate) fn first_with_bytes(&self) -> Option<(u64, Arc<ServerKept>)> {
-        let bytes = |id| self.get(id).map_or(0, |kept| kept.link().suspended_bytes());
-        let (place, id) = self.suspended.first_with(bytes)?;
-        Some((place, self.get(id)?))
+    /// Those that go for the bytes in them until `excess` are gone, and their places.
+    pub(crate) fn first_with_bytes(&self, excess: usize) -> Vec<(u64, Arc<ServerKept>)> {
+        let bytes = |id| {
+            let kept = self.by_id.get(&id);
+            kept.map_or(0, |kept| kept.link().suspended_bytes())
+        };
+        let first = self.suspended.first_with(bytes, excess);
+        let found = |(place, id)| Some((place, self.get(id)?));
+        first.into_iter().filter_map(found).collect()
     }
 
     pub(crate) fn remove(&mut self, id: u64, name: Name, why: WhyFresh) {

@@ -1,7 +1,7 @@
 //! Sessions without a connection, in the order in which they are to go when there are too many.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::net::IpAddr;
 
 use embar_session::Peer;
@@ -30,6 +30,21 @@ impl Whose {
 
 /// How many an address has, and the place of its oldest; the last in this order gives one up.
 type Standing = (usize, Reverse<u64>, Whose);
+
+/// The place, the id and the bytes of a session that holds some.
+type Held = (u64, u64, usize);
+
+/// The bytes that an address holds, the place of the oldest that holds some, and all that do, the oldest last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Holder(usize, Reverse<u64>, Vec<Held>);
+
+impl Holder {
+    /// None: it holds nothing.
+    fn of(sum: usize, its: Vec<Held>) -> Option<Self> {
+        let (oldest, _, _) = its.last()?;
+        Some(Self(sum, Reverse(*oldest), its))
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Waiting {
@@ -87,20 +102,29 @@ impl Waiting {
     }
 
     /// As [`Waiting::first_to_go`], where bytes are too many: of the address whose sessions hold the most, the oldest that
-    /// holds some.
-    pub(crate) fn first_with(&self, bytes: impl Fn(u64) -> usize) -> Option<(u64, u64)> {
+    /// holds some, again and again until `excess` bytes are gone. In the order in which they go.
+    pub(crate) fn first_with(
+        &self,
+        bytes: impl Fn(u64) -> usize,
+        mut excess: usize,
+    ) -> Vec<(u64, u64)> {
+        let held = |(place, id): (&u64, &u64)| (*place, *id, bytes(*id));
         let of_address = |its: &BTreeMap<u64, u64>| {
-            let mut sum = 0;
-            let mut oldest = None;
-            for (place, id) in its {
-                let its_bytes = bytes(*id);
-                sum += its_bytes;
-                oldest = oldest.or((its_bytes > 0).then_some((Reverse(*place), *id)));
-            }
-            Some((sum, oldest?))
+            let its = its.iter().rev().map(held);
+            let its: Vec<Held> = its.filter(|(_, _, bytes)| *bytes > 0).collect();
+            Holder::of(its.iter().map(|(_, _, bytes)| bytes).sum(), its)
         };
-        let (_, (Reverse(place), id)) = self.of.values().filter_map(of_address).max()?;
-        Some((place, id))
+        let mut holders: BinaryHeap<Holder> = self.of.values().filter_map(of_address).collect();
+        let mut first = Vec::new();
+        while excess > 0
+            && let Some(Holder(sum, _, mut its)) = holders.pop()
+            && let Some((place, id, bytes)) = its.pop()
+        {
+            first.push((place, id));
+            excess = excess.saturating_sub(bytes);
+            holders.extend(Holder::of(sum - bytes, its));
+        }
+        first
     }
 
     /// The place and the id of the one that goes first: of the address with the most, the oldest.
@@ -154,12 +178,13 @@ mod tests {
         let first = waiting.enter(10, one);
         let second = waiting.enter(11, one);
         let ten = |id| if id >= 20 { 0 } else { 10 };
-        assert_eq!(waiting.first_with(ten), Some((first, 10)));
+        assert_eq!(waiting.first_with(ten, 10), [(first, 10)]);
+        assert_eq!(waiting.first_with(ten, 11), [(first, 10), (second, 11)]);
         waiting.leave(first, one);
-        assert_eq!(waiting.first_with(ten), Some((second, 11)));
+        assert_eq!(waiting.first_with(ten, 11), [(second, 11)]);
         let more = |id| if id == 22 { 11 } else { ten(id) };
-        assert_eq!(waiting.first_with(more), Some((2, 22)), "the most bytes");
-        assert_eq!(waiting.first_with(|_| 0), None);
+        assert_eq!(waiting.first_with(more, 1), [(2, 22)], "the most bytes");
+        assert_eq!(waiting.first_with(|_| 0, 1), []);
     }
 
     #[test]

@@ -89,9 +89,7 @@ impl Link {
     ) -> Result<(), SendError> {
         let taken = inner.outbox.append(id, len, fill);
         taken.map_err(|_| SendError::Encoding)?;
-        if let Some(suspended) = &inner.suspended {
-            suspended.add(MESSAGE_HEADER_BYTES + len);
-        }
+        self.count(inner, MESSAGE_HEADER_BYTES + len);
         match self.flush(inner) {
             // The peer takes none of this length: it is as if it had never been sent.
             Err(error) if inner.outbox.unwritten() == 1 => {

@@ -171,6 +171,50 @@ fn who_waits_for_a_client_gets_the_room_of_one_that_is_back() {
 }
 
 #[test]
+fn an_encoder_may_ask_the_keeper_while_a_session_goes_for_its_bytes() {
+    let keeping = KeeperSettings::default().with(|it| it.max_suspended_bytes = 160);
+    let site = Site::start(keeping, false);
+    let next = || {
+        let mut wire = Wire::connect(tcp(&site.address()));
+        wire.hello(&[], 0);
+        (opened(&site.seen), wire)
+    };
+    let (sender, wire) = next();
+    drop(wire);
+    suspended(&site.seen);
+    let (holder, wire) = next();
+    drop(wire);
+    suspended(&site.seen);
+    until("both wait", || site.keeper.suspended() == 2);
+    for number in 0..9 {
+        send(&holder, number).unwrap();
+    }
+    let (keeper, goes) = (site.keeper.clone(), holder.id());
+    let (asks, asked) = channel();
+    let (result, sent) = channel();
+    thread::spawn(move || {
+        let done = sender.send_with(1, 8, |to| {
+            asks.send(()).unwrap();
+            // As long as it encodes, nobody else learns what this session has.
+            until("the holder goes", || {
+                keeper.sessions().iter().all(|it| it.id() != goes)
+            });
+            to.fill(0);
+        });
+        result.send(done)
+    });
+    asked.recv_timeout(LONG).unwrap();
+    let (one_more, wire) = next();
+    for number in 0..2 {
+        send(&one_more, number).unwrap();
+    }
+    drop(wire);
+    assert_eq!(sent.recv_timeout(LONG).unwrap(), Ok(()));
+    assert_eq!(ended(&site.seen).why, End::Evicted);
+    assert_eq!(one_more.state().ended(), None);
+}
+
+#[test]
 fn for_the_bytes_of_others_no_session_goes_that_holds_none() {
     let keeping = KeeperSettings::default().with(|it| it.max_suspended_bytes = 160);
     let site = Site::start(keeping, false);
