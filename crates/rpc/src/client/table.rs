@@ -97,7 +97,14 @@ impl Table {
         let waker = waker.cloned();
         let turn = self.turns().take(place, waker, &mut outworn);
         match turn {
-            Turn::Slot(slot) => Ok(Some(slot)),
+            // The server may have said goodbye meanwhile, and whoever heard it has seen this slot free.
+            Turn::Slot(slot) => match self.refusal() {
+                Some(status) => {
+                    self.give_back(slot);
+                    Err(status)
+                }
+                None => Ok(Some(slot)),
+            },
             // Who joins while the session ends is woken by that, or finds it out here.
             Turn::Waits => match self.refusal() {
                 Some(status) => {
@@ -119,7 +126,7 @@ impl Table {
         if let Some(why) = self.ended.get() {
             return Some(never_sent(why));
         }
-        // Relaxed: it is advice, and who waits is woken after it.
+        // Relaxed: who waits is woken after it, and who has a slot has used the lock of the turns since.
         match self.leaving.load(Ordering::Relaxed) {
             true => self.farewell().as_ref().map(left),
             false => None,
@@ -409,4 +416,31 @@ fn never_sent(why: &str) -> Status {
         "the session is over: {why}. The request was not sent: connect again, and call again"
     ))
     .unsent()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_gets_a_slot_of_a_channel_that_leaves_gives_it_back() {
+        for _ in 0..200 {
+            let table = Table::new(ChannelSettings::default());
+            table.turns().open(1);
+            let turns = table.turns();
+            thread::scope(|scope| {
+                let taken = scope.spawn(|| table.take(&mut None, None));
+                // It has found nothing that speaks against a call, most of the time, and waits for the lock.
+                (0..100).for_each(|_| thread::yield_now());
+                *table.farewell.lock().unwrap() = Some(Farewell::default());
+                table.leaving.store(true, Ordering::Relaxed);
+                drop(turns);
+                let refused = taken.join().unwrap().unwrap_err();
+                assert!(!refused.may_have_run(), "{refused}");
+            });
+            assert_eq!(table.turns().free(), 1);
+        }
+    }
 }
