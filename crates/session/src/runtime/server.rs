@@ -49,6 +49,13 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self
     }
 
+    /// Changes the settings that it has so far.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
     /// Listens on this address, too: of TCP (port 0: the kernel chooses; ask
     /// [`Server::addresses`]) or of a Unix socket.
     #[must_use]
