@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use embar_session::{SendError, Session};
+use embar_session::{MemoryBudget, SendError, Session};
 use embar_transport::waiters::wake;
 
 use super::counts::Counts;
-use super::outbox::{End, Outbox};
+use super::outbox::{End, Outbox, Shares};
 use super::settings::RouterSettings;
 use super::slot::{Running, Slot, Wakers};
 use crate::outgoing::{Nothing, Outgoing};
@@ -19,6 +19,9 @@ const CHUNK: usize = 16;
 /// Slots that were made together.
 type Chunk = Box<[Mutex<Slot>]>;
 
+/// What a frame takes of a ring beside its content.
+const FRAME_HEADER_BYTES: usize = 8;
+
 /// No call waits for longer, so that no sum of times overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -29,6 +32,8 @@ pub(super) struct Calls {
     max_in_flight: usize,
     chunks: Box<[OnceLock<Chunk>]>,
     outbox: Outbox,
+    /// What replies in the outbox may take.
+    waiting: MemoryBudget,
 }
 
 impl Calls {
@@ -46,6 +51,7 @@ impl Calls {
                 .map(|_| OnceLock::new())
                 .collect(),
             outbox: Outbox::default(),
+            waiting: MemoryBudget::new(settings.max_waiting_bytes),
         })
     }
 
@@ -122,11 +128,12 @@ impl Calls {
         }
     }
 
-    /// Before the session's next request: what waits for room comes first.
-    pub(super) fn send_waiting(&self) {
+    /// Before the session's next request: what waits for room comes first. Whether all of it is in the ring.
+    pub(super) fn send_waiting(&self) -> bool {
         if !self.outbox.is_empty() {
             self.outbox.flush(&self.session, |end| self.leaves(end));
         }
+        self.outbox.is_empty()
     }
 
     /// Whether all ends are in the ring.
@@ -185,24 +192,18 @@ impl Calls {
     ) -> Code {
         let id = if stream { frame::END } else { frame::REPLY };
         let status = match end {
-            Ok(message) => {
-                let prefix = EndFrame::prefix(number, Code::Ok, "");
-                match self.send(number, id, &[&prefix], &message) {
-                    Ok(()) => return Code::Ok,
-                    Err(status) => status,
-                }
-            }
+            Ok(message) => match self.send(number, id, Code::Ok, ("", &[]), &message) {
+                Ok(()) => return Code::Ok,
+                Err(status) => status,
+            },
             Err(status) => status,
         };
-        let (text, details) = status.on_the_wire();
-        let prefix = EndFrame::prefix(number, status.code(), text);
-        let parts = [&prefix[..], text.as_bytes(), details];
-        if self.send(number, id, &parts, &Nothing).is_err() {
+        let (code, words) = (status.code(), status.on_the_wire());
+        if self.send(number, id, code, words, &Nothing).is_err() {
             // A peer that takes no text still learns the code.
-            let prefix = EndFrame::prefix(number, status.code(), "");
-            let _ = self.send(number, id, &[&prefix], &Nothing);
+            let _ = self.send(number, id, code, ("", &[]), &Nothing);
         }
-        status.code()
+        code
     }
 
     /// An error: the peer takes no frame that is as long, or there is no memory for it to wait in.
@@ -210,11 +211,25 @@ impl Calls {
         &self,
         number: CallNumber,
         id: u16,
-        prefix: &[&[u8]],
+        code: Code,
+        (text, details): (&str, &[u8]),
         message: &impl Outgoing,
     ) -> Result<(), Status> {
-        match message.try_send(&self.session, id, prefix) {
-            Err(SendError::Full) => self.wait_for_room(number, id, prefix, message),
+        let prefix = EndFrame::prefix(number, code, text);
+        let parts = [&prefix[..], text.as_bytes(), details];
+        match message.try_send(&self.session, id, &parts) {
+            Err(SendError::Full) => {
+                let before: usize = parts.iter().map(|part| part.len()).sum();
+                let bytes = before + message.encoded_bytes();
+                let shares = self.may_wait(code, bytes)?;
+                let mut content = Vec::with_capacity(bytes);
+                parts
+                    .iter()
+                    .for_each(|part| content.extend_from_slice(part));
+                message.append_to(&mut content);
+                self.wait_for_room(number, id, content, shares);
+                Ok(())
+            }
             Err(SendError::TooLong { bytes, max }) => Err(Status::resource_exhausted(format!(
                 "the reply has {bytes} bytes, and the caller takes {max}: answer with a stream, \
                  or raise the limits of its session"
@@ -226,31 +241,39 @@ impl Calls {
         }
     }
 
-    /// Has an end wait for room in the ring.
-    fn wait_for_room(
-        &self,
-        number: CallNumber,
-        id: u16,
-        prefix: &[&[u8]],
-        message: &impl Outgoing,
-    ) -> Result<(), Status> {
-        let before: usize = prefix.iter().map(|part| part.len()).sum();
-        let bytes = before + message.encoded_bytes();
-        let end = End::encoded(&self.session, id, bytes, |to| {
-            prefix.iter().for_each(|part| to.extend_from_slice(part));
-            message.append_to(to);
-        });
-        let Some(mut end) = end else {
+    /// Whether an end of `bytes` may wait for room in the ring; a reply takes its shares of the memory.
+    fn may_wait(&self, code: Code, bytes: usize) -> Result<Option<Shares>, Status> {
+        if bytes + FRAME_HEADER_BYTES > self.session.reply_room() {
             return Err(Status::resource_exhausted(format!(
-                "the caller reads too slowly, and the server has no memory for {bytes} more bytes of replies that wait"
+                "the caller reads too slowly for a reply of {bytes} bytes: raise the server's send_ring_bytes to twice that, or answer with a stream"
             )));
+        }
+        if code != Code::Ok {
+            return Ok(None);
+        }
+        let no_memory = |_| {
+            Status::resource_exhausted(format!(
+                "the caller reads too slowly, and the server has no memory for {bytes} more bytes of replies that wait"
+            ))
         };
-        end.slot = self.slot(number.slot).map(|mut slot| {
+        let own = self.waiting.try_reserve(bytes).map_err(no_memory)?;
+        let of_all = self.session.budget().try_reserve(bytes);
+        Ok(Some([own, of_all.map_err(no_memory)?]))
+    }
+
+    /// Has an end wait for room in the ring.
+    fn wait_for_room(&self, number: CallNumber, id: u16, content: Vec<u8>, shares: Option<Shares>) {
+        let slot = self.slot(number.slot).map(|mut slot| {
             slot.end_waits();
             number.slot
         });
+        let end = End {
+            slot,
+            id,
+            content,
+            _shares: shares,
+        };
         self.outbox.push(&self.session, end);
-        Ok(())
     }
 }
 

@@ -1,8 +1,9 @@
 //! What found no room in a session's ring: ends of calls, which must not be lost. They wait here, and leave as the ring has room.
 //!
 //! How many they are has a bound without a limit of their own: a call keeps its slot until its end is in the ring, so each slot has one.
-//! While they wait, the ring is full. So the session takes no requests, and if its peer takes nothing for as long as
-//! the idle timeout, it ends. What they take of memory counts in the budget of the session.
+//! None is longer than the room that the ring has for a reply when the session hands out a request. So while they wait it hands out none,
+//! and if its peer takes nothing for as long as the idle timeout, it ends. What replies take of memory counts in the session's share, and
+//! in the budget of all. Statuses do not count: that a call failed for want of memory must be told, too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use embar_session::{BudgetShare, SendError, Session};
 
-use crate::limits::{MAX_DETAILS_BYTES, MAX_STATUS_TEXT_BYTES};
 use crate::room_watch::RoomWatch;
-
-/// What is no longer than a status waits without a share of the budget: that a call failed for want of memory must be told, too.
-const UNCOUNTED_BYTES: usize = MAX_STATUS_TEXT_BYTES + MAX_DETAILS_BYTES + 64;
 
 /// Ends that wait.
 #[derive(Default)]
@@ -29,33 +26,16 @@ pub(super) struct Outbox {
 pub(super) struct End {
     /// Which slot takes no other call until it has left; none, if its request had no slot.
     pub(super) slot: Option<u32>,
-    id: u16,
-    content: Vec<u8>,
-    _share: Option<BudgetShare>,
+    pub(super) id: u16,
+    pub(super) content: Vec<u8>,
+    /// Of a reply.
+    pub(super) _shares: Option<Shares>,
 }
 
-impl End {
-    /// An end of `bytes`, which `encode` appends. None: the budget has no memory for it.
-    pub(super) fn encoded(
-        session: &Session,
-        id: u16,
-        bytes: usize,
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<Self> {
-        let share = match bytes {
-            0..=UNCOUNTED_BYTES => None,
-            _ => Some(session.budget().try_reserve(bytes).ok()?),
-        };
-        let mut content = Vec::with_capacity(bytes);
-        encode(&mut content);
-        Some(Self {
-            slot: None,
-            id,
-            content,
-            _share: share,
-        })
-    }
+/// A reply's share of what its session may have waiting, and of the budget of all.
+pub(super) type Shares = [BudgetShare; 2];
 
+impl End {
     fn try_send(&self, session: &Session, before: impl FnOnce()) -> Result<(), SendError> {
         let mut packet = session.try_reserve(self.id, self.content.len())?;
         packet.copy_from_slice(&self.content);

@@ -49,11 +49,15 @@ impl Handler for Requests {
         Ok(greeting.to_bytes())
     }
 
-    fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
         let (Some(call), content) = (&mut self.call, message.payload()) else {
             return Flow::Continue;
         };
-        call.calls.send_waiting();
+        if !call.calls.send_waiting() {
+            // It comes again when there is room for a reply; until then the peer's time to read runs.
+            session.resume();
+            return Flow::Pause;
+        }
         match message.id() {
             frame::CANCEL => {
                 if let Some(number) = CallNumber::of(content) {

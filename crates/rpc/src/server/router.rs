@@ -72,7 +72,9 @@ impl Router {
         self
     }
 
-    /// Serves the sessions of `sessions`, whose protocol becomes [`Rpc`].
+    /// Serves the sessions of `sessions`, whose protocol becomes [`Rpc`]. Requests come only while the send ring has room for
+    /// the longest reply, or half of it is free, whatever the settings say of [`reply_room`](embar_session::SessionConfig::reply_room): so none comes
+    /// while replies wait.
     ///
     /// # Errors
     /// [`RouterError`].
@@ -89,6 +91,7 @@ impl Router {
         let routes = Arc::new(routes);
         let sessions = sessions
             .protocol(Rpc::new(Role::Server))
+            .with(|settings| settings.session.reply_room = 0)
             .start(move |_| Requests::new(&routes))?;
         Ok(Server { sessions, stats })
     }

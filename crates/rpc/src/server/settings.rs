@@ -10,15 +10,20 @@ pub struct RouterSettings {
     /// a call beyond it fails with [`ResourceExhausted`](crate::Code::ResourceExhausted). Default
     /// 256.
     ///
-    /// Their replies wait in memory where the send ring is full: at most one for each of them, as long as the peer's
-    /// `max_frame_bytes`. They count in the [budget](embar_session::Settings::budget) of the sessions. No further requests are taken
-    /// meanwhile.
+    /// Their replies wait in memory where the send ring is full, at most one for each of them. No further requests are taken meanwhile.
     pub max_in_flight: u32,
+    /// Most bytes of one session's replies that wait for room in its send ring. They count in the [budget](embar_session::Settings::budget) of the
+    /// sessions, too: so a peer that reads slowly leaves memory to the others. A call whose reply finds no place fails with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). Default 4 MiB.
+    pub max_waiting_bytes: usize,
 }
 
 impl Default for RouterSettings {
     fn default() -> Self {
-        Self { max_in_flight: 256 }
+        Self {
+            max_in_flight: 256,
+            max_waiting_bytes: 4 << 20,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use embar_rpc::session::{Address, CloseReason, Redirect, Server, Settings};
-use embar_rpc::{Channel, ChannelSettings, Code, Router};
+use embar_rpc::{Channel, ChannelSettings, Code, Router, RouterSettings};
 
 use crate::support::proto::{TestingClient, TestingServer};
 use crate::support::{LONG, Pair, block_on, loopback, number, obedient, text, until};
@@ -103,7 +103,8 @@ fn a_server_that_shuts_down_ends_its_calls() {
 #[test]
 fn what_was_answered_before_a_polite_end_arrives() {
     for shut_down in [false, true] {
-        let pair = Pair::new();
+        let most = |settings: &mut RouterSettings| settings.max_waiting_bytes = 16 << 20;
+        let pair = Pair::with(|router| router.with(most), ChannelSettings::default());
         let request = text("hold");
         let mut calls: Vec<_> = (0..250).map(|_| pair.testing.obey(&request)).collect();
         for call in &mut calls {

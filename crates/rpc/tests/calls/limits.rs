@@ -2,8 +2,10 @@
 
 use std::thread;
 
-use embar_rpc::session::{self, CloseReason, MIN_IDLE_TIMEOUT, MemoryBudget, Settings};
-use embar_rpc::{ChannelSettings, Code, Router, frame};
+use embar_rpc::session::{
+    self, CloseReason, MIN_IDLE_TIMEOUT, MemoryBudget, NO_REPLY_ROOM, Settings,
+};
+use embar_rpc::{Call, ChannelSettings, Code, Router, RouterSettings, frame};
 
 use crate::rude::{ECHO, HOLD, OBEY, Rude, request};
 use crate::support::proto::{TestingServer, Text};
@@ -137,19 +139,109 @@ fn a_client_that_takes_nothing_loses_its_session_after_the_idle_timeout() {
         settings.session.idle_timeout = MIN_IDLE_TIMEOUT;
     });
     let pair = Pair::of(router, events, sessions, ChannelSettings::default());
-    let stuck = Rude::that_reads_nothing(&pair);
+    // 12 MB, more than all buffers hold.
+    let (_stuck, call) = stuck(&pair);
+    until("its session ends", || call.session().closed().is_some());
+    assert_eq!(call.session().closed().unwrap().reason, CloseReason::Full);
+    // The channel's session may have ended, too: so short a timeout is over sooner than a busy machine gives it a turn.
+    until("calls end", || {
+        let methods = pair.server.stats().methods();
+        methods.iter().all(|method| method.in_flight == 0)
+    });
+}
+
+/// A client that reads nothing, and whose ring is full of replies. More of them wait.
+fn stuck(pair: &Pair) -> (Rude, Call) {
+    let stuck = Rude::that_reads_nothing(pair);
     for slot in 0..200 {
         stuck.send(frame::REQUEST, &request(slot, 1, OBEY, 0, HOLD));
     }
     let held: Vec<_> = (0..200).map(|_| pair.held()).collect();
     let call = held[0].0.clone();
-    // 12 MB, more than all buffers hold.
     let answer = text(&"x".repeat(60_000));
     for (_, reply) in held {
         reply.send(&answer);
     }
-    until("its session ends", || call.session().closed().is_some());
+    (stuck, call)
+}
+
+#[test]
+fn a_client_that_takes_nothing_and_goes_on_to_ask_loses_its_session() {
+    let (service, events) = obedient();
+    let router = Router::new().add_service(TestingServer::new(service));
+    let sessions = Settings::default().with(|settings| {
+        settings.session.idle_timeout = MIN_IDLE_TIMEOUT;
+        settings.session.reply_room = NO_REPLY_ROOM;
+    });
+    let pair = Pair::of(router, events, sessions, ChannelSettings::default());
+    let (stuck, call) = stuck(&pair);
+    let question = request(200, 1, 12345, 0, b"");
+    until("its session ends", || {
+        let fill = |to: &mut [u8]| to.copy_from_slice(&question);
+        let _ = stuck
+            .session
+            .send_with(frame::REQUEST, question.len(), fill);
+        call.session().closed().is_some()
+    });
     assert_eq!(call.session().closed().unwrap().reason, CloseReason::Full);
+}
+
+#[test]
+fn no_request_is_taken_before_all_replies_are_on_their_way() {
+    let most = |settings: &mut RouterSettings| settings.max_waiting_bytes = 16 << 20;
+    let pair = Pair::with(|router| router.with(most), ChannelSettings::default());
+    let (slow, _call) = stuck(&pair);
+    slow.send(frame::REQUEST, &request(200, 1, 12345, 0, b""));
+    slow.takes(10);
+    for _ in 0..10 {
+        assert_eq!(slow.end().3, Code::Ok);
+    }
+    assert_eq!(pair.server.stats().unknown(), 0);
+    slow.takes(usize::MAX);
+    for _ in 10..200 {
+        assert_eq!(slow.end().3, Code::Ok);
+    }
+    assert_eq!(slow.end().3, Code::Unimplemented);
+    pair.until_quiet();
+}
+
+#[test]
+fn a_reply_that_no_ring_has_room_for_beside_others_fails_its_call() {
+    let (service, events) = obedient();
+    let router = Router::new().add_service(TestingServer::new(service));
+    let sessions = Settings::default().with(|settings| settings.send_ring_bytes = 64 << 10);
+    let pair = Pair::of(router, events, sessions, ChannelSettings::default());
+    let (stuck, call) = stuck(&pair);
+    let ended = &pair.server.stats().methods()[1].ended;
+    let codes: Vec<_> = ended.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [Code::Ok, Code::ResourceExhausted], "{ended:?}");
+    stuck.takes(usize::MAX);
+    for _ in 0..200 {
+        stuck.end();
+    }
+    assert!(call.session().closed().is_none());
+    pair.until_quiet();
+}
+
+#[test]
+fn one_session_has_no_more_replies_waiting_than_its_share() {
+    const SHARE: usize = 1 << 20;
+    let (service, events) = obedient();
+    let router = Router::new().add_service(TestingServer::new(service));
+    let router = router.with(|settings| settings.max_waiting_bytes = SHARE);
+    let budget = MemoryBudget::new(16 << 20);
+    let sessions = Settings::default().with(|settings| settings.budget = Some(budget.clone()));
+    let pair = Pair::of(router, events, sessions, ChannelSettings::default());
+    let before = budget.used();
+    let (_stuck, call) = stuck(&pair);
+    let settings = Settings::default();
+    let rings = settings.send_ring_bytes + settings.recv_ring_bytes;
+    assert!(budget.used() <= before + rings + SHARE, "{budget:?}");
+    let ended = &pair.server.stats().methods()[1].ended;
+    let codes: Vec<_> = ended.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [Code::Ok, Code::ResourceExhausted], "{ended:?}");
+    assert!(call.session().closed().is_none());
+    call.session().abort();
     pair.until_quiet();
 }
 
@@ -191,16 +283,19 @@ fn what_is_refused_while_replies_wait_is_ended_as_well() {
 
 #[test]
 fn replies_that_find_no_memory_to_wait_in_fail_their_calls() {
+    const CALLS: u32 = 1200;
     let (service, events) = obedient();
     let router = Router::new().add_service(TestingServer::new(service));
+    let router = router.with(|settings| settings.max_in_flight = CALLS);
     let budget = MemoryBudget::new(16 << 20);
     let sessions = Settings::default().with(|settings| settings.budget = Some(budget.clone()));
     let pair = Pair::of(router, events, sessions, ChannelSettings::default());
     let stuck = Rude::that_reads_nothing(&pair);
-    for slot in 0..200 {
+    for slot in 0..CALLS {
         stuck.send(frame::REQUEST, &request(slot, 1, OBEY, 0, HOLD));
     }
-    let held: Vec<_> = (0..200).map(|_| pair.held()).collect();
+    let mut held: Vec<_> = (0..CALLS).map(|_| pair.held()).collect();
+    let short = held.split_off(200);
     let call = held[0].0.clone();
     let others = budget.try_reserve(budget.limit() - budget.used()).unwrap();
     let answer = text(&"x".repeat(60_000));
@@ -210,6 +305,14 @@ fn replies_that_find_no_memory_to_wait_in_fail_their_calls() {
     let ended = &pair.server.stats().methods()[1].ended;
     let codes: Vec<_> = ended.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, [Code::Ok, Code::ResourceExhausted], "{ended:?}");
+    // Also replies that are no longer than a status.
+    let failed = || pair.server.stats().methods()[1].ended[1].1;
+    let before = failed();
+    let answer = text(&"x".repeat(2000));
+    for (_, reply) in short {
+        reply.send(&answer);
+    }
+    assert!(failed() > before);
     assert!(call.session().closed().is_none());
     assert_eq!(budget.used(), budget.limit());
     drop(others);

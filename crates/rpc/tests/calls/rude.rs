@@ -1,5 +1,7 @@
 //! A client without manners, and the frames that it sends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use embar_rpc::session::{Client, Closed, Flow, Handler, Message, Session, Settings};
@@ -11,13 +13,15 @@ use crate::support::{LONG, Pair};
 struct Raw {
     told: Sender<(u16, Vec<u8>)>,
     ended: Sender<Closed>,
-    reads: bool,
+    /// So many messages it takes before it leaves them where they are.
+    takes: Arc<AtomicUsize>,
 }
 
 impl Handler for Raw {
     fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
-        if !self.reads {
-            return Flow::Pause;
+        match self.takes.load(Ordering::Relaxed) {
+            0 => return Flow::Pause,
+            takes => self.takes.store(takes - 1, Ordering::Relaxed),
         }
         let _ = self.told.send((message.id(), message.payload().to_vec()));
         Flow::Continue
@@ -33,31 +37,44 @@ pub struct Rude {
     pub session: Session,
     pub seen: Receiver<(u16, Vec<u8>)>,
     pub closed: Receiver<Closed>,
+    takes: Arc<AtomicUsize>,
     _client: Client,
 }
 
 impl Rude {
     pub fn connect(pair: &Pair) -> Self {
-        Self::with(pair, true)
+        Self::with(pair, usize::MAX)
     }
 
     /// One that leaves all that comes where it is.
     pub fn that_reads_nothing(pair: &Pair) -> Self {
-        Self::with(pair, false)
+        Self::with(pair, 0)
     }
 
-    fn with(pair: &Pair, reads: bool) -> Self {
+    fn with(pair: &Pair, takes: usize) -> Self {
         let client = Client::with(Rpc::new(Role::Client), Settings::default()).unwrap();
         let (told, seen) = channel();
         let (ended, closed) = channel();
-        let raw = Raw { told, ended, reads };
+        let takes = Arc::new(AtomicUsize::new(takes));
+        let raw = Raw {
+            told,
+            ended,
+            takes: Arc::clone(&takes),
+        };
         let session = client.connect(pair.server.address(), raw);
         Self {
             session: session.unwrap(),
             seen,
             closed,
+            takes,
             _client: client,
         }
+    }
+
+    /// From now on it takes so many messages.
+    pub fn takes(&self, messages: usize) {
+        self.takes.store(messages, Ordering::Relaxed);
+        self.session.resume();
     }
 
     pub fn send(&self, id: u16, content: &[u8]) {
