@@ -103,9 +103,9 @@ impl<M: Memory> RecvBuf<M> {
         self
     }
 
-    /// How many bytes of the range its owner wants at once; 0: any number.
+    /// How many bytes of the range its owner wants at once, of those that [may be added](Self::at_most); 0: any number.
     pub fn wanted(&self) -> usize {
-        self.wanted.min(self.remaining())
+        self.wanted.min(self.remaining()).min(self.most)
     }
 
     /// Lets a reactor that copies by itself show `witness` what it copies into the range, and copy that past the caches. Others

@@ -28,6 +28,7 @@ fn a_receive_adds_no_more_than_it_may() {
     assert_eq!((buf.spaces().0.len(), buf.remaining()), (1, 5));
     let mut buf = buf.at_most(usize::MAX);
     assert_eq!(buf.spaces().0.len(), 5);
+    assert_eq!(buf.wanting(4).at_most(3).wanted(), 3);
 }
 
 #[test]

@@ -232,6 +232,7 @@ macro_rules! conformance {
                     what_follows_the_first_part_lands_in_the_second
                     a_peer_that_sends_a_byte_at_a_time_fills_what_is_wanted
                     wanted_bytes_end_with_the_stream
+                    no_more_is_wanted_than_may_come
                     a_recalled_receive_that_wants_more_keeps_what_came
                     bytes_wait_while_there_is_no_buffer_for_them
                 }

@@ -293,6 +293,23 @@ pub fn wanted_bytes_end_with_the_stream<K: Kind>() {
     assert_eq!(buf.remaining(), 4);
 }
 
+pub fn no_more_is_wanted_than_may_come<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(b"abcdefgh").unwrap();
+    let mut buf = room(8).wanting(8);
+    while buf.remaining() > 0 {
+        let before = buf.filled().end;
+        driver.reactor.recv(token, buf.at_most(3));
+        let (back, result, _) = driver.received(token);
+        buf = back;
+        let came = buf.filled().end - before;
+        assert!((1..=3).contains(&came), "{came} bytes");
+        assert_eq!(result.unwrap(), came);
+    }
+    assert_eq!(heap(buf), b"abcdefgh");
+}
+
 pub fn a_recalled_receive_that_wants_more_keeps_what_came<K: Kind>() {
     let mut driver = driver::<K>();
     let (token, mut peer) = driver.pair();
