@@ -253,7 +253,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     pub fn sent(&mut self, buf: SendBuf<M>, result: &io::Result<()>, now: Now) {
         self.at(now);
         self.sent_buffer(buf, result);
-        self.timers.send_ended(self.clock, self.has_sent());
+        self.timers
+            .send_ended(self.clock, self.has_sent(), self.has_to_take());
     }
 
     fn at(&mut self, now: Now) {

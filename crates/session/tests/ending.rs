@@ -783,3 +783,26 @@ fn reservations_that_are_dropped_one_after_the_other_hold_nothing() {
     }
     assert!(pair.a.core.is_open());
 }
+
+/// The owner takes its time for what it says last: that is not its peer's fault.
+#[test]
+fn a_peer_that_has_nothing_to_take_is_not_late() {
+    let mut pair = Pair::open();
+    let a = &mut pair.a;
+    a.core.leave(CloseReason::Finished, at(5));
+    for second in 6..20 {
+        a.tick(at(second));
+        assert_eq!(a.end(), None);
+    }
+    a.stuck_send = true;
+    a.core.send_with(1, 10, |out| out.fill(1)).expect("room");
+    // It is not late at the look that finds it there first.
+    let due = a.core.next_tick().expect("a look");
+    a.tick(due);
+    assert_eq!(a.end(), None);
+    // But it has no more time than others.
+    assert_eq!(a.core.next_tick(), Some(Now(due.0 + at(1).0)));
+    a.tick(Now(due.0 + at(1).0));
+    assert_eq!(a.end().map(|c| c.reason), Some(CloseReason::Finished));
+    assert!(a.closed && a.core.is_over());
+}

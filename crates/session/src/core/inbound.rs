@@ -336,7 +336,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     #[cold]
     fn no_room(&mut self) -> Found {
         if !mem::replace(&mut self.input.lacks_room, true) {
-            self.timers.stalled(self.clock, self.has_sent());
+            self.timers.stalled(self.clock, self.has_sent(), true);
             self.note_pause();
         }
         self.end_alone()

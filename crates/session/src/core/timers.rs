@@ -68,6 +68,8 @@ pub(super) struct Timers {
     look_at_reservations: Now,
     /// Since when the peer has not read, and what was sent by then.
     stalled: (Now, Sent),
+    /// There was something for it to take when that was looked at last.
+    has_to_take: bool,
     /// Length of the send that is out.
     in_flight: usize,
     /// The owner ends the session as soon as what it still has is sent, for this reason.
@@ -89,6 +91,7 @@ impl Timers {
             open: None,
             look_at_reservations: now,
             stalled: (now, Sent::default()),
+            has_to_take: false,
             in_flight: 0,
             leaving: None,
             left_at: now,
@@ -139,27 +142,30 @@ impl Timers {
         self.rtt = Some(Rtt { last, smoothed });
     }
 
-    pub fn stalled(&mut self, now: Now, sent: Sent) {
+    pub fn stalled(&mut self, now: Now, sent: Sent, has_to_take: bool) {
         self.stalled = (now, sent);
+        self.has_to_take = has_to_take;
     }
 
     pub fn send_began(&mut self, bytes: usize) {
         self.in_flight = bytes;
     }
 
-    pub fn send_ended(&mut self, now: Now, sent: Sent) {
+    pub fn send_ended(&mut self, now: Now, sent: Sent, has_to_take: bool) {
         self.in_flight = 0;
-        self.have_sent(now, sent);
+        self.have_sent(now, sent, has_to_take);
     }
 
-    /// So much was sent by now.
-    fn have_sent(&mut self, now: Now, sent: Sent) {
+    /// So much was sent by now, and whether there is more for the peer to take. One that had nothing to take is not late, and
+    /// what there is since then has the whole time.
+    fn have_sent(&mut self, now: Now, sent: Sent, has_to_take: bool) {
         if self.sent_bytes != sent.bytes {
             (self.sent_at, self.sent_bytes) = (now, sent.bytes);
         }
-        if self.stalled.1 != sent {
+        if self.stalled.1 != sent || !self.has_to_take {
             self.stalled = (now, sent);
         }
+        self.has_to_take = has_to_take;
     }
 
     /// When a peer has had its time of which nothing is known but that it must take something
@@ -186,7 +192,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     pub fn tick(&mut self, now: Now) {
         self.at(now);
         let now = self.clock;
-        self.timers.have_sent(now, self.has_sent());
+        self.timers
+            .have_sent(now, self.has_sent(), self.has_to_take());
         if let State::Ending(ending) = &mut self.state {
             ending.look = now.after(self.config.linger / LOOKS_PER_LINGER);
             if ending.deadline <= now {
@@ -263,6 +270,12 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         }
     }
 
+    /// Whether something waits for the peer to take it, or is on its way to it.
+    pub(super) fn has_to_take(&self) -> bool {
+        let output = &self.output;
+        output.sending || self.is_sending_body() || self.ring().queued() > 0
+    }
+
     fn hello_deadline(&self) -> Option<Now> {
         let greeting = matches!(self.state, State::Greeting { .. });
         let timeout = some(self.config.hello_timeout).filter(|_| greeting)?;
@@ -326,8 +339,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     }
 
     /// The owner is going to [finish](SessionCore::finish), or [fail](SessionCore::fail), as soon
-    /// as what it still has was handed over. Whenever the peer takes nothing for
-    /// [`SessionConfig::linger`](crate::SessionConfig::linger) meanwhile (longer for a long send,
+    /// as what it still has was handed over. Whenever there is something for the peer to take, and it takes nothing for
+    /// [`SessionConfig::linger`](crate::SessionConfig::linger) (longer for a long send,
     /// see [`SessionConfig::idle_timeout`](crate::SessionConfig::idle_timeout)), the session is
     /// cut, with `reason` as its end.
     pub fn leave(&mut self, reason: CloseReason, now: Now) {
@@ -335,7 +348,8 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         if self.timers.leaving.is_none() {
             self.timers.leaving = Some(reason);
             self.timers.left_at = self.clock;
-            self.timers.stalled(self.clock, self.has_sent());
+            self.timers
+                .stalled(self.clock, self.has_sent(), self.has_to_take());
         }
     }
 

@@ -376,6 +376,7 @@ impl<P: Protocol> SessionDriver<P> {
     /// Whether the handler has nothing left to send. One that is gone, or panics, has nothing.
     fn may_end(&mut self, now: Now) -> bool {
         let mut may = true;
+        self.session.0.leave();
         self.call_handler(now, |handler, session| may = handler.may_end(session));
         may
     }

@@ -193,8 +193,8 @@ pub trait Handler: Send + 'static {
 
     /// The session is to end politely ([`Session::close`], or its server stops): whether all that this handler
     /// had to send is in the ring. While it is not, the session goes on, and asks again whenever it has done something; it receives nothing
-    /// more. A peer that takes nothing meanwhile is cut as usual, after [`linger`](crate::SessionConfig::linger) or when
-    /// the server's time to stop is over.
+    /// more. A peer that does not take what there is for it is cut as usual, after [`linger`](crate::SessionConfig::linger) or when
+    /// the server's time to stop is over. One for which there is nothing yet is not.
     fn may_end(&mut self, session: &Session) -> bool {
         let _ = session;
         true

@@ -86,6 +86,8 @@ pub(super) struct Shared {
     pub(super) latest: Latest,
     /// When a thread wrote to the socket last.
     pub(super) last_flush: AtomicU64,
+    /// It ends as soon as its handler has sent all that it had to.
+    leaves: AtomicBool,
     bodies: Bodies,
     pub(super) ended: OnceLock<Closed>,
     redirect: Mutex<Option<Box<Redirect>>>,
@@ -140,6 +142,7 @@ impl Shared {
             memberships: Memberships::default(),
             latest: Latest::default(),
             last_flush: AtomicU64::new(0),
+            leaves: AtomicBool::new(false),
             bodies: Bodies::default(),
             ended: OnceLock::new(),
             redirect: Mutex::default(),
@@ -213,10 +216,21 @@ impl Shared {
         let more = span.finish();
         fence(Ordering::SeqCst);
         let body_waits = self.bodies.are_some(Ordering::Relaxed);
+        // Perhaps that was the last of what the handler had to send.
+        let leaves = self.leaves.load(Ordering::Relaxed);
         // A socket that is full, or broken, is the worker's business: it waits, or finds out.
-        if more || written.ok() != Some(asked) || self.sender.wants_right() || body_waits {
+        if more || written.ok() != Some(asked) || self.sender.wants_right() || body_waits || leaves
+        {
             self.mark();
         }
+    }
+
+    /// From now on the worker looks at the session after each write, whosever it is. To be called before the handler is asked
+    /// whether it has sent all.
+    pub(super) fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+        // Partner: the one in `write`. What the handler is not told of when it is asked is written after this.
+        fence(Ordering::SeqCst);
     }
 
     /// For handlers, which cannot wait: tries to write what the ring holds, right now.
