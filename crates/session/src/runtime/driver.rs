@@ -221,36 +221,44 @@ impl<P: Protocol> SessionDriver<P> {
     fn deliver_more(&mut self, now: Now) {
         if self.core.is_held() {
             // The core is held: all that may come is the end.
-            self.room.leave();
             self.tell_due(now);
-            return self.deliver_all(now);
+            self.deliver_all(now);
+        } else {
+            self.core.cork();
+            self.note_mere_cork(self.core.is_merely_corked());
+            self.latest_comes_back();
+            self.tell_due(now);
+            if self.deliver_while_there_is_room(now) {
+                return;
+            }
         }
-        self.core.cork();
-        self.note_mere_cork(self.core.is_merely_corked());
-        if mem::take(&mut self.latest_gave_way) {
-            self.commit_latest();
-        }
-        self.tell_due(now);
+        self.room.leave();
+        self.latest_comes_back();
+    }
+
+    /// Whether it waits for room now, for an answer to the next message.
+    fn deliver_while_there_is_room(&mut self, now: Now) -> bool {
         let mut retried = false;
         loop {
             self.deliver_all(now);
             if self.share.is_over() {
-                self.room.leave();
                 self.share_was_over_at = Some(now);
-                return self.session.0.mark();
+                self.session.0.mark();
+                return false;
             }
             let Some(room) = self.core.waits_for_room() else {
-                return self.room.leave();
+                return false;
             };
             self.latest_gives_way();
             // A thread that makes room marks the session then.
             let mut context = Context::from_waker(&self.marker);
             if self.room.poll(room, &mut context).is_pending() {
-                return;
+                return true;
             }
             // Room came and went while we looked, and no thread knows that we wait.
             if mem::replace(&mut retried, true) {
-                return self.session.0.mark();
+                self.session.0.mark();
+                return true;
             }
         }
     }

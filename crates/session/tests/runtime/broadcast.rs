@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use embar_session::{
-    Broadcast, Client, CloseReason, Closed, Flow, Handler, Lag, Message, Plain, SendError, Server,
-    Session, Settings,
+    Broadcast, Client, CloseReason, Closed, Flow, Handler, Lag, Message, Plain, Rate, SendError,
+    Server, Session, Settings,
 };
 
 use crate::sums::Sums;
 use crate::support::proto::Packet;
 use crate::support::{
-    Event, LONG, Recorder, closed, in_time, loopback, message, recorder, recording_server, small,
-    until,
+    Event, LONG, Recorder, closed, fill_up, in_time, loopback, message, patient, recorder,
+    recording_server, small, until,
 };
 
 /// Rings and sockets that are soon full.
@@ -285,6 +285,51 @@ fn a_slow_member_gets_the_latest_of_each_kind() {
     // As before.
     assert_eq!(broadcast.send_bytes(1, &numbered(sent)).unwrap().sent, 1);
     assert_eq!(number(&message(&slow.seen).1), sent);
+}
+
+/// What waited for room is sent although its session may not be received from for long.
+#[test]
+fn what_gave_way_to_an_answer_comes_although_its_session_is_held() {
+    const BURST: u64 = 100_000;
+    let settings = tight().with(|settings| {
+        settings.rates.address_bytes = Some(Rate {
+            per_second: 1,
+            burst: BURST,
+        });
+        settings.admission.local_is_exempt = false;
+    });
+    let (server, seen) = recording_server(settings, loopback());
+    let client = Client::with(Plain, patient(small())).unwrap();
+    // Two that use up the rate of their address, and more.
+    let others = [(); 2].map(|()| {
+        let session = client.connect(server.address(), recorder().0).unwrap();
+        (session, opened(&seen))
+    });
+    let slow_client = Client::with(Plain, tight()).unwrap();
+    let slow = Slow::connect(&slow_client, &server);
+    let accepted = opened(&seen);
+    let broadcast = Broadcast::new();
+    broadcast.join(&accepted, Lag::Latest);
+    fill_up(|| accepted.send_with(1, 200, |to| to.fill(1)));
+    assert_eq!(broadcast.send_bytes(4, &numbered(7)).unwrap().waiting, 1);
+    // There is no room for an answer to this.
+    let came = || accepted.stats().bytes_received;
+    let before = came();
+    slow.session.send_with(2, 1, |to| to.fill(1)).unwrap();
+    until("it came", || came() > before);
+    let say = |session: &Session| session.send_with(3, 9_000, |to| to.fill(1)).unwrap();
+    for _ in 0..=BURST / 9_000 {
+        say(&others[0].0);
+    }
+    until("no more may come", || {
+        !server.monitor().limited_by_rate().is_empty()
+    });
+    // It may have what it might when it was looked at last.
+    say(&others[1].0);
+    until("more came", || others[1].1.stats().bytes_received > 1_000);
+    slow.go_on();
+    while message(&slow.seen).0 != 4 {}
+    assert_eq!(accepted.stats().messages_received, 0, "it is held");
 }
 
 /// Both ends say more than the rings and sockets between them hold, before either reads.

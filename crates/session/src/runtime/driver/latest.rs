@@ -35,8 +35,16 @@ impl<P: Protocol> SessionDriver<P> {
     /// What waits needs more room than an answer does. First in line, it would keep the session from being read that a
     /// peer in the same plight waits for.
     pub(super) fn latest_gives_way(&mut self) {
-        if self.latest_room.take().is_some() {
-            self.latest_gave_way = true;
+        if let Some(wait) = &mut self.latest_room {
+            wait.leave();
+            self.latest_gave_way = self.session.0.latest.any();
+        }
+    }
+
+    /// No answer waits for room any more, so what gave way to it does again.
+    pub(super) fn latest_comes_back(&mut self) {
+        if mem::take(&mut self.latest_gave_way) {
+            self.commit_latest();
         }
     }
 }
