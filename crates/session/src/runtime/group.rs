@@ -72,15 +72,21 @@ impl Group {
     }
 
     /// Whether the rings of one more session of `priority` leave the memory that is kept for higher ones.
-    pub(super) fn has_memory_for(&self, priority: Priority) -> bool {
+    pub(super) fn has_memory_for_session(&self, priority: Priority) -> bool {
+        let rings = self.settings.send_ring_bytes + self.settings.recv_ring_bytes;
+        self.has_memory_for(priority, rings)
+    }
+
+    /// Whether `bytes` for a session of `priority` leave the memory that is kept for higher ones. Where nothing is in use they do:
+    /// what a small budget keeps would otherwise keep everybody out.
+    fn has_memory_for(&self, priority: Priority, bytes: usize) -> bool {
         let open = self.reserve.open_to(priority, self.budget.limit());
         if open == self.budget.limit() {
             // The budget itself says so, when it is asked.
             return true;
         }
-        let rings = self.settings.send_ring_bytes + self.settings.recv_ring_bytes;
         let in_use = self.budget.used().saturating_sub(self.budget.idle());
-        in_use.saturating_add(rings) <= open
+        in_use == 0 || in_use.saturating_add(bytes) <= open
     }
 
     /// Counts `bytes` of a body of a session of `priority` whose peer counts as `network`.
@@ -91,6 +97,11 @@ impl Group {
         bytes: usize,
     ) -> Result<BodyShare, String> {
         let reserve = || {
+            if !self.has_memory_for(priority, bytes) {
+                return Err(format!(
+                    "{bytes} bytes exceed what the memory budget has left for sessions like this one: send it later, or enlarge it"
+                ));
+            }
             self.budget
                 .try_reserve(bytes)
                 .map_err(|error| error.to_string())

@@ -124,6 +124,45 @@ fn the_last_memory_is_for_higher_priorities() {
 }
 
 #[test]
+fn bodies_of_lower_priorities_leave_the_last_memory_to_sessions_of_higher_ones() {
+    const BODY: usize = 200 << 10;
+    let budget = MemoryBudget::new(512 << 10);
+    let settings = small().with(|settings| {
+        settings.budget = Some(budget.clone());
+        // All of it, as far as bodies go.
+        settings.body_budget_bytes = Some(budget.limit());
+    });
+    let (server, client) = (server(settings, loopback()), client());
+    // Of the half that is open to low priorities, something else has a part.
+    let _held = budget.try_reserve(100 << 10).unwrap();
+    let (handler, seen) = recorder();
+    let low = client.open(server.address(), b"low", handler);
+    let low = low.wait().unwrap();
+    let body = || Arc::new(Buffer::from(vec![7; BODY]));
+    low.send_body(1, b"", body()).unwrap();
+    let why = closed(&seen);
+    assert_eq!((why.by, why.reason), (Side::Peer, CloseReason::OutOfMemory));
+    assert!(why.text.contains("memory budget"), "{why}");
+
+    let high = join(&client, &server, "high").unwrap();
+    high.send_body(1, b"", body()).unwrap();
+    until("it came", || server.stats().bytes_received > BODY as u64);
+    assert!(high.closed().is_none());
+}
+
+#[test]
+fn a_budget_for_one_session_keeps_nobody_out_of_an_empty_server() {
+    let budget = MemoryBudget::new(RINGS + RINGS / 8);
+    let settings = small().with(|settings| settings.budget = Some(budget));
+    let (server, client) = (server(settings, loopback()), client());
+    for greeting in ["", "low", "high"] {
+        let session = join(&client, &server, greeting).unwrap();
+        session.close();
+        until("it left", || server.stats().sessions == 0);
+    }
+}
+
+#[test]
 fn the_last_memory_of_bodies_is_for_those_of_higher_priorities() {
     let settings = small().with(|settings| settings.body_budget_bytes = Some(1 << 20));
     let builder = Server::builder().settings(settings).listen(loopback());

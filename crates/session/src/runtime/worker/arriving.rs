@@ -242,7 +242,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let priority = self.registry.priority_of(&peer, guest.greeting());
         let place = group.places.take_for(&peer, priority);
         let place = match place {
-            Ok(_) if !group.has_memory_for(priority) => Err(NoPlace::Kept),
+            Ok(_) if !group.has_memory_for_session(priority) => Err(NoPlace::Kept),
             place => place,
         };
         let place = match place {
