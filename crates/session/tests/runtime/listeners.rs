@@ -78,8 +78,13 @@ fn what_does_not_listen_is_an_error_that_says_so() {
     );
 }
 
+/// In a process of its own: a program that another test starts has a copy of the listeners for a moment, until it is another
+/// program, and so long the system lets connections in.
 #[test]
 fn a_server_that_stops_accepting_serves_those_who_are_there() {
+    if !alone("listeners::a_server_that_stops_accepting_serves_those_who_are_there") {
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let server = Server::builder()
