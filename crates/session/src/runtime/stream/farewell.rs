@@ -33,7 +33,7 @@ impl From<&Goodbye<'_>> for Farewell {
     }
 }
 
-/// The wait for a goodbye of the peer; see [`AsyncSession::farewell`]. Ready with the latest, or with `None` if the session
+/// The wait for a goodbye of the peer; see [`AsyncSession::farewell`](super::AsyncSession::farewell). Ready with the latest, or with `None` if the session
 /// ended without one.
 #[must_use = "it waits when it is awaited"]
 pub struct FarewellWait {
