@@ -1,12 +1,12 @@
 //! The queue of a worker that says which session's deadline comes next.
 //!
-//! A session has at most one deadline that counts, and it moves with almost every round. So a heap
-//! entry is made only when the deadline comes *nearer* than the entry there is; one that moved
-//! away is found out when the entry is due, and pushed again. A busy session costs one comparison
-//! per round, and one heap operation per deadline.
+//! A session has at most one deadline that counts, and it moves with almost every round. So its entry
+//! changes only when the deadline comes *nearer* than the entry there is; one that moved away is found
+//! out when the entry is due, and made again. A busy session costs one comparison per round. Its entry
+//! is one at any time: a deadline that comes nearer again and again would otherwise leave one behind
+//! each time, and each of those would cost the worker a look later.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 use embar_frame::Now;
 use embar_transport::Token;
@@ -17,8 +17,13 @@ pub(super) struct TimerEntry(Option<Now>);
 
 /// The deadlines of one worker's sessions, the nearest first.
 #[derive(Default)]
-pub(super) struct TimerQueue {
-    heap: BinaryHeap<Reverse<(Now, u64)>>,
+pub(super) struct TimerQueue(BTreeSet<(Now, u64)>);
+
+impl TimerEntry {
+    /// It came out of the queue.
+    pub(super) fn fired(&mut self) {
+        self.0 = None;
+    }
 }
 
 impl TimerQueue {
@@ -26,34 +31,23 @@ impl TimerQueue {
     pub(super) fn arm(&mut self, token: Token, timer: &mut TimerEntry, deadline: Option<Now>) {
         let Some(deadline) = deadline else { return };
         if timer.0.is_none_or(|at| deadline < at) {
-            timer.0 = Some(deadline);
-            self.heap.push(Reverse((deadline, token.bits())));
+            if let Some(farther) = timer.0.replace(deadline) {
+                self.0.remove(&(farther, token.bits()));
+            }
+            self.0.insert((deadline, token.bits()));
         }
     }
 
-    /// The next entry that is due, with the time it was made for: pass that to
-    /// [`TimerQueue::fired`], which says whether it is the one that counts.
-    pub(super) fn due(&mut self, now: Now) -> Option<(Token, Now)> {
-        let &Reverse((at, bits)) = self.heap.peek()?;
-        if at > now {
-            return None;
-        }
-        self.heap.pop();
-        Some((Token::from_bits(bits), at))
-    }
-
-    /// False for an entry that a nearer one replaced.
-    pub(super) fn fired(timer: &mut TimerEntry, at: Now) -> bool {
-        let counts = timer.0 == Some(at);
-        if counts {
-            timer.0 = None;
-        }
-        counts
+    /// Takes out the next entry that is due: its session is to call [`TimerEntry::fired`].
+    pub(super) fn due(&mut self, now: Now) -> Option<Token> {
+        self.next().filter(|at| *at <= now)?;
+        let (_, bits) = self.0.pop_first()?;
+        Some(Token::from_bits(bits))
     }
 
     /// When the next entry is due.
     pub(super) fn next(&self) -> Option<Now> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
+        self.0.first().map(|(at, _)| *at)
     }
 }
 
@@ -68,10 +62,10 @@ mod tests {
         for later in 0..1000 {
             timers.arm(token, &mut timer, Some(Now(10 + later)));
         }
-        assert_eq!(timers.heap.len(), 1);
+        assert_eq!(timers.0.len(), 1);
         assert_eq!(timers.due(Now(9)), None);
-        assert_eq!(timers.due(Now(10)), Some((token, Now(10))));
-        assert!(TimerQueue::fired(&mut timer, Now(10)));
+        assert_eq!(timers.due(Now(10)), Some(token));
+        timer.fired();
         timers.arm(token, &mut timer, Some(Now(1010)));
         assert_eq!(timers.next(), Some(Now(1010)));
     }
@@ -82,13 +76,24 @@ mod tests {
         let token = Token::new(1, 0);
         timers.arm(token, &mut timer, Some(Now(50)));
         timers.arm(token, &mut timer, Some(Now(20)));
-        assert_eq!(timers.due(Now(100)), Some((token, Now(20))));
-        assert!(TimerQueue::fired(&mut timer, Now(20)));
+        assert_eq!(timers.due(Now(100)), Some(token));
+        assert_eq!(timers.due(Now(100)), None, "the other is gone");
+        timer.fired();
         timers.arm(token, &mut timer, Some(Now(70)));
-        assert_eq!(timers.due(Now(100)), Some((token, Now(50))));
-        assert!(!TimerQueue::fired(&mut timer, Now(50)), "it was replaced");
-        assert_eq!(timers.due(Now(100)), Some((token, Now(70))));
-        assert!(TimerQueue::fired(&mut timer, Now(70)));
-        assert_eq!(timers.due(Now(100)), None);
+        assert_eq!(timers.due(Now(100)), Some(token));
+    }
+
+    #[test]
+    fn a_session_whose_deadline_comes_nearer_again_and_again_has_one_entry() {
+        let (mut timers, mut timer) = (TimerQueue::default(), TimerEntry::default());
+        let token = Token::new(1, 0);
+        for round in 0..1000 {
+            timers.arm(token, &mut timer, Some(Now(5000 + round)));
+            timers.arm(token, &mut timer, Some(Now(100 + round)));
+            timers.arm(token, &mut timer, Some(Now(3 + round)));
+            assert_eq!(timers.0.len(), 1);
+            assert_eq!(timers.due(Now(3 + round)), Some(token));
+            timer.fired();
+        }
     }
 }

@@ -443,11 +443,10 @@ impl<P: Protocol + Clone> Worker<P> {
     }
 
     fn look_at_due(&mut self, now: Now) {
-        while let Some((token, at)) = self.timers.due(now) {
+        while let Some(token) = self.timers.due(now) {
             self.with(token, now, |driver, _| {
-                if TimerQueue::fired(&mut driver.timer, at) {
-                    driver.tick(now);
-                }
+                driver.timer.fired();
+                driver.tick(now);
             });
         }
         if self.draining.is_some_and(|at| at <= now) && !self.cut {
