@@ -180,8 +180,8 @@ impl Monitor {
         self.0.group.counters.refusals.by_reason()
     }
 
-    /// How often sessions went beyond each of the [`Rates`](crate::Rates), and were delayed or closed for it;
-    /// limits that nobody went beyond are left out.
+    /// How often sessions went beyond each of the [`Rates`](crate::Rates), and were delayed or closed for it. One that
+    /// goes on with that counts once a second. Limits that nobody went beyond are left out.
     #[must_use]
     pub fn limited_by_rate(&self) -> Vec<(RateLimit, u64)> {
         self.0.group.counters.rates.by_limit()

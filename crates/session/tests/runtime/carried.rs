@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -15,9 +16,12 @@ use embar_session::{
 use crate::streams::block_on;
 use crate::support::{Event, LONG, Recorder, closed, loopback, message, recorder, until};
 
+/// Id, number, and payload.
+type Seen = (u16, u64, Vec<u8>);
+
 /// Tells of datagrams, and of a message that it leaves for later.
 struct Player {
-    datagrams: Sender<(u16, u64, Vec<u8>)>,
+    datagrams: Sender<Seen>,
     pauses: bool,
 }
 
@@ -50,7 +54,7 @@ struct Carried {
     /// Of the server's end, and of the client's.
     links: [DatagramLink; 2],
     session: Session,
-    seen: Receiver<(u16, u64, Vec<u8>)>,
+    seen: Receiver<Seen>,
     _client: Client,
 }
 
@@ -59,13 +63,22 @@ impl Carried {
         // However slow the test's machine is.
         let settings = settings.with(|settings| settings.datagrams.max_wait = LONG);
         let (datagrams, seen) = channel();
-        let datagrams = std::sync::Mutex::new(datagrams);
-        let server = Server::builder().settings(settings.clone());
-        let server = server.start(move |_| Player {
+        let datagrams = Mutex::new(datagrams);
+        let player = move || Player {
             datagrams: datagrams.lock().unwrap().clone(),
             pauses,
-        });
-        let server = server.unwrap();
+        };
+        Self::with(settings, seen, player)
+    }
+
+    /// Of which the server's end is handled by what `make` makes.
+    fn with<H: Handler>(
+        settings: Settings,
+        seen: Receiver<Seen>,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Self {
+        let server = Server::builder().settings(settings.clone());
+        let server = server.start(move |_| make()).unwrap();
         let client = Client::with(Plain, settings).unwrap();
         let (near, far) = UnixStream::pair().unwrap();
         let links = [DatagramLink::new(), DatagramLink::new()];
@@ -171,6 +184,67 @@ fn datagrams_count_in_the_rates() {
     });
     let why = carried.session.closed().unwrap();
     assert_eq!(why.reason, CloseReason::RateLimited);
+}
+
+/// Tells of datagrams, after it was held up by the first.
+struct HeldUp {
+    inner: Player,
+    gate: Option<Receiver<()>>,
+}
+
+impl Handler for HeldUp {
+    fn message(&mut self, _: &Session, _: Message<'_>) -> Flow {
+        Flow::Continue
+    }
+
+    fn datagram(&mut self, session: &Session, datagram: Datagram<'_>) {
+        self.inner.datagram(session, datagram);
+        if let Some(gate) = self.gate.take() {
+            let _ = gate.recv_timeout(LONG);
+        }
+    }
+}
+
+/// However many wait: what is beyond the rate comes later.
+#[test]
+fn datagrams_come_no_faster_than_bytes_may() {
+    const EACH: u64 = 92 + 8;
+    let (per_second, burst) = (500, 300);
+    let settings = Settings::default().with(|settings| {
+        settings.rates.session_bytes = Some(Rate { per_second, burst });
+        settings.datagrams.max_wait = LONG;
+    });
+    let (datagrams, seen) = channel();
+    let (open, gate) = channel();
+    let made = Mutex::new(Some((datagrams, gate)));
+    let carried = Carried::with(settings, seen, move || {
+        let (datagrams, gate) = made.lock().unwrap().take().unwrap();
+        let pauses = false;
+        HeldUp {
+            inner: Player { datagrams, pauses },
+            gate: Some(gate),
+        }
+    });
+    for _ in 0..10 {
+        carried.send(3, &"x".repeat(92));
+    }
+    let began = Instant::now();
+    let mut outgoing = carried.outgoing().into_iter();
+    carried.links[0].deliver(&outgoing.next().unwrap());
+    assert_eq!(carried.seen.recv_timeout(LONG).unwrap().1, 0);
+    for datagram in outgoing {
+        carried.links[0].deliver(&datagram);
+    }
+    drop(open);
+    for number in 1..10 {
+        assert_eq!(carried.seen.recv_timeout(LONG).unwrap().1, number);
+        // All but the last were paid for before it came.
+        let paid = burst + began.elapsed().as_millis() as u64 * per_second / 1000;
+        assert!(
+            number * EACH <= paid,
+            "{number} of {EACH} bytes, {paid} may come"
+        );
+    }
 }
 
 #[test]

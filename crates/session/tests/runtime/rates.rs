@@ -109,6 +109,35 @@ fn bytes_come_in_at_their_rate_however_much_waits() {
     }
 }
 
+/// However low its limit is, a session that is held to it costs its worker little.
+#[test]
+fn who_floods_is_read_seldom_and_counts_once_a_second() {
+    const RATE: u64 = 4_000;
+    let settings = with_rates(|rates| rates.session_bytes = rate(RATE, 500));
+    let server = echo_server(settings, loopback());
+    let began = Instant::now();
+    let client = Client::new().unwrap();
+    let session = client.connect(server.address(), recorder().0).unwrap();
+    for _ in 0..200 {
+        session.send_with(1, 1000, |to| to.fill(7)).unwrap();
+    }
+    until("much came", || {
+        let stats = server.sessions()[0].stats();
+        // What comes back in a sixteenth of a second, in two reads at most; and the handshake.
+        let most = 2 * stats.bytes_received / (RATE / 16) + 10;
+        assert!(stats.reads <= most, "{stats:?}, at most {most} reads");
+        stats.bytes_received >= 6_000
+    });
+    let counted: u64 = server
+        .monitor()
+        .limited_by_rate()
+        .iter()
+        .map(|it| it.1)
+        .sum();
+    let most = began.elapsed().as_secs() + 1;
+    assert!((1..=most).contains(&counted), "{counted}, at most {most}");
+}
+
 /// What is received and not handed over keeps its sender from going on.
 #[test]
 fn no_more_is_received_ahead_than_messages_may_come() {

@@ -9,7 +9,7 @@ use super::timing::due;
 use crate::runtime::shared::request;
 
 impl<P: Protocol> SessionDriver<P> {
-    /// Hands over the datagrams that came, up to the session's share. When they take all of it, its messages have the next
+    /// Hands over the datagrams that came, up to the session's share and its rates. When they take all of it, its messages have the next
     /// turn: a peer's datagrams do not keep its messages waiting for ever.
     pub(super) fn deliver_datagrams(&mut self, now: Now) {
         let session = self.session.clone();
@@ -24,7 +24,7 @@ impl<P: Protocol> SessionDriver<P> {
             self.due |= due::DATAGRAMS;
             return;
         }
-        while self.share.take_one() {
+        while self.pace.as_ref().is_none_or(|pace| pace.has_bytes()) && self.share.take_one() {
             let Some(received) = link.take_received() else {
                 return;
             };

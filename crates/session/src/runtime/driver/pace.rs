@@ -3,6 +3,7 @@
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use embar_frame::{Now, Protocol};
 use embar_transport::RecvBuf;
@@ -16,6 +17,9 @@ use crate::runtime::session::Session;
 /// So many bytes are received ahead for each message that may come.
 const BYTES_AHEAD: u64 = 64;
 
+/// A session that is held again and again goes beyond its rate once in so long: its pauses are short, and say nothing each.
+const COUNTED_EVERY: Duration = Duration::from_secs(1);
+
 /// The rates of one session, and what of it was counted.
 pub(super) struct Pace {
     own: Buckets,
@@ -28,6 +32,8 @@ pub(super) struct Pace {
     may_come: Allowed,
     /// Until then nothing is received.
     until: Option<Now>,
+    /// When it counted last as one that goes beyond its rate.
+    counted_at: Option<Now>,
 }
 
 impl Pace {
@@ -49,13 +55,19 @@ impl Pace {
             datagrams: (0, 0),
             may_come: Allowed::ALL,
             until: None,
+            counted_at: None,
         });
         if rates.beyond == Beyond::Delay {
             let least = Allowed {
                 messages: 1,
                 bytes: 1,
             };
-            pace.may_come = pace.allowed(now).unwrap_or(least);
+            let allowed = allowed(
+                &mut pace.own,
+                lock(pace.address.as_deref()).as_deref_mut(),
+                now,
+            );
+            pace.may_come = allowed.unwrap_or(least);
         }
         Some(pace)
     }
@@ -70,6 +82,11 @@ impl Pace {
     /// Whether it may be received.
     pub(super) fn is_on(&self) -> bool {
         self.until.is_none()
+    }
+
+    /// Whether the bytes that may come are not used up by datagrams: the next one may be handed over.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.datagrams.1 < self.may_come.bytes
     }
 
     /// Counts a datagram that the handler gets.
@@ -97,28 +114,46 @@ impl Pace {
         let new_bytes = bytes.saturating_sub(self.bytes) + datagrams.1;
         self.messages = self.messages.max(messages);
         self.bytes = bytes;
-        let mut beyond = self.own.take(new_messages, new_bytes, now);
-        if let Some(mut address) = self.address() {
-            beyond = beyond.or(address.take(new_messages, new_bytes, now));
-        }
-        (beyond, self.allowed(now))
+        // Locked once, as all sessions of the address do this in each of their turns.
+        let mut address = lock(self.address.as_deref());
+        let of_own = self.own.take(new_messages, new_bytes, now);
+        let of_all = address
+            .as_mut()
+            .and_then(|address| address.take(new_messages, new_bytes, now));
+        let allowed = allowed(&mut self.own, address.as_deref_mut(), now);
+        (of_own.or(of_all), allowed)
     }
 
-    fn address(&self) -> Option<MutexGuard<'_, Buckets>> {
-        let address = self.address.as_ref()?;
-        Some(address.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn allowed(&mut self, now: Now) -> Result<Allowed, (RateLimit, Now)> {
-        let own = self.own.allowed(now);
-        let Some(mut address) = self.address() else {
-            return own;
-        };
-        match (own, address.allowed(now)) {
-            (Ok(own), Ok(all)) => Ok(own.min(all)),
-            (Err((limit, own)), Err((_, all))) => Err((limit, own.max(all))),
-            (Err(none), _) | (_, Err(none)) => Err(none),
+    /// Whether it counts that the session goes beyond its rate now.
+    fn counts(&mut self, now: Now) -> bool {
+        let counts = self
+            .counted_at
+            .is_none_or(|at| now.since(at) >= COUNTED_EVERY);
+        if counts {
+            self.counted_at = Some(now);
         }
+        counts
+    }
+}
+
+fn lock(address: Option<&Mutex<Buckets>>) -> Option<MutexGuard<'_, Buckets>> {
+    Some(address?.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// What may come of one session, and of all of its address, or the limit that allows nothing, and until when.
+fn allowed(
+    own: &mut Buckets,
+    address: Option<&mut Buckets>,
+    now: Now,
+) -> Result<Allowed, (RateLimit, Now)> {
+    let own = own.allowed(now);
+    let Some(address) = address else {
+        return own;
+    };
+    match (own, address.allowed(now)) {
+        (Ok(own), Ok(all)) => Ok(own.min(all)),
+        (Err((limit, own)), Err((_, all))) => Err((limit, own.max(all))),
+        (Err(none), _) | (_, Err(none)) => Err(none),
     }
 }
 
@@ -176,7 +211,9 @@ impl<P: Protocol> SessionDriver<P> {
             Err((limit, until)) => {
                 pace.until = Some(until);
                 if !was_held {
-                    group.counters.rates.count(limit);
+                    if pace.counts(now) {
+                        group.counters.rates.count(limit);
+                    }
                     self.core.hold(true, now);
                 }
             }

@@ -61,9 +61,12 @@ impl TokenBucket {
             .saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
     }
 
-    /// So many that waiting for them is worth a timer: what comes back in a few milliseconds.
-    pub(super) fn worth_a_wait(&self) -> u64 {
-        (self.rate.per_second / 256).clamp(1, self.rate.burst.max(1))
+    /// So many that waiting for them is worth a timer: what comes back in a few milliseconds; or `least`, where these come back
+    /// within a sixteenth of a second, or else what does.
+    pub(super) fn worth_a_wait(&self, least: u64) -> u64 {
+        let Rate { per_second, burst } = self.rate;
+        let worth = (per_second / 16).min(least).max(per_second / 256);
+        worth.clamp(1, burst.max(1))
     }
 
     pub(super) fn is_full(&mut self, now: Now) -> bool {
@@ -103,6 +106,16 @@ mod tests {
         assert_eq!(bucket.left(Now(2 * SECOND)), 0);
         assert!(!bucket.take(1, Now(2 * SECOND)));
         assert!(bucket.is_full(Now(10 * SECOND)));
+    }
+
+    #[test]
+    fn a_wait_is_worth_its_timer_and_no_longer_than_a_sixteenth_of_a_second() {
+        let worth = |per_second, burst| bucket(per_second, burst).worth_a_wait(4096);
+        assert_eq!(worth(1600, 10_000), 100);
+        assert_eq!(worth(1600, 30), 30, "no more than there ever is");
+        assert_eq!(worth(1 << 18, 1 << 20), 4096);
+        assert_eq!(worth(1 << 24, 1 << 20), 1 << 16);
+        assert_eq!(worth(1, 1), 1);
     }
 
     #[test]

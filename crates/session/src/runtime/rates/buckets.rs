@@ -5,6 +5,12 @@ use embar_frame::Now;
 use super::bucket::TokenBucket;
 use super::{Rate, RateLimit};
 
+/// A message at a time is worth a turn.
+const MESSAGES_WORTH_A_WAIT: u64 = 1;
+
+/// Fewer bytes than this are not worth a turn and a read, unless they take long to come.
+const BYTES_WORTH_A_WAIT: u64 = 4096;
+
 /// What may come now, at least one of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) struct Allowed {
@@ -66,14 +72,14 @@ impl Buckets {
     /// What may come now, or the limit that allows nothing, and until when.
     pub(in crate::runtime) fn allowed(&mut self, now: Now) -> Result<Allowed, (RateLimit, Now)> {
         let [of_messages, of_bytes] = self.limits;
-        for (bucket, limit) in [
-            (&mut self.messages, of_messages),
-            (&mut self.bytes, of_bytes),
+        for (bucket, limit, least) in [
+            (&mut self.messages, of_messages, MESSAGES_WORTH_A_WAIT),
+            (&mut self.bytes, of_bytes, BYTES_WORTH_A_WAIT),
         ] {
             if let Some(bucket) = bucket
                 && bucket.left(now) == 0
             {
-                return Err((limit, bucket.when(bucket.worth_a_wait())));
+                return Err((limit, bucket.when(bucket.worth_a_wait(least))));
             }
         }
         let left = |bucket: &mut Option<TokenBucket>| {
