@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use embar_frame::{FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now};
 use embar_meter::random::filler;
 use embar_session::buffer::Mapped;
-use embar_session::{Plain, RingPools, SessionConfig, SessionCore, Step};
+use embar_session::{Plain, RingPools, SessionCore, Settings, Step};
 
 use super::kind::Attack;
 use crate::session::certificate;
@@ -137,10 +137,11 @@ fn frame(id: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a client says first.
+/// What a client says first. It takes frames of the usual length, so that the server has a reason to keep long answers for it.
 fn hello() -> Result<Vec<u8>> {
-    let rings = RingPools::new(4096, 4096, 0)?;
-    let config = SessionConfig::default();
+    let settings = Settings::default();
+    let rings = RingPools::new(settings.send_ring_bytes, settings.recv_ring_bytes, 0)?;
+    let config = settings.session;
     let greeting = echo_task(Payload { min: 0, max: 0 });
     let mut core = SessionCore::<_, Mapped>::connecting(Plain, &config, &rings, &greeting, Now(0))?;
     while let Some(step) = core.poll() {
