@@ -363,6 +363,13 @@ impl Connection {
         }
     }
 
+    /// The peer has all of its time anew.
+    pub fn renew_time(&mut self, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.renew_time(now);
+        }
+    }
+
     /// Stops or resumes receiving, so that the owner may leave frames unread. Time in which a connection is held counts
     /// against nobody.
     pub fn hold(&mut self, on: bool, now: Now) {

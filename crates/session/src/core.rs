@@ -271,6 +271,12 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
         self.note_pause();
     }
 
+    /// Gives the peer all of its time anew, for an owner that knows that the peer could not go on for a reason of the owner's.
+    pub fn renew_time(&mut self, now: Now) {
+        self.at(now);
+        self.pass_over(Now(0));
+    }
+
     /// Receives no more but what is on its way, for an owner that is about to
     /// [finish](SessionCore::finish) and has messages left to take: however fast the peer sends, they
     /// come to an end.

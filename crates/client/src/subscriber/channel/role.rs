@@ -123,8 +123,7 @@ impl SubscribeChannel {
     /// The broker's silence counts from now on.
     pub(in crate::subscriber) fn forget_silence(&mut self, config: &SubscriberConfig, now: Now) {
         if !self.is_starved(config) {
-            self.peer.connection.hold(true, now);
-            self.peer.connection.hold(false, now);
+            self.peer.connection.renew_time(now);
         }
     }
 }
