@@ -9,10 +9,11 @@ const KEYWORDS: [&str; 46] = [
     "virtual", "where",
 ];
 
-/// Words that can be no names at all, functions that generated types have of their own, and those that a call on any value finds first.
-const TAKEN: [&str; 11] = [
-    "_", "self", "super", "crate", "while", "yield", "new", "channel", "clone", "into", "try_into",
-];
+/// Words that are not written as `r#word`: most of them cannot be.
+const NO_NAMES: [&str; 6] = ["_", "self", "super", "crate", "while", "yield"];
+
+/// Functions that generated types have of their own, and those that a call on any value finds first.
+const TAKEN: [&str; 5] = ["new", "channel", "clone", "into", "try_into"];
 
 /// The name of the function for a method: `SayHello` is `say_hello`.
 pub(crate) fn function(method: &str) -> String {
@@ -31,7 +32,7 @@ pub(crate) fn function(method: &str) -> String {
         }
         name.extend(letter.to_lowercase());
     }
-    if TAKEN.contains(&name.as_str()) {
+    if NO_NAMES.contains(&name.as_str()) || TAKEN.contains(&name.as_str()) {
         name.push('_');
     } else if KEYWORDS.contains(&name.as_str()) {
         name.insert_str(0, "r#");
@@ -41,8 +42,7 @@ pub(crate) fn function(method: &str) -> String {
 
 /// Whether a type or a trait can have this name.
 pub(crate) fn is_word_of_rust(name: &str) -> bool {
-    KEYWORDS.contains(&name)
-        || ["Self", "_", "self", "super", "crate", "while", "yield"].contains(&name)
+    name == "Self" || KEYWORDS.contains(&name) || NO_NAMES.contains(&name)
 }
 
 /// The name of the function that takes a view, beside this one.

@@ -21,7 +21,7 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     pub fn next_ahead<'a>(&mut self, bytes: &'a [u8], now: Now) -> Option<Head<'a>> {
         self.at(now);
         self.release();
-        let has_room = self.reply_room == 0 || self.ring().has_room(self.reply_room);
+        let has_room = self.has_room_for_reply();
         let input = &self.input;
         let is_between = input.body_due == 0 && input.skip == 0 && self.recv.readable().is_empty();
         if !is_between || !self.is_open() || input.held || !has_room {

@@ -323,9 +323,14 @@ impl<P: Protocol, M: Memory> SessionCore<P, M> {
     }
 
     #[inline]
-    fn has_reply_room(&mut self) -> bool {
+    pub(super) fn has_room_for_reply(&self) -> bool {
         // A full ring has no room for nothing either.
-        let room = self.reply_room == 0 || self.ring().has_room(self.reply_room);
+        self.reply_room == 0 || self.ring().has_room(self.reply_room)
+    }
+
+    #[inline]
+    fn has_reply_room(&mut self) -> bool {
+        let room = self.has_room_for_reply();
         if room && self.input.lacks_room {
             self.input.lacks_room = false;
             self.note_pause();
