@@ -57,6 +57,14 @@ pub enum SocketError {
     },
 }
 
+impl SocketError {
+    /// Whether another socket listens on the address already.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
 /// Listens on `address` (port 0: the kernel chooses; ask [`Listener::local_address`]). A TCP
 /// address is reusable at once after the last listener on it was closed. A socket file is for this
 /// user only (0600), replaces that of a dead process, and is removed with the listener.

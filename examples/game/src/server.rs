@@ -4,7 +4,6 @@
 //! it sent is taken and acknowledged, and so is what it was sent. Then the world stands still, and goes over. A player that
 //! did not go in time loses nothing either, since the world knows the numbers of its moves.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use embar_resume::{Keeper, KeeperSettings};
 use embar_session::hand_over::{self, HandOverError};
-use embar_session::{Address, Server, ServerBuilder, Settings, SocketError, StartError};
+use embar_session::{Address, Server, ServerBuilder, Settings, StartError};
 
 use crate::arena::Arena;
 use crate::guest::Guest;
@@ -104,7 +103,7 @@ fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
         let arena = Arena::new(World::new(fastrand::u64(..)));
         let builder = Server::builder().listen(&options.address);
         let server = match (start(builder, keeper, arena.clone()), &options.hand_over) {
-            (Err(StartError::Listen(error)), Some(path)) if is_in_use(&error) => {
+            (Err(StartError::Listen(error)), Some(path)) if error.is_in_use() => {
                 match take_over(path, keeper) {
                     Err(why) if tries < TRIES && may_pass(&why) => complain(&why.to_string()),
                     taken => {
@@ -123,16 +122,8 @@ fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
     }
 }
 
-/// The old process died, and the address may be free; or it goes on, and may be there for another try.
 fn may_pass(why: &anyhow::Error) -> bool {
-    matches!(
-        why.downcast_ref(),
-        Some(HandOverError::Left | HandOverError::Withdrawn)
-    )
-}
-
-fn is_in_use(error: &SocketError) -> bool {
-    matches!(error, SocketError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
+    why.downcast_ref().is_some_and(HandOverError::may_pass)
 }
 
 fn start(

@@ -4,7 +4,6 @@
 //! They are in a directory of the region's that only this user may enter, so whoever may not map the region may not
 //! connect there. A broker serves without them just as well, so whatever is in the way is logged, and no error.
 
-use std::io;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::thread;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use embar_fabric::Claim;
 use embar_fabric::region::Region;
 use embar_memory::Mapped;
-use embar_transport::socket::{self, MAX_UNIX_PATH_BYTES, SocketError, SocketOptions};
+use embar_transport::socket::{self, MAX_UNIX_PATH_BYTES, SocketOptions};
 use embar_transport::{Address, Listener};
 
 use crate::config::BrokerConfig;
@@ -103,9 +102,7 @@ fn listen(address: &Address, options: &SocketOptions) -> Result<Listener, String
     loop {
         match socket::listen(address, options) {
             Ok(listener) => return Ok(listener),
-            Err(SocketError::Listen { source, .. })
-                if source.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline =>
-            {
+            Err(error) if error.is_in_use() && Instant::now() < deadline => {
                 thread::sleep(LOOK_EVERY);
             }
             Err(error) => return Err(error.to_string()),

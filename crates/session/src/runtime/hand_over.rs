@@ -171,6 +171,15 @@ pub enum HandOverError {
     Io(#[from] io::Error),
 }
 
+impl HandOverError {
+    /// Whether a new process may begin again with listening: the old one died, and the address may be free; or it goes on, and may be there for
+    /// another try.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Left | Self::Withdrawn)
+    }
+}
+
 /// Says who this is, and hears that the other one can hand over, too.
 fn greet(mut stream: &UnixStream, deadline: Instant) -> Result<(), HandOverError> {
     stream.set_nonblocking(false)?;

@@ -1,6 +1,5 @@
 //! A server replaces another: it takes the listener and the room.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -9,9 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use buffa::Message as _;
 use embar_session::hand_over::{self, HandOverError};
-use embar_session::{
-    Address, Listener, Plain, Server, ServerBuilder, Settings, SocketError, StartError,
-};
+use embar_session::{Address, Listener, Plain, Server, ServerBuilder, Settings, StartError};
 
 use super::hall::Hall;
 use super::member::Member;
@@ -40,12 +37,14 @@ pub fn start(
     loop {
         tries += 1;
         match (serve(builder().listen(address), &hall), path) {
-            (Err(why), Some(path)) if is_in_use(&why) => match take(builder(), path) {
-                Err(why) if tries < TRIES && may_pass(&why) => print(&why.to_string()),
-                taken => {
-                    return taken.with_context(|| format!("{why}, and it was not handed over"));
+            (Err(StartError::Listen(why)), Some(path)) if why.is_in_use() => {
+                match take(builder(), path) {
+                    Err(why) if tries < TRIES && may_pass(&why) => print(&why.to_string()),
+                    taken => {
+                        return taken.with_context(|| format!("{why}, and it was not handed over"));
+                    }
                 }
-            },
+            }
             (server, _) => {
                 hall.thaw();
                 return Ok((server?, hall));
@@ -55,22 +54,13 @@ pub fn start(
     }
 }
 
-/// The old server died, and the address may be free; or it goes on, and may be there for another try.
 fn may_pass(why: &anyhow::Error) -> bool {
-    matches!(
-        why.downcast_ref(),
-        Some(HandOverError::Left | HandOverError::Withdrawn)
-    )
+    why.downcast_ref().is_some_and(HandOverError::may_pass)
 }
 
 pub fn serve(builder: ServerBuilder<Plain>, hall: &Arc<Hall>) -> Result<Server, StartError> {
     let hall = Arc::clone(hall);
     builder.start(move |_peer| Member::new(&hall))
-}
-
-fn is_in_use(why: &StartError) -> bool {
-    matches!(why, StartError::Listen(SocketError::Listen { source, .. })
-        if source.kind() == ErrorKind::AddrInUse)
 }
 
 fn take(builder: ServerBuilder<Plain>, path: &Path) -> anyhow::Result<(Server, Arc<Hall>)> {
