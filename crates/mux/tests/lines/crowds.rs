@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -190,7 +191,13 @@ fn fifty_thousand_callers_are_served_in_turn_by_few_slots() {
         ..patient()
     };
     let mux = mux();
-    let address = server(echo);
+    // Nobody is answered before all have their places: who comes while there is room for all that wait need not wait.
+    let (goes_on, all_wait) = channel::<()>();
+    let all_wait = Mutex::new(all_wait);
+    let address = server(move |stream| {
+        let _ = all_wait.lock().unwrap().recv();
+        echo(stream);
+    });
     let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
     let ready = Arc::new(ReadyTasks::default());
     let mut tasks: Vec<(Turn, Option<Call>)> = Vec::new();
@@ -198,6 +205,9 @@ fn fifty_thousand_callers_are_served_in_turn_by_few_slots() {
     ready.numbers.lock().unwrap().extend(0..CALLERS);
     let (mut polls, mut served, mut last) = (0, 0, None);
     while served < CALLERS {
+        if polls == CALLERS {
+            goes_on.send(()).unwrap();
+        }
         let number = ready.next();
         polls += 1;
         let (turn, call) = &mut tasks[number];
@@ -229,7 +239,7 @@ fn fifty_thousand_callers_are_served_in_turn_by_few_slots() {
 /// Polls its call in the very moment in which it is woken, as some executors do.
 struct PollsAtOnce {
     call: Mutex<Option<Call>>,
-    told: std::sync::mpsc::Sender<bool>,
+    told: Sender<bool>,
 }
 
 impl Wake for PollsAtOnce {
@@ -250,7 +260,7 @@ fn a_caller_whose_reply_is_too_large_is_woken_without_a_lock() {
     let mux = mux();
     let address = server(echo);
     let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
-    let (told, heard) = std::sync::mpsc::channel();
+    let (told, heard) = channel();
     let caller = Arc::new(PollsAtOnce {
         call: Mutex::default(),
         told,
