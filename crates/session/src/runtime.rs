@@ -49,6 +49,7 @@ mod shared;
 mod stall;
 mod stats;
 mod status;
+mod stop;
 mod stream;
 mod timer_queue;
 #[cfg(feature = "tls")]

@@ -22,13 +22,6 @@ const RETURN: Duration = Duration::from_secs(20);
 /// How often it is looked who has not come back.
 const LOOK: Duration = Duration::from_secs(1);
 
-enum Event {
-    /// Ctrl-C.
-    Stop,
-    /// Another server has the room.
-    Replaced,
-}
-
 fn settings() -> Settings {
     let mut settings = Settings::default().with(|settings| {
         // Also in a full room a member may come back before its session that is lost has ended.
@@ -48,47 +41,42 @@ pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> 
     let mut signals = crate::stop_signals()?;
     print(&format!("listening on {}; Ctrl-C stops", server.address()));
     let server = Arc::new(server);
-    let (events, happened) = channel();
-    if let Some(path) = hand_over {
-        let (server, hall, events) = (Arc::clone(&server), Arc::clone(&hall), events.clone());
+    let (ends, end) = channel();
+    let offering = hand_over.map(|path| {
+        let (server, hall, ends) = (Arc::clone(&server), Arc::clone(&hall), ends.clone());
         thread::spawn(move || {
-            succession::offer(&server, &hall, &path);
+            let is_replaced = succession::offer(&server, &hall, &path);
             drop(server);
-            let _ = events.send(Event::Replaced);
-        });
-    }
+            let _ = ends.send(());
+            is_replaced
+        })
+    });
     thread::spawn(move || {
         if signals.forever().next().is_some() {
-            let _ = events.send(Event::Stop);
+            let _ = ends.send(());
         }
     });
-    let is_replaced = loop {
-        match happened.recv_timeout(LOOK) {
-            Err(RecvTimeoutError::Timeout) if Instant::now() < are_back_by => {}
-            Err(RecvTimeoutError::Timeout) => hall.give_up(),
-            Ok(Event::Replaced) => break true,
-            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break false,
+    while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(LOOK) {
+        if Instant::now() >= are_back_by {
+            hall.give_up();
         }
-    };
+    }
+    // Who is about to take the room gets it, and otherwise nobody does any more.
+    server.stop_accepting();
+    let is_replaced = offering.is_some_and(|it| it.join().unwrap_or_default());
     match is_replaced {
-        true => move_out(server),
+        true => print("another server took the place of this one"),
         false => close(&server),
+    }
+    // The reason with which sessions end here tells members to connect again, also those who came just now.
+    if let Some(server) = Arc::into_inner(server) {
+        server.shutdown(FAREWELL);
     }
     Ok(())
 }
 
-/// The members go to the next server. The reason with which their sessions end tells them to connect again, also those
-/// who came just now.
-fn move_out(server: Arc<Server>) {
-    print("another server took the place of this one");
-    if let Some(server) = Arc::into_inner(server) {
-        server.shutdown(FAREWELL);
-    }
-}
-
 /// The room closes, for all.
 fn close(server: &Server) {
-    server.stop_accepting();
     for session in server.sessions() {
         session.close();
     }

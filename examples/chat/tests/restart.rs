@@ -2,6 +2,7 @@
 
 mod program;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
@@ -186,6 +187,7 @@ fn members_notice_nothing_of_restarts_but_a_pause() {
     );
     server.signal(Signal::INT);
     assert!(server.ended().success());
+    assert!(!fs::exists(door).unwrap(), "nothing is offered any more");
 }
 
 #[test]

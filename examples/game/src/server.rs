@@ -52,13 +52,6 @@ pub struct Options {
     tick: u32,
 }
 
-enum Event {
-    /// The next process serves.
-    Replaced,
-    /// Somebody asked it to stop.
-    Stop,
-}
-
 /// Serves until the process is asked to stop, or replaced.
 ///
 /// # Errors
@@ -67,25 +60,29 @@ pub fn run(options: &Options) -> Result<()> {
     let mut signals = crate::stop_signals()?;
     let keeper = Keeper::new(KeeperSettings::default())?;
     let (server, arena) = open(options, &keeper)?;
-    let (events, happened) = channel();
+    let (ends, end) = channel();
     let ticks = tick(&arena, Duration::from_millis(options.tick.into()));
     let server = Arc::new(server);
-    if let Some(path) = options.hand_over.clone() {
+    let offering = options.hand_over.clone().map(|path| {
         let (server, keeper, arena) = (Arc::clone(&server), keeper.clone(), arena.clone());
-        let events = events.clone();
+        let ends = ends.clone();
         thread::spawn(move || {
-            offer(&server, &keeper, &arena, &path);
+            let is_replaced = offer(&server, &keeper, &arena, &path);
             drop(server);
-            let _ = events.send(Event::Replaced);
-        });
-    }
+            let _ = ends.send(());
+            is_replaced
+        })
+    });
     thread::spawn(move || {
         if signals.forever().next().is_some() {
-            let _ = events.send(Event::Stop);
+            let _ = ends.send(());
         }
     });
-    if let Event::Stop = happened.recv()? {
-        server.stop_accepting();
+    end.recv()?;
+    // Who is about to take the world gets it, and otherwise nobody does any more.
+    server.stop_accepting();
+    let is_replaced = offering.is_some_and(|it| it.join().unwrap_or_default());
+    if !is_replaced {
         let _ = send_on(&keeper, DRAIN);
     }
     drop(ticks);
@@ -156,8 +153,9 @@ fn take_over(path: &Path, keeper: &Keeper) -> Result<(Server, Arena)> {
     Ok((server, arena))
 }
 
-/// Offers listeners and world until a process has them. Where that one does not get ready, the world goes on here.
-fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) {
+/// Offers listeners and world until a process has them. Where that one does not get ready, the world goes on here. Returns whether one has them;
+/// otherwise this one has stopped.
+fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) -> bool {
     loop {
         let state = || {
             let left = send_on(keeper, DRAIN);
@@ -170,7 +168,8 @@ fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) {
         let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
         let was_frozen = arena.is_frozen();
         match offered {
-            Ok(()) => return,
+            Ok(()) => return true,
+            Err(HandOverError::NoListeners) => return false,
             Err(why) => complain(&format!("not replaced: {why}")),
         }
         if was_frozen {

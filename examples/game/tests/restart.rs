@@ -110,6 +110,7 @@ fn restarts_under_load_lose_and_double_nothing() {
     assert!(made >= 20 * RESTARTS as u64, "{made}");
     server.signal(Signal::TERM);
     assert!(server.ended().success());
+    assert!(!door.exists(), "nothing is offered any more");
 }
 
 /// The program of a process that takes the world, and does nothing with it.

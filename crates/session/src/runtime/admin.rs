@@ -25,7 +25,6 @@
 mod http;
 mod metrics;
 mod report;
-mod stop;
 
 use std::fmt;
 use std::io;
@@ -39,8 +38,8 @@ use rustix::event::PollFlags;
 
 use self::http::{Request, Response};
 use self::report::Report;
-use self::stop::{Stop, Waited};
 use super::registry::Monitor;
+use super::stop::{Stop, Waited};
 
 /// Connections that may wait for their turn.
 const BACKLOG: u16 = 64;

@@ -19,6 +19,7 @@ use super::mappings;
 use super::priority::{Priorities, Reserve};
 use super::registry::{AcceptFilter, MakeHandler, Registry};
 use super::settings::Settings;
+use super::stop::Stop;
 use super::worker::{Entrance, Worker};
 use super::worker_marks::{WorkerMarks, is_worker};
 use crate::RingPools;
@@ -27,6 +28,8 @@ use crate::RingPools;
 pub(super) struct WorkerPool {
     pub(super) registry: Arc<Registry>,
     pub(super) dealer: Arc<Dealer>,
+    /// It accepts nothing more.
+    pub(super) has_stopped: Stop,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -102,6 +105,7 @@ impl WorkerPool {
                 config.priorities,
             )),
             dealer: Dealer::new(mailboxes),
+            has_stopped: Stop::new()?,
             threads: Vec::new(),
         };
         for (number, reactor) in reactors.into_iter().enumerate() {
@@ -130,6 +134,7 @@ impl WorkerPool {
     /// Accepts nothing more. Returns when that is so; in a handler, which holds up its worker, at once.
     pub(super) fn stop_accepting(&self) {
         self.dealer.adopt_no_more();
+        self.has_stopped.request();
         let (done, all_done) = channel();
         for mailbox in &self.dealer.mailboxes {
             // A worker that has ended accepts nothing.

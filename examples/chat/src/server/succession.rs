@@ -78,12 +78,16 @@ fn take(builder: ServerBuilder<Plain>, path: &Path) -> anyhow::Result<(Server, A
     Ok((server, hall))
 }
 
-/// Offers the room to the next server until one is ready; until then, this one goes on.
-pub fn offer(server: &Server, hall: &Hall, path: &Path) {
+/// Offers the room to the next server until one is ready; until then, this one goes on. Returns whether one is; otherwise this one has stopped.
+pub fn offer(server: &Server, hall: &Hall, path: &Path) -> bool {
     loop {
         let state = || Ok(hall.freeze());
         let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
-        let Err(why) = offered else { return };
+        let why = match offered {
+            Ok(()) => return true,
+            Err(HandOverError::NoListeners) => return false,
+            Err(why) => why,
+        };
         hall.thaw();
         print(&format!("not replaced: {why}"));
         thread::sleep(PAUSE_TO_OFFER);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use embar_transport::Stream;
 use rustix::event::PollFlags;
 
-use super::stop::{Stop, Waited};
+use crate::runtime::stop::{Stop, Waited};
 
 /// The empty line that ends the head of a request, behind the end of the line before.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";

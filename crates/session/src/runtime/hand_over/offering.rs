@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use embar_transport::socket::{self, FileOwnership};
 use embar_transport::{Address, Listener, SocketOptions, Stream, has_trusted_peer};
+use rustix::event::PollFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::{
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::runtime::listening::Offered;
 use crate::runtime::server::Server;
+use crate::runtime::stop::Waited;
 
 type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> + 'a>;
 
@@ -29,6 +31,7 @@ type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + 
 /// sockets to the other process.
 ///
 /// One process at a time may take them; one that dies makes room for the next. The file is for this user only, and is gone when this returns.
+/// [`Server::stop_accepting`] ends an offer that nobody has taken.
 /// Not for handlers, as it blocks.
 ///
 /// # Errors
@@ -73,7 +76,7 @@ fn hand_over(
     let address = Address::Unix(path.to_owned());
     let door = socket::listen(address, &SocketOptions::default())?;
     loop {
-        let taker = accept(&door, deadline)?;
+        let taker = accept(server, &door, deadline)?;
         if let Err(why) = greet(&taker, deadline.min(Instant::now() + ANSWER_PATIENCE)) {
             tracing::warn!("a process asked for the listeners, and gets none: {why}");
             continue;
@@ -106,9 +109,18 @@ fn hand_over(
 }
 
 /// The next process of this user that asks.
-fn accept(door: &Listener, deadline: Instant) -> Result<UnixStream, HandOverError> {
+fn accept(
+    server: &Server,
+    door: &Listener,
+    deadline: Instant,
+) -> Result<UnixStream, HandOverError> {
     loop {
-        wait_readable(door, deadline)?;
+        let has_stopped = &server.pool.has_stopped;
+        match has_stopped.wait(Some(door), PollFlags::IN, Some(deadline))? {
+            Waited::Ready => {}
+            Waited::TimedOut => return Err(HandOverError::TimedOut),
+            Waited::Stopped => return Err(HandOverError::NoListeners),
+        }
         match door.accept() {
             Ok((Stream::Unix(taker), _)) if has_trusted_peer(&taker).unwrap_or(false) => {
                 return Ok(taker);

@@ -1,4 +1,4 @@
-//! How the thread that serves figures waits, and how it is stopped.
+//! How a thread waits for a socket until somebody ends that.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// A request to stop, which ends every wait of the thread that serves.
+/// A request to stop, which ends every wait for it, also those that begin later.
 pub(super) struct Stop(OwnedFd);
 
 /// How a wait ended.
