@@ -52,8 +52,13 @@ pub fn run(address: &Address, hand_over: Option<PathBuf>) -> anyhow::Result<()> 
         })
     });
     thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        let mut signals = signals.forever();
+        if signals.next().is_some() {
             let _ = ends.send(());
+        }
+        // Who asks twice does not want to wait, also not for somebody who takes the room.
+        if signals.next().is_some() {
+            std::process::exit(1);
         }
     });
     while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(LOOK) {

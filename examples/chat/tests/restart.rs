@@ -214,6 +214,21 @@ fn who_does_not_come_back_to_the_new_server_is_gone() {
 }
 
 #[test]
+fn where_the_old_server_dies_before_it_hands_over_the_new_one_listens_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let door = door.to_str().unwrap();
+    let (mut old, address) = server_with(&["--hand-over", door]);
+    // It hangs: the new one stands before the door, or before the one after that.
+    old.signal(Signal::STOP);
+    let new = Program::start(&["server", "--listen", &address, "--hand-over", door]);
+    thread::sleep(PAUSE);
+    old.signal(Signal::KILL);
+    old.ended();
+    assert_eq!(new.next(), format!("listening on {address}; Ctrl-C stops"));
+}
+
+#[test]
 fn where_the_old_server_dies_on_the_way_the_new_one_listens_itself() {
     let directory = tempfile::tempdir().unwrap();
     let door = directory.path().join("door");

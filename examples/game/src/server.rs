@@ -25,11 +25,11 @@ use crate::{complain, print};
 
 /// How long players have to acknowledge what they were sent, before the world goes on without those who do not.
 const DRAIN: Duration = Duration::from_secs(3);
-/// How long a new process waits for what the old one offers.
-const TAKE: Duration = Duration::from_secs(60);
-/// How often a new process begins again where the old one went on, or died, on the way.
-const TRIES: usize = 3;
-/// Between two of these.
+/// How long a new process tries to listen, or to take over from an old one.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it waits for an offer before it tries again to listen: the old process may have ended.
+const TAKE: Duration = Duration::from_secs(1);
+/// Between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Between two looks who is still there.
 const LOOK: Duration = Duration::from_millis(5);
@@ -57,9 +57,8 @@ pub struct Options {
 /// # Errors
 /// The address is not to be had.
 pub fn run(options: &Options) -> Result<()> {
+    let (server, keeper, arena) = open(options)?;
     let mut signals = crate::stop_signals()?;
-    let keeper = Keeper::new(KeeperSettings::default())?;
-    let (server, arena) = open(options, &keeper)?;
     let (ends, end) = channel();
     let ticks = tick(&arena, Duration::from_millis(options.tick.into()));
     let server = Arc::new(server);
@@ -74,8 +73,13 @@ pub fn run(options: &Options) -> Result<()> {
         })
     });
     thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        let mut signals = signals.forever();
+        if signals.next().is_some() {
             let _ = ends.send(());
+        }
+        // Who asks twice does not want to wait, also not for somebody who takes the world.
+        if signals.next().is_some() {
+            std::process::exit(1);
         }
     });
     end.recv()?;
@@ -93,19 +97,25 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Listens; where another process does, it takes over from that one.
-fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
-    let mut tries = 0;
+fn open(options: &Options) -> Result<(Server, Keeper, Arena)> {
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        tries += 1;
+        // New ones each time: what came in an earlier try belongs to a world that is not played.
+        let keeper = Keeper::new(KeeperSettings::default())?;
         let arena = Arena::new(World::new(fastrand::u64(..)));
         let builder = Server::builder().listen(&options.address);
-        let server = match (start(builder, keeper, arena.clone()), &options.hand_over) {
+        let server = match (start(builder, &keeper, arena.clone()), &options.hand_over) {
             (Err(StartError::Listen(error)), Some(path)) if error.is_in_use() => {
-                match take_over(path, keeper) {
-                    Err(why) if tries < TRIES && may_pass(&why) => complain(&why.to_string()),
+                match take_over(path, &keeper) {
+                    Err(why) if Instant::now() < deadline && may_pass(&why) => {
+                        if !nobody_offers(&why) {
+                            complain(&why.to_string());
+                        }
+                    }
                     taken => {
-                        return taken
-                            .with_context(|| format!("{error}, and it was not handed over"));
+                        let (server, arena) = taken
+                            .with_context(|| format!("{error}, and it was not handed over"))?;
+                        return Ok((server, keeper, arena));
                     }
                 }
                 thread::sleep(PAUSE);
@@ -115,12 +125,16 @@ fn open(options: &Options, keeper: &Keeper) -> Result<(Server, Arena)> {
         };
         arena.thaw();
         print(&format!("listening on {}; Ctrl-C stops", server.address()));
-        return Ok((server, arena));
+        return Ok((server, keeper, arena));
     }
 }
 
 fn may_pass(why: &anyhow::Error) -> bool {
     why.downcast_ref().is_some_and(HandOverError::may_pass)
+}
+
+fn nobody_offers(why: &anyhow::Error) -> bool {
+    matches!(why.downcast_ref(), Some(HandOverError::TimedOut))
 }
 
 fn start(
@@ -167,15 +181,16 @@ fn offer(server: &Server, keeper: &Keeper, arena: &Arena, path: &Path) -> bool {
         };
         let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
         let was_frozen = arena.is_frozen();
-        match offered {
-            Ok(()) => return true,
-            Err(HandOverError::NoListeners) => return false,
-            Err(why) => complain(&format!("not replaced: {why}")),
-        }
+        let Err(why) = offered else { return true };
         if was_frozen {
             arena.thaw();
             keeper.reopen();
-        } else {
+        }
+        if let HandOverError::NoListeners = why {
+            return false;
+        }
+        complain(&format!("not replaced: {why}"));
+        if !was_frozen {
             thread::sleep(COMPLAINTS);
         }
     }

@@ -67,9 +67,10 @@
 //!
 //! What goes by the socket, version 2, with numbers in little-endian. Both, at once: `EMBHAND2`. Old to new: `W`, each second while it makes its
 //! state; then `L`, the number of listeners and of bytes of text, as four bytes each, and of bytes of state, as eight; the addresses as text, each
-//! ended by a zero byte; and with that the listeners (`SCM_RIGHTS`), in the same order; then the state. New to old: `R`, ready. Old to new: `D`,
-//! it accepts nothing more; or before, in the place of `W`, `L` or `D`, `X`: it does not wait any longer and goes on. Who has said `R` waits for `D` or
-//! `X`. An end without them is the death of the old process, which therefore keeps the socket open until it has said one of them.
+//! ended by a zero byte; and with that the listeners (`SCM_RIGHTS`), in the same order; then the state; then until when it waits, in nanoseconds of the
+//! clock that all processes of a machine share (`CLOCK_MONOTONIC`), as eight bytes. New to old: `R`, ready. Old to new: `G`, they are given; then `D`, it accepts nothing more; or
+//! before, in the place of `W`, `L` or `G`, `X`: it does not wait any longer and goes on. An end behind `G` is the death of the old process, and so is one
+//! before, while it waits. If its time is over it may have gone on before it died, so the new one does not.
 
 mod offering;
 mod taking;
@@ -82,6 +83,7 @@ use std::time::{Duration, Instant};
 
 use embar_transport::{Address, SocketError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 
 pub use self::offering::{offer, offer_with_state};
 pub use self::taking::{Taken, take};
@@ -103,6 +105,7 @@ const MAX_TEXT_BYTES: usize = MAX_LISTENERS * 128;
 const WORKING: u8 = b'W';
 const LISTENERS: u8 = b'L';
 const READY: u8 = b'R';
+const GIVEN: u8 = b'G';
 const DONE: u8 = b'D';
 const WITHDRAWN: u8 = b'X';
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -120,7 +123,9 @@ const _: () = assert!(WORKING_EACH.as_millis() * 2 < ANSWER_PATIENCE.as_millis()
 #[non_exhaustive]
 pub enum HandOverError {
     /// The server has none: it listens nowhere, does not accept any more, or has ended.
-    #[error("the server accepts from no listener: there is nothing to hand over")]
+    #[error(
+        "the server accepts from no listener, or was told to stop: there is nothing to hand over"
+    )]
     NoListeners,
     /// Listeners by shared memory stay where they are.
     #[error("{0} cannot be handed over: listeners for shared memory end with their process")]
@@ -172,11 +177,11 @@ pub enum HandOverError {
 }
 
 impl HandOverError {
-    /// Whether a new process may begin again with listening: the old one died, and the address may be free; or it goes on, and may be there for
-    /// another try.
+    /// Whether a new process may begin again with listening: nobody offers, or the old one died, and the address may be free; or it goes on, and may
+    /// be there for another try.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Left | Self::Withdrawn)
+        matches!(self, Self::TimedOut | Self::Left | Self::Withdrawn)
     }
 }
 
@@ -202,6 +207,12 @@ fn greet(mut stream: &UnixStream, deadline: Instant) -> Result<(), HandOverError
             "it begins with other bytes".to_owned(),
         )),
     }
+}
+
+/// Nanoseconds of a clock that this process shares with the other one.
+fn clock() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Far away for a time that no clock has.

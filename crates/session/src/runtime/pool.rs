@@ -1,9 +1,9 @@
 //! The worker threads of one server or client: started, handed connections, and ended.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,10 @@ use crate::RingPools;
 pub(super) struct WorkerPool {
     pub(super) registry: Arc<Registry>,
     pub(super) dealer: Arc<Dealer>,
-    /// It accepts nothing more.
+    /// It is to accept nothing more, and does so as soon as no hand-over is under way.
     pub(super) has_stopped: Stop,
+    /// Held while another process takes the listeners, which stay open so long.
+    handing_over: Mutex<()>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -106,6 +108,7 @@ impl WorkerPool {
             )),
             dealer: Dealer::new(mailboxes),
             has_stopped: Stop::new()?,
+            handing_over: Mutex::default(),
             threads: Vec::new(),
         };
         for (number, reactor) in reactors.into_iter().enumerate() {
@@ -131,10 +134,29 @@ impl WorkerPool {
         drop(self.dealer.deal(command));
     }
 
-    /// Accepts nothing more. Returns when that is so; in a handler, which holds up its worker, at once.
+    /// Accepts nothing more. Returns when that is so; in a handler, which holds up its worker, at once. A hand-over that is under way comes
+    /// to its end before: either both processes know that the new one has the listeners, or this one closes them.
     pub(super) fn stop_accepting(&self) {
-        self.dealer.adopt_no_more();
         self.has_stopped.request();
+        let under_way = match is_worker() {
+            // The end of a hand-over that is under way looks for this.
+            true => self.handing_over.try_lock().ok(),
+            false => Some(self.hold_listeners()),
+        };
+        if under_way.is_some() {
+            self.close_listeners();
+        }
+    }
+
+    /// Keeps the listeners open as long as what it returns lives.
+    pub(super) fn hold_listeners(&self) -> MutexGuard<'_, ()> {
+        let held = self.handing_over.lock();
+        held.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`WorkerPool::stop_accepting`], for who holds them.
+    pub(super) fn close_listeners(&self) {
+        self.dealer.adopt_no_more();
         let (done, all_done) = channel();
         for mailbox in &self.dealer.mailboxes {
             // A worker that has ended accepts nothing.

@@ -30,6 +30,12 @@ impl Stop {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
+    /// Whether somebody requested it.
+    pub(super) fn is_requested(&self) -> bool {
+        let now = Some(Instant::now());
+        matches!(self.wait(None, PollFlags::IN, now), Ok(Waited::Stopped))
+    }
+
     /// Waits until `socket` is ready for `interest`, at most until `deadline`.
     pub(super) fn wait(
         &self,

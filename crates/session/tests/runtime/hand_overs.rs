@@ -282,6 +282,41 @@ fn a_server_that_stops_ends_its_offer_and_keeps_no_listener_open() {
     });
 }
 
+/// A stop does not come between the two processes: who is about to take the listeners gets them, with the files of their sockets.
+#[test]
+fn a_server_that_is_told_to_stop_while_it_hands_over_does_that_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let (door, other) = (
+        directory.path().join("door"),
+        directory.path().join("other"),
+    );
+    let file = directory.path().join("socket");
+    let server = Server::builder().listen(Address::Unix(file.clone()));
+    let server = server.start(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        let (server, other, door) = (&server, &other, &door);
+        let state = move || {
+            scope.spawn(|| server.stop_accepting());
+            until("it was told to stop", || {
+                let offered = hand_over::offer(server, other, Duration::ZERO);
+                matches!(offered, Err(HandOverError::NoListeners))
+            });
+            Ok(b"state".to_vec())
+        };
+        let offer = scope.spawn(move || hand_over::offer_with_state(server, door, LONG, state));
+        let mut taken = hand_over::take(door, LONG).unwrap();
+        assert_eq!(taken.state(), b"state");
+        let listeners = taken.listeners();
+        assert_eq!(listeners.len(), 1);
+        taken.ready().unwrap();
+        offer.join().unwrap().unwrap();
+        UnixStream::connect(&file).expect("the new process has it");
+        drop(listeners);
+        assert!(!file.exists(), "the file was its own");
+    });
+    assert_eq!(server.stats().listening, 0);
+}
+
 /// Holds its worker up until it may go on.
 struct HeldUp(Arc<AtomicBool>);
 

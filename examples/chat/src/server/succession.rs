@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use buffa::Message as _;
@@ -16,10 +16,10 @@ use crate::packets::RoomState;
 use crate::print;
 use crate::room::Room;
 
-/// How long a new server waits for an old one that offers.
-const TAKE_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a new server begins again where the old one went on, or died, on the way.
-const TRIES: usize = 3;
+/// How long a new server tries to listen, or to take over from an old one.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it waits for an offer before it tries again to listen: the old server may have ended.
+const TAKE_PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE_TO_TAKE: Duration = Duration::from_millis(200);
 const PAUSE_TO_OFFER: Duration = Duration::from_secs(1);
 
@@ -33,13 +33,16 @@ pub fn start(
     let id = getrandom::u64()? | 1;
     let hall = Arc::new(Hall::new(Room::new(id)));
     let builder = || Server::builder().settings(settings.clone());
-    let mut tries = 0;
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        tries += 1;
         match (serve(builder().listen(address), &hall), path) {
             (Err(StartError::Listen(why)), Some(path)) if why.is_in_use() => {
                 match take(builder(), path) {
-                    Err(why) if tries < TRIES && may_pass(&why) => print(&why.to_string()),
+                    Err(why) if Instant::now() < deadline && may_pass(&why) => {
+                        if !nobody_offers(&why) {
+                            print(&why.to_string());
+                        }
+                    }
                     taken => {
                         return taken.with_context(|| format!("{why}, and it was not handed over"));
                     }
@@ -56,6 +59,10 @@ pub fn start(
 
 fn may_pass(why: &anyhow::Error) -> bool {
     why.downcast_ref().is_some_and(HandOverError::may_pass)
+}
+
+fn nobody_offers(why: &anyhow::Error) -> bool {
+    matches!(why.downcast_ref(), Some(HandOverError::TimedOut))
 }
 
 pub fn serve(builder: ServerBuilder<Plain>, hall: &Arc<Hall>) -> Result<Server, StartError> {
@@ -83,12 +90,11 @@ pub fn offer(server: &Server, hall: &Hall, path: &Path) -> bool {
     loop {
         let state = || Ok(hall.freeze());
         let offered = hand_over::offer_with_state(server, path, Duration::MAX, state);
-        let why = match offered {
-            Ok(()) => return true,
-            Err(HandOverError::NoListeners) => return false,
-            Err(why) => why,
-        };
+        let Err(why) = offered else { return true };
         hall.thaw();
+        if let HandOverError::NoListeners = why {
+            return false;
+        }
         print(&format!("not replaced: {why}"));
         thread::sleep(PAUSE_TO_OFFER);
     }

@@ -17,12 +17,12 @@ use rustix::event::PollFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::{
-    ANSWER_PATIENCE, DONE, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES, READY,
-    READY_PATIENCE, RETRY, WITHDRAWN, WORKING, WORKING_EACH, deadline, greet, wait_readable,
+    ANSWER_PATIENCE, DONE, GIVEN, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES, READY,
+    READY_PATIENCE, RETRY, WITHDRAWN, WORKING, WORKING_EACH, clock, deadline, greet, wait_readable,
 };
 use crate::runtime::listening::Offered;
 use crate::runtime::server::Server;
-use crate::runtime::stop::Waited;
+use crate::runtime::stop::{Stop, Waited};
 
 type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> + 'a>;
 
@@ -31,11 +31,11 @@ type MakeState<'a> = Box<dyn FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + 
 /// sockets to the other process.
 ///
 /// One process at a time may take them; one that dies makes room for the next. The file is for this user only, and is gone when this returns.
-/// [`Server::stop_accepting`] ends an offer that nobody has taken.
+/// [`Server::stop_accepting`] ends an offer that nobody takes just now, with [`HandOverError::NoListeners`].
 /// Not for handlers, as it blocks.
 ///
 /// # Errors
-/// [`HandOverError`]; the server goes on as it was.
+/// [`HandOverError`]; the server goes on as it was, unless it was told to stop.
 pub fn offer(
     server: &Server,
     path: impl AsRef<Path>,
@@ -76,46 +76,62 @@ fn hand_over(
     let address = Address::Unix(path.to_owned());
     let door = socket::listen(address, &SocketOptions::default())?;
     loop {
-        let taker = accept(server, &door, deadline)?;
-        if let Err(why) = greet(&taker, deadline.min(Instant::now() + ANSWER_PATIENCE)) {
+        let has_stopped = &server.pool.has_stopped;
+        let taker = accept(has_stopped, &door, deadline)?;
+        let soon = deadline.min(Instant::now() + ANSWER_PATIENCE);
+        // Who says nothing does not keep this one from stopping.
+        if has_stopped.wait(Some(&taker), PollFlags::IN, Some(soon))? == Waited::Stopped {
+            withdraw(taker);
+            return Err(HandOverError::NoListeners);
+        }
+        if let Err(why) = greet(&taker, soon) {
             tracing::warn!("a process asked for the listeners, and gets none: {why}");
             continue;
+        }
+        let held = server.pool.hold_listeners();
+        if has_stopped.is_requested() {
+            withdraw(taker);
+            return Err(HandOverError::NoListeners);
         }
         let has_state = make_state.is_some();
         let state = match make_state.take() {
             Some(make_state) => saying_that_it_works(&taker, make_state),
             None => Ok(Vec::new()),
         };
-        let left = match state.and_then(|state| hand(server, &taker, state)) {
-            Ok(files) => files,
-            Err(why) => {
-                withdraw(taker);
-                if has_state || !matches!(why, HandOverError::NotReady(_)) {
-                    return Err(why);
+        let why = match state.and_then(|state| hand(server, &taker, state)) {
+            Ok(files) => {
+                for file in files {
+                    file.set(false);
                 }
-                tracing::warn!("{why}");
-                continue;
+                server.pool.close_listeners();
+                // The other process may want to offer them at the same path.
+                drop(door);
+                let _ = (&taker).write_all(&[DONE]);
+                return Ok(());
             }
+            Err(why) => why,
         };
-        for file in left {
-            file.set(false);
+        withdraw(taker);
+        drop(held);
+        if has_stopped.is_requested() {
+            // A handler that asked for it did not wait for this.
+            server.pool.stop_accepting();
+            return Err(HandOverError::NoListeners);
         }
-        server.pool.stop_accepting();
-        // The other process may want to offer them at the same path.
-        drop(door);
-        let _ = (&taker).write_all(&[DONE]);
-        return Ok(());
+        if has_state || !matches!(why, HandOverError::NotReady(_)) {
+            return Err(why);
+        }
+        tracing::warn!("{why}");
     }
 }
 
 /// The next process of this user that asks.
 fn accept(
-    server: &Server,
+    has_stopped: &Stop,
     door: &Listener,
     deadline: Instant,
 ) -> Result<UnixStream, HandOverError> {
     loop {
-        let has_stopped = &server.pool.has_stopped;
         match has_stopped.wait(Some(door), PollFlags::IN, Some(deadline))? {
             Waited::Ready => {}
             Waited::TimedOut => return Err(HandOverError::TimedOut),
@@ -206,6 +222,9 @@ fn hand(
     // They are made now, and gone as soon as they are sent: one that outlives its listener would let peers connect that nobody accepts.
     let offered = copies(server, Instant::now() + ANSWER_PATIENCE)?;
     let sent = send(taker, &offered, state.len()).and_then(|()| taker.write_all(&state));
+    let deadline = Instant::now() + READY_PATIENCE;
+    let until = clock().saturating_add(READY_PATIENCE.as_nanos() as u64);
+    let sent = sent.and_then(|()| taker.write_all(&until.to_le_bytes()));
     if let Err(error) = sent {
         // Nothing more is to be taken for the rest of the state.
         let _ = taker.shutdown(Shutdown::Both);
@@ -216,16 +235,18 @@ fn hand(
     }
     let files = offered.into_iter().filter_map(|it| it.file).collect();
     drop(state);
-    wait_readable(taker, Instant::now() + READY_PATIENCE).map_err(|why| match why {
+    wait_readable(taker, deadline).map_err(|why| match why {
         HandOverError::TimedOut => HandOverError::NotReady(ErrorKind::TimedOut.into()),
         why => why,
     })?;
     let mut said = [0];
-    match taker.read_exact(&mut said) {
-        Ok(()) if said == [READY] => Ok(files),
-        Ok(()) => Err(HandOverError::NotReady(ErrorKind::InvalidData.into())),
-        Err(error) => Err(HandOverError::NotReady(error)),
-    }
+    let given = taker.read_exact(&mut said).and_then(|()| match said {
+        // From here on they are its own, unless it has died by now.
+        [READY] => taker.write_all(&[GIVEN]),
+        _ => Err(ErrorKind::InvalidData.into()),
+    });
+    given.map_err(HandOverError::NotReady)?;
+    Ok(files)
 }
 
 fn send(mut taker: &UnixStream, offered: &[Offered], state_bytes: usize) -> io::Result<()> {

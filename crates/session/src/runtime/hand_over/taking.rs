@@ -17,8 +17,9 @@ use rustix::net::{
 };
 
 use super::{
-    ANSWER_PATIENCE, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES, MAX_TEXT_BYTES,
-    NUMBERS_BYTES, READY, RETRY, WITHDRAWN, WORKING, deadline, greet, wait_readable,
+    ANSWER_PATIENCE, GIVEN, HandOverError, LISTENERS, MAX_LISTENERS, MAX_STATE_BYTES,
+    MAX_TEXT_BYTES, NUMBERS_BYTES, READY, RETRY, WITHDRAWN, WORKING, clock, deadline, greet,
+    wait_readable,
 };
 
 /// Takes the listeners that another process offers at `path`, and waits at most for `timeout` until one does.
@@ -58,11 +59,14 @@ pub fn take(path: impl AsRef<Path>, timeout: Duration) -> Result<Taken, HandOver
         return Err(wrong("there are not as many listeners as it says"));
     }
     let state = receive(&stream, state_bytes)?;
+    let mut until = [0; 8];
+    stream.read_exact(&mut until).map_err(left)?;
     let mut taken = Taken {
         stream,
         listeners: Vec::new(),
         files: Vec::new(),
         state,
+        until: u64::from_le_bytes(until),
     };
     for (socket, address) in sockets.into_iter().zip(addresses) {
         // Not as any address: that would ask the resolver for a name.
@@ -182,6 +186,8 @@ pub struct Taken {
     listeners: Vec<Listener>,
     files: Vec<FileOwnership>,
     state: Vec<u8>,
+    /// The other process waits so long, by [`clock`].
+    until: u64,
 }
 
 impl Taken {
@@ -204,16 +210,26 @@ impl Taken {
     /// the wait.
     ///
     /// # Errors
-    /// [`HandOverError::Withdrawn`]: the other process goes on, so this one is to end.
+    /// [`HandOverError::Withdrawn`]: the other process goes on, or did so before it ended. So this one is to end, or to begin again.
     pub fn ready(mut self) -> Result<(), HandOverError> {
         self.stream.set_read_timeout(None)?;
         // An error of this tells no more than the answer, or that there is none.
         let _ = self.stream.write_all(&[READY]);
         let mut said = [0];
-        if self.stream.read_exact(&mut said).is_ok() && said == [WITHDRAWN] {
+        let heard = self.stream.read_exact(&mut said);
+        let is_given = match (heard, said) {
+            (Ok(()), [GIVEN]) => {
+                // It stops accepting; or it dies, which comes to the same.
+                let _ = self.stream.read_exact(&mut said);
+                true
+            }
+            (Ok(()), _) => false,
+            // It died. If it had its time before, it may have gone on first, and somebody else may have taken over from it.
+            (Err(_), _) => clock() < self.until,
+        };
+        if !is_given {
             return Err(HandOverError::Withdrawn);
         }
-        // It stopped, or died.
         for file in &self.files {
             file.set(true);
         }
@@ -235,8 +251,8 @@ mod tests {
     use super::super::DONE;
     use super::*;
 
-    /// What a new process hears at last from an old one that says this when it is told to, and leaves.
-    fn hears(says: &[u8]) -> Result<(), HandOverError> {
+    /// What a new process hears at last from an old one that waits until then, says this when it is told to, and leaves.
+    fn hears(says: &[u8], until: u64) -> Result<(), HandOverError> {
         let (stream, mut old) = UnixStream::pair().unwrap();
         let same = stream.try_clone().unwrap();
         let taken = Taken {
@@ -244,6 +260,7 @@ mod tests {
             listeners: Vec::new(),
             files: Vec::new(),
             state: Vec::new(),
+            until,
         };
         thread::scope(|scope| {
             let ready = scope.spawn(|| taken.ready());
@@ -260,9 +277,15 @@ mod tests {
 
     #[test]
     fn the_answer_of_the_old_process_says_who_goes_on() {
-        hears(&[DONE]).unwrap();
-        hears(&[]).expect("it died");
-        let withdrawn = hears(&[WITHDRAWN]);
-        assert!(matches!(withdrawn, Err(HandOverError::Withdrawn)));
+        for until in [0, u64::MAX] {
+            hears(&[GIVEN, DONE], until).unwrap();
+            hears(&[GIVEN], until).expect("it died, and knew who goes on");
+            let withdrawn = hears(&[WITHDRAWN], until);
+            assert!(matches!(withdrawn, Err(HandOverError::Withdrawn)));
+        }
+        hears(&[], u64::MAX).expect("it died as long as it waited");
+        // It may have gone on before it died.
+        let late = hears(&[], 0);
+        assert!(matches!(late, Err(HandOverError::Withdrawn)));
     }
 }
