@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::clock;
 use super::mailbox::{Command, Mailbox};
 
 /// See the module.
@@ -21,7 +22,7 @@ impl Dealer {
         })
     }
 
-    /// Hands a command to the worker whose turn it is, or to the next that runs.
+    /// Hands a command to the worker whose turn it is, or to the next that runs. Those that a handler holds up come last.
     ///
     /// # Errors
     /// None does: the command back. Dropping it answers, and frees what it holds.
@@ -29,7 +30,11 @@ impl Dealer {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
         let (before, from) = self.mailboxes.split_at(turn);
         let mut command = Box::new(command);
-        for mailbox in from.iter().chain(before) {
+        let now = clock::now();
+        let all = || from.iter().chain(before);
+        let held_up = |mailbox: &&Arc<Mailbox>| mailbox.marks.is_held_up(now);
+        let run = all().filter(|mailbox| !held_up(mailbox));
+        for mailbox in run.chain(all().filter(held_up)) {
             match mailbox.send(*command) {
                 Ok(()) => return Ok(()),
                 Err(back) => command = back,

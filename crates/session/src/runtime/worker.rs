@@ -157,8 +157,10 @@ impl<P: Protocol + Clone> Worker<P> {
             } else {
                 self.next_deadline().map(|at| at.since(now))
             };
+            self.mailbox.marks.end_round();
             self.reactor.poll(timeout, &mut completions)?;
             now = clock::now();
+            self.mailbox.marks.begin_round(now);
             for completion in completions.drain(..) {
                 self.handle(completion, now);
             }

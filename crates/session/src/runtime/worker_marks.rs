@@ -1,14 +1,24 @@
-//! Which sessions a worker is to look at, marked by any thread, and how that thread wakes it.
+//! Which sessions a worker is to look at, marked by any thread, how that thread wakes it, and whether a handler holds it up.
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use embar_frame::Now;
 use embar_transport::{Marks, Waker};
+
+/// A worker whose round takes longer is held up: other workers have new connections sooner.
+const LONG_ROUND: Duration = Duration::from_millis(100);
+/// Stands for "in no round".
+const RESTS: u64 = u64::MAX;
 
 /// The marks of one worker's sessions.
 pub(super) struct WorkerMarks {
     marks: Marks,
     waker: Waker,
+    /// When the worker's round began.
+    round: AtomicU64,
 }
 
 thread_local! {
@@ -27,6 +37,7 @@ impl WorkerMarks {
         Arc::new(Self {
             marks: Marks::new(),
             waker,
+            round: AtomicU64::new(RESTS),
         })
     }
 
@@ -38,6 +49,21 @@ impl WorkerMarks {
     /// Whether the calling thread is this worker.
     pub(super) fn is_current(self: &Arc<Self>) -> bool {
         WORKER.get() == Arc::as_ptr(self).addr()
+    }
+
+    /// For the worker: a round begins.
+    pub(super) fn begin_round(&self, now: Now) {
+        self.round.store(now.0, Ordering::Relaxed);
+    }
+
+    /// For the worker: it waits for what comes.
+    pub(super) fn end_round(&self) {
+        self.round.store(RESTS, Ordering::Relaxed);
+    }
+
+    /// Whether the worker's round takes long, mostly because a handler waits for something.
+    pub(super) fn is_held_up(&self, now: Now) -> bool {
+        now.since(Now(self.round.load(Ordering::Relaxed))) > LONG_ROUND
     }
 
     /// Makes the memory for marks of the session in `slot`: who marks it later allocates nothing.

@@ -1,16 +1,18 @@
 //! What a worker survives, and that nobody waits for one that has ended.
 
 use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use embar_frame::{FrameError, FrameHeader, Protocol, Shape};
 use embar_session::{
     Client, CloseReason, Closed, Connecting, Flow, Handler, Message, Plain, Server, Session,
     Settings,
 };
-use embar_transport::Address;
+use embar_transport::{Address, Peer};
 
 use crate::support::{
     Echo, Event, LONG, Recorder, closed, echo_server, loopback, message, recorder, until,
@@ -279,4 +281,53 @@ fn a_handler_that_waits_for_a_connect_gets_an_error() {
         server.stats().sessions == 1 && server.stats().closed >= 1
     });
     assert_eq!(session.closed(), None);
+}
+
+/// The id of a message with which a handler waits until it may go on.
+const WAIT: u16 = 13;
+
+/// Holds its worker up, and echoes.
+struct Waits(Arc<AtomicUsize>, Arc<AtomicBool>);
+
+impl Handler for Waits {
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+        if message.id() == WAIT {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            until("it may go on", || self.1.load(Ordering::SeqCst));
+        }
+        Echo.message(session, message)
+    }
+}
+
+#[test]
+fn a_handler_that_blocks_holds_up_its_worker_and_newcomers_get_another_one() {
+    let (waiting, goes_on) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let (its, may) = (Arc::clone(&waiting), Arc::clone(&goes_on));
+    let handler = move |_: &Peer| Waits(Arc::clone(&its), Arc::clone(&may));
+    let server = Server::builder().workers(3).start(handler).unwrap();
+    let front = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::new().unwrap();
+    let connect = || {
+        let (handler, seen) = recorder();
+        let connecting = client.open(front.local_addr().unwrap(), &[], handler);
+        let (stream, peer) = front.accept().unwrap();
+        server.adopt(stream, Peer::Tcp(peer)).unwrap();
+        (outcome(connecting).unwrap(), seen)
+    };
+    let (held_up, its_answer) = connect();
+    let (neighbour, seen) = connect();
+    send(&held_up, WAIT);
+    let since = Instant::now();
+    until("a handler holds its worker up for long", || {
+        waiting.load(Ordering::SeqCst) == 1 && since.elapsed() > Duration::from_millis(300)
+    });
+    send(&neighbour, 1);
+    assert_eq!(message(&seen).0, 1);
+    for _ in 0..9 {
+        let (newcomer, seen) = connect();
+        send(&newcomer, 2);
+        assert_eq!(message(&seen).0, 2);
+    }
+    goes_on.store(true, Ordering::SeqCst);
+    assert_eq!(message(&its_answer).0, WAIT);
 }

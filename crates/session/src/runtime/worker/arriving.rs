@@ -47,12 +47,15 @@ impl<P: Protocol + Clone> Worker<P> {
             return self.adopt(newcomer, now);
         }
         let mut command = Box::new(Command::Adopt(newcomer));
-        // Workers that have ended are left out; this one has not.
+        // Workers that have ended or are held up are left out; this one is neither.
         loop {
             let target = &self.mailboxes[self.next_mailbox % self.mailboxes.len()];
             self.next_mailbox += 1;
             if Arc::ptr_eq(target, &self.mailbox) {
                 return self.execute(*command, now);
+            }
+            if target.marks.is_held_up(now) {
+                continue;
             }
             match target.send(*command) {
                 Ok(()) => return,
