@@ -15,6 +15,9 @@ pub use crate::pubsub_event::{Event, Kind, Message};
 /// Receives published messages. It has connections of its own, subscribes again after they break, and
 /// follows slots that move. Dropping it ends its subscriptions.
 ///
+/// In a cluster each subscriber chooses a node at random for its channels and patterns, a replica perhaps, since all nodes have the messages of
+/// all; so many subscribers do not meet at one node. Sharded channels are on the primaries of their slots.
+///
 /// Redis does not keep messages: a message that is published while a connection is down is gone, which
 /// [`Event::Interrupted`] reports. When more messages wait than fit, the subscriber throws away and
 /// counts the newest ([`Event::Lost`]). A subscription that the server refuses to renew ends
@@ -68,6 +71,38 @@ impl Subscriber {
     /// As [`Subscriber::subscribe`].
     pub fn subscribe_blocking(&self, kind: Kind, name: impl AsRef<[u8]>) -> Result<(), Error> {
         let mut subscribe = std::pin::pin!(self.subscribe(kind, name));
+        block_on(|cx| subscribe.as_mut().poll(cx))
+    }
+
+    /// Subscribes to many at once, and waits until the server has confirmed all: the requests of a node go together, so thousands take a few
+    /// round trips. Dropping the future before that ends those that are not confirmed yet.
+    ///
+    /// # Errors
+    /// As [`Subscriber::subscribe`], of the first one in the given order. What was confirmed by then stays.
+    pub async fn subscribe_all(
+        &self,
+        kind: Kind,
+        names: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Result<(), Error> {
+        let subscribe = |name: &[u8]| self.subscriptions.subscribe(kind, name);
+        let names = names.into_iter();
+        let confirmations: Vec<_> = names.map(|name| subscribe(name.as_ref())).collect();
+        for mut confirmation in confirmations {
+            poll_fn(|cx| confirmation.poll(cx)).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Subscriber::subscribe_all`], for code without an executor.
+    ///
+    /// # Errors
+    /// As [`Subscriber::subscribe_all`].
+    pub fn subscribe_all_blocking(
+        &self,
+        kind: Kind,
+        names: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Result<(), Error> {
+        let mut subscribe = std::pin::pin!(self.subscribe_all(kind, names));
         block_on(|cx| subscribe.as_mut().poll(cx))
     }
 

@@ -146,7 +146,7 @@ async fn alone() {
     let _perhaps_late = client.set("key", 1).await;
     until_logged(Level::INFO, &["connected again", &node]).await;
     let _perhaps_gone = reading.await.expect("no panic");
-    until_logged(Level::INFO, &["subscribed again", &node, "name=news"]).await;
+    until_logged(Level::INFO, &["subscribed again", &node, "subscriptions=1"]).await;
     assert_eq!(subscriber.next().await, Ok(Received::Interrupted));
     let all = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(!all.join("\n").contains("secret-value"));

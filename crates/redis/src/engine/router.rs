@@ -1,5 +1,6 @@
 //! Which node a command goes to: follows redirects, and takes over topologies.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -28,6 +29,8 @@ pub(crate) struct Router {
     routes: ArcSwap<Routes>,
     /// Held while routes are replaced.
     replacing: Mutex<()>,
+    /// How many topologies were taken over.
+    generation: AtomicU64,
 }
 
 impl Router {
@@ -43,6 +46,7 @@ impl Router {
             shared,
             routes: ArcSwap::from_pointee(routes),
             replacing: Mutex::new(()),
+            generation: AtomicU64::new(0),
         }
     }
 
@@ -149,10 +153,15 @@ impl Router {
         self.routes.load().slot_of_each_primary()
     }
 
-    /// One of the nodes, a connected one if there is any; another number gives another node.
+    /// One of the nodes, also a replica, which is not known to be gone if there is any such; another number gives another node.
     pub fn some_node(&self, number: usize) -> Option<Endpoint> {
         let routes = self.routes.load();
-        Some(routes.nearest(number, Class::Read)?.endpoint.clone())
+        Some(routes.reachable(number)?.endpoint.clone())
+    }
+
+    /// Changes when a topology is taken over, and so which node serves which slot. A slot that moves by itself (`MOVED`) does not count.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Whether there is a node at this endpoint.
@@ -195,6 +204,7 @@ impl Router {
         let new = Arc::new(new);
         log_changes(&old, &new, &self.shared.counters);
         self.routes.store(Arc::clone(&new));
+        self.generation.fetch_add(1, Ordering::Release);
         old.retire_nodes_not_in(&new, &self.shared.schedule);
     }
 

@@ -145,6 +145,15 @@ impl Routes {
         best.map(|place| &self.nodes[place])
     }
 
+    /// The first node from this number on to which connecting did not fail just now, or the one with this number.
+    pub fn reachable(&self, number: usize) -> Option<&Arc<Node>> {
+        let count = self.nodes.len();
+        let first = number.checked_rem(count)?;
+        let mut all = (0..count).map(|place| &self.nodes[(first + place) % count]);
+        let is_reachable = |node: &&Arc<Node>| !node.connection(0).is_backing_off();
+        all.find(is_reachable).or(self.nodes.get(first))
+    }
+
     fn is_replica(&self, place: usize) -> bool {
         let mut replicas = self.replicas.iter().flatten();
         replicas.any(|replica| usize::from(*replica) == place)

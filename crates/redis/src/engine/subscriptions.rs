@@ -28,6 +28,7 @@ use state::{State, StateGuard, SubscriptionState};
 
 mod connection;
 mod events;
+mod names;
 mod state;
 
 /// How long to wait before subscribing again, after a node answered that another one has the slot.
@@ -55,11 +56,13 @@ impl SubscriptionSet {
     /// Without subscriptions, and with room for so many events.
     pub fn new(router: &Arc<Router>, capacity: usize) -> Arc<Self> {
         assert!(capacity > 0, "a subscriber holds at least one message");
+        // A request needs room in one piece.
+        let max_request_bytes = router.shared.config.ring_bytes / 4;
         let set = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             shared: Arc::clone(&router.shared),
             router: Arc::downgrade(router),
-            state: Mutex::new(State::new(capacity)),
+            state: Mutex::new(State::new(capacity, max_request_bytes)),
         });
         set.shared.schedule.run_after_refreshes(set.task());
         set
@@ -127,7 +130,7 @@ impl SubscriptionSet {
     pub fn end(&self) {
         let mut state = self.state();
         state.ended = true;
-        for connection in std::mem::take(&mut state.connections) {
+        for connection in std::mem::take(&mut state.connections).into_values() {
             connection.close();
         }
     }
@@ -138,8 +141,7 @@ impl SubscriptionSet {
         if state.ended {
             return;
         }
-        let mut complete = state.assign_nodes(router);
-        let requests = state.update_connections();
+        let (mut complete, requests) = state.assign_nodes(router);
         complete &= state.request_new();
         state.failures = state.failures.saturating_add(u32::from(!complete));
         let failures = state.failures;
@@ -183,10 +185,10 @@ impl SubscriptionSet {
     /// There is a connection, which may still fail to open, or a reason why there is none.
     fn connected(&self, number: u64, opened: Result<Connection, CloseReason>) {
         let mut state = self.state();
-        let index = state.connection(number);
-        match (opened, index) {
-            (Ok(conn), Some(index)) => {
-                state.connections[index].opened(conn);
+        let known = state.connections.get_mut(&number);
+        match (opened, known) {
+            (Ok(conn), Some(known)) => {
+                known.opened(conn);
                 drop(state);
                 self.update_at(Instant::now());
             }
@@ -202,12 +204,11 @@ impl SubscriptionSet {
     /// A connection is over.
     fn went_down(&self, number: u64, reason: &CloseReason) {
         let mut state = self.state();
-        let Some(index) = state.connection(number) else {
+        let Some(known) = state.connections.get(&number) else {
             return;
         };
-        let endpoint = &state.connections[index].endpoint;
-        tracing::debug!(node = %endpoint, "a subscriber's connection is over: {reason}");
-        state.went_down(index);
+        tracing::debug!(node = %known.endpoint, "a subscriber's connection is over: {reason}");
+        state.went_down(number);
         let failures = state.failures;
         drop(state);
         self.update_after_failure(failures);
@@ -216,16 +217,16 @@ impl SubscriptionSet {
     /// A frame came on a connection.
     fn received(&self, number: u64, frame: &[u8]) {
         let mut state = self.state();
-        let Some(index) = state.connection(number) else {
+        if !state.connections.contains_key(&number) {
             return;
-        };
+        }
         match parse(frame) {
             Ok((View::Push(items) | View::Array(items), _))
-                if state.received(index, items).is_none() =>
+                if state.received(number, items).is_none() =>
             {
                 tracing::debug!("a server pushed something that is no message");
             }
-            Ok((View::Error(error), _)) => state.refused(index, ServerError::from(error)),
+            Ok((View::Error(error), _)) => state.refused(number, &ServerError::from(error)),
             _ => {}
         }
         if std::mem::take(&mut state.has_moved) {
@@ -273,8 +274,7 @@ impl Confirmation<'_> {
             Poll::Ready(Err(Error::Unavailable { why }))
         };
         let mut state = self.set.state();
-        let mut subscriptions = state.subscriptions.iter_mut();
-        let Some(subscription) = subscriptions.find(|one| one.number == self.number) else {
+        let Some(subscription) = state.subscription(self.number) else {
             return unavailable("the subscription was ended meanwhile");
         };
         match &subscription.state {

@@ -248,6 +248,115 @@ fn a_subscription_that_the_server_refuses_to_renew_ends() {
     });
 }
 
+/// How often the server was asked to subscribe.
+fn requests(server: &Server) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let stats = stats.expect("it answers");
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_subscribe:calls="));
+    let calls = line.and_then(|line| line.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+fn channels(server: &Server) -> usize {
+    let stats = server.command(&["INFO", "stats"]).expect("it answers");
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("pubsub_channels:"));
+    line.expect("it tells").trim().parse().expect("a number")
+}
+
+#[test]
+fn many_subscriptions_are_made_and_renewed_with_few_requests() {
+    const COUNT: usize = 50_000;
+    let server = server();
+    run(async {
+        let client = Client::with(to(&server)).await.expect("it connects");
+        let mut subscriber = client.subscriber(100);
+        let names = (0..COUNT).map(|number| format!("news-{number}"));
+        let subscribed = subscriber.subscribe_all(Kind::Channel, names).await;
+        subscribed.expect("all are confirmed");
+        assert_eq!(channels(&server), COUNT);
+        let first = requests(&server);
+        assert!(first <= COUNT as u64 / 100, "{first}");
+        connection_killed(&server);
+        assert_eq!(next(&mut subscriber).await, Event::Interrupted);
+        until("all are made again", async || channels(&server) == COUNT).await;
+        let again = requests(&server) - first;
+        assert!(again <= COUNT as u64 / 100, "{again}");
+        let last = format!("news-{}", COUNT - 1);
+        assert_eq!(publish(&client, "PUBLISH", &last, "one").await, 1);
+        let one = message(Kind::Channel, &last, None, "one");
+        assert_eq!(next(&mut subscriber).await, one);
+    });
+}
+
+#[test]
+fn of_many_only_those_end_that_the_server_refuses() {
+    const COUNT: usize = 3_000;
+    let server = server();
+    run(async {
+        let client = Client::with(to(&server)).await.expect("it connects");
+        let mut subscriber = client.subscriber(100);
+        let secrets = ["secret-1", "secret-2"];
+        let news: Vec<_> = (0..COUNT).map(|number| format!("news-{number}")).collect();
+        let names = news[..1_234].iter().map(String::as_str);
+        let names = names.chain(["secret-1"]);
+        let names = names.chain(news[1_234..].iter().map(String::as_str));
+        let subscribed = subscriber.subscribe_all(Kind::Channel, names.chain(["secret-2"]));
+        subscribed.await.expect("all are confirmed");
+        assert_eq!(channels(&server), COUNT + 2);
+        let rules = ["ACL", "SETUSER", "default", "resetchannels", "&news-*"];
+        server.command(&rules).expect("it is set");
+        assert_eq!(next(&mut subscriber).await, Event::Interrupted);
+        let mut refused = Vec::new();
+        for _ in secrets {
+            match next(&mut subscriber).await {
+                Event::Refused { name, .. } => refused.push(name),
+                other => panic!("{other:?}"),
+            }
+        }
+        refused.sort_unstable();
+        assert_eq!(refused, secrets.map(|name| name.as_bytes().to_vec()));
+        until("all others are made again", async || {
+            channels(&server) == COUNT
+        })
+        .await;
+        let names = ["news-0", "secret-1", "news-1"];
+        let subscribed = subscriber.subscribe_all(Kind::Channel, names).await;
+        assert!(
+            matches!(subscribed, Err(Error::Server(_))),
+            "{subscribed:?}"
+        );
+        assert_eq!(publish(&client, "PUBLISH", "news-1", "one").await, 1);
+        let one = message(Kind::Channel, "news-1", None, "one");
+        assert_eq!(next(&mut subscriber).await, one);
+    });
+}
+
+#[test]
+fn subscribers_do_not_meet_at_one_node() {
+    let cluster = cluster(3, 0);
+    run(async {
+        let mut config = to_cluster(&cluster);
+        config.ring_bytes = 4096;
+        let client = Client::with(config).await.expect("it connects");
+        // One in 10^10 times they would leave a node out.
+        let subscribers: Vec<_> = (0..60).map(|_| client.subscriber(1)).collect();
+        for subscriber in &subscribers {
+            let subscribed = subscriber.subscribe(Kind::Channel, "news").await;
+            subscribed.expect("it is confirmed");
+        }
+        for node in cluster.nodes() {
+            let told = node.command(&["PUBSUB", "NUMSUB", "news"]);
+            let told = told.expect("it answers");
+            let count: u32 = told.lines().nth(1).expect(&told).parse().expect("a number");
+            assert!(count > 0, "{told}");
+        }
+    });
+}
+
 #[test]
 fn a_channel_moves_on_when_its_node_leaves_the_cluster() {
     let cluster = cluster(3, 0);

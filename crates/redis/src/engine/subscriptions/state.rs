@@ -1,10 +1,19 @@
 //! What a subscriber wants, what its connections requested, and what came.
+//!
+//! Invariants
+//! - A subscription that is to be requested is either without a node and among the `unassigned`, or a member of a connection and in one of
+//!   that one's queues.
+//! - A member of a connection was not refused.
+//! - Nothing that happens for each message, answer or caller looks at all subscriptions.
 
-use std::sync::MutexGuard;
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-use super::connection::{ConnectRequest, NodeSubscriptions};
+use super::connection::{Batch, ConnectRequest, NodeSubscriptions, Request};
 use super::events::Events;
+use super::names::{ByName, Name};
 use crate::endpoint::Endpoint;
 use crate::engine::router::Router;
 use crate::pubsub_event::{Event, Kind, Message};
@@ -15,10 +24,20 @@ use crate::slot::slot;
 pub(super) struct State {
     pub events: Events,
     pub reader: Option<Waker>,
-    pub subscriptions: Vec<Subscription>,
-    pub connections: Vec<NodeSubscriptions>,
+    subscriptions: Subscriptions,
+    /// Wanted subscriptions without a node. Some may have ended meanwhile.
+    unassigned: Vec<u64>,
+    pub connections: BTreeMap<u64, NodeSubscriptions>,
     /// Numbers of connections and of subscriptions, never used twice.
     next_number: u64,
+    /// The connection for channels and patterns: any node has the messages of all.
+    anywhere: Option<u64>,
+    /// Which node that is, as a subscriber has another one than the next.
+    turn: usize,
+    /// The generation of the routes by which nodes were assigned.
+    generation: u64,
+    /// Most bytes of a request for several subscriptions.
+    max_request_bytes: usize,
     pub failures: u32,
     /// A subscription has lost its node, and needs another one.
     pub has_moved: bool,
@@ -33,13 +52,45 @@ struct DueWakers {
     others: Vec<Waker>,
 }
 
+/// All subscriptions.
+#[derive(Default)]
+struct Subscriptions {
+    by_number: HashMap<u64, Subscription>,
+    numbers: ByName<u64>,
+}
+
+impl Subscriptions {
+    fn find(&mut self, kind: Kind, name: &[u8]) -> Option<&mut Subscription> {
+        let number = self.numbers.get(kind, name)?;
+        self.by_number.get_mut(number)
+    }
+
+    fn get(&mut self, number: u64) -> Option<&mut Subscription> {
+        self.by_number.get_mut(&number)
+    }
+
+    fn add(&mut self, subscription: Subscription) {
+        let (number, name) = (subscription.number, Arc::clone(&subscription.name));
+        self.numbers.insert(subscription.kind, name, number);
+        self.by_number.insert(number, subscription);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Subscription> {
+        let subscription = self.by_number.remove(&number)?;
+        self.numbers.remove(subscription.kind, &subscription.name);
+        Some(subscription)
+    }
+}
+
 /// A subscription that the subscriber wants.
 pub(super) struct Subscription {
-    pub number: u64,
-    pub kind: Kind,
-    pub name: Vec<u8>,
-    /// The node that it is assigned to.
-    node: Option<Endpoint>,
+    number: u64,
+    kind: Kind,
+    name: Name,
+    /// Of a sharded channel; 0 for others, which have none.
+    slot: u16,
+    /// The connection to the node that it is assigned to.
+    node: Option<u64>,
     pub state: SubscriptionState,
     /// A server confirmed it once, so the subscriber relies on it.
     was_confirmed: bool,
@@ -48,7 +99,7 @@ pub(super) struct Subscription {
     pub waiting: Vec<Waker>,
 }
 
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum SubscriptionState {
     /// No request went out yet.
     New,
@@ -82,7 +133,7 @@ impl std::ops::DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let due = std::mem::take(&mut self.due);
+        let due = mem::take(&mut self.due);
         self.0 = None;
         for waker in due.others.into_iter().chain(due.reader) {
             waker.wake();
@@ -91,13 +142,19 @@ impl Drop for StateGuard<'_> {
 }
 
 impl State {
-    pub fn new(capacity: usize) -> Self {
+    /// With room for so many events. A request for several subscriptions has at most so many bytes.
+    pub fn new(capacity: usize, max_request_bytes: usize) -> Self {
         Self {
             events: Events::new(capacity),
             reader: None,
-            subscriptions: Vec::new(),
-            connections: Vec::new(),
+            subscriptions: Subscriptions::default(),
+            unassigned: Vec::new(),
+            connections: BTreeMap::new(),
             next_number: 0,
+            anywhere: None,
+            turn: fastrand::u16(..).into(),
+            generation: 0,
+            max_request_bytes,
             failures: 0,
             has_moved: false,
             ended: false,
@@ -110,110 +167,193 @@ impl State {
         self.next_number
     }
 
-    fn position(&self, kind: Kind, name: &[u8]) -> Option<usize> {
-        let is_it = |one: &Subscription| one.kind == kind && one.name == name;
-        self.subscriptions.iter().position(is_it)
-    }
-
-    /// The index of the connection with this number.
-    pub fn connection(&mut self, number: u64) -> Option<usize> {
-        self.connections.iter().position(|one| one.number == number)
+    pub fn subscription(&mut self, number: u64) -> Option<&mut Subscription> {
+        self.subscriptions.get(number)
     }
 
     /// A caller subscribes: the subscription's number, and whether it needs a request.
     pub fn subscribe(&mut self, kind: Kind, name: &[u8]) -> (u64, bool) {
-        if let Some(index) = self.position(kind, name) {
-            let subscription = &mut self.subscriptions[index];
+        if let Some(subscription) = self.subscriptions.find(kind, name) {
             subscription.callers += 1;
+            let number = subscription.number;
             let refused = matches!(subscription.state, SubscriptionState::Refused(_));
             if refused {
                 subscription.state = SubscriptionState::New;
+                self.unassigned.push(number);
             }
-            return (subscription.number, refused);
+            return (number, refused);
         }
         let number = self.number();
-        self.subscriptions.push(Subscription {
+        self.subscriptions.add(Subscription {
             number,
             kind,
-            name: name.to_vec(),
+            name: name.into(),
+            slot: if kind == Kind::Sharded { slot(name) } else { 0 },
             node: None,
             state: SubscriptionState::New,
             was_confirmed: false,
             callers: 1,
             waiting: Vec::new(),
         });
+        self.unassigned.push(number);
         (number, true)
     }
 
     /// A caller does not wait for the confirmation any more, which ends a subscription that was never
     /// confirmed and that no other caller waits for. False when there was no room for that request.
     pub fn stop_waiting(&mut self, number: u64) -> bool {
-        let is_it = |one: &Subscription| one.number == number;
-        let Some(index) = self.subscriptions.iter().position(is_it) else {
+        let Some(subscription) = self.subscriptions.get(number) else {
             return true;
         };
-        let subscription = &mut self.subscriptions[index];
         subscription.callers -= 1;
         if subscription.callers > 0 || subscription.was_confirmed {
             return true;
         }
-        self.remove(index)
+        self.remove(number)
     }
 
     /// Ends a subscription. False when there was no room for the request.
     pub fn unsubscribe(&mut self, kind: Kind, name: &[u8]) -> bool {
-        let index = self.position(kind, name);
-        index.is_none_or(|index| self.remove(index))
+        let number = self.subscriptions.find(kind, name).map(|it| it.number);
+        number.is_none_or(|number| self.remove(number))
     }
 
-    fn remove(&mut self, index: usize) -> bool {
-        let subscription = self.subscriptions.swap_remove(index);
+    fn remove(&mut self, number: u64) -> bool {
+        let Some(subscription) = self.subscriptions.remove(number) else {
+            return true;
+        };
         self.due.others.extend(subscription.waiting);
-        let requested = matches!(
-            subscription.state,
-            SubscriptionState::Requested | SubscriptionState::Confirmed
-        );
-        let mut connections = self.connections.iter_mut().filter(|_| requested);
-        connections
-            .find(|one| Some(&one.endpoint) == subscription.node.as_ref())
-            .is_none_or(|one| one.unsubscribe(subscription.kind, &subscription.name))
+        let node = subscription.node;
+        let Some(connection) = node.and_then(|node| self.connections.get_mut(&node)) else {
+            return true;
+        };
+        connection.members.remove(&number);
+        match subscription.state {
+            SubscriptionState::New | SubscriptionState::Refused(_) => true,
+            SubscriptionState::Requested | SubscriptionState::Confirmed => {
+                connection.unsubscribe(subscription.kind, &subscription.name)
+            }
+        }
     }
 
-    /// Assigns each subscription to a node. False when some node is not known, or there was no room
-    /// for a request.
-    pub fn assign_nodes(&mut self, router: &Router) -> bool {
-        let mut complete = true;
-        let mut interrupted = false;
-        let failures = self.failures as usize;
-        let connections = &mut self.connections;
-        for subscription in &mut self.subscriptions {
-            let stays = subscription.node.as_ref().is_some_and(|node| {
-                router.has_node(node) && connections.iter().any(|one| one.endpoint == *node)
-            });
-            let target = match subscription.kind {
-                Kind::Sharded => router.primary_of(slot(&subscription.name)),
-                // Every node has the messages of all channels, so any node will do.
-                _ if stays => continue,
-                _ => router.some_node(failures),
+    /// Assigns each subscription to a node, by the routes of now: the connections to open. False when some node is not known, or there
+    /// was no room for a request.
+    pub fn assign_nodes(&mut self, router: &Router) -> (bool, Vec<ConnectRequest>) {
+        let (mut complete, mut requests) = (true, Vec::new());
+        let generation = router.generation();
+        if mem::replace(&mut self.generation, generation) != generation {
+            complete = self.leave_nodes(router);
+        }
+        let mut numbers = mem::take(&mut self.unassigned);
+        // Those of a kind and a slot can be requested together.
+        numbers.sort_by_key(|number| {
+            let subscription = self.subscriptions.by_number.get(number);
+            subscription.map(|it| (it.kind as u8, it.slot))
+        });
+        for number in numbers {
+            let Some(subscription) = self.subscriptions.get(number) else {
+                continue;
             };
-            complete &= target.is_some();
-            if target.is_none() || target == subscription.node {
+            if subscription.node.is_some() || subscription.state != SubscriptionState::New {
                 continue;
             }
-            let before = std::mem::replace(&mut subscription.node, target);
-            let state = std::mem::replace(&mut subscription.state, SubscriptionState::New);
-            interrupted |= state == SubscriptionState::Confirmed;
-            match state {
-                SubscriptionState::New => {}
-                // Otherwise messages might come twice.
-                SubscriptionState::Requested | SubscriptionState::Confirmed => {
-                    let mut connections = connections.iter_mut();
-                    let old = connections.find(|one| Some(&one.endpoint) == before.as_ref());
-                    if let Some(old) = old {
-                        complete &= old.unsubscribe(subscription.kind, &subscription.name);
+            let node = match subscription.kind {
+                Kind::Sharded => {
+                    let primary = router.primary_of(subscription.slot);
+                    primary.map(|primary| self.connection_to(primary, &mut requests))
+                }
+                Kind::Channel | Kind::Pattern => self.connection_anywhere(router, &mut requests),
+            };
+            let Some(node) = node else {
+                complete = false;
+                self.unassigned.push(number);
+                continue;
+            };
+            if let Some(connection) = self.connections.get_mut(&node) {
+                connection.members.insert(number);
+                connection.new.push_back(number);
+            }
+            if let Some(subscription) = self.subscriptions.get(number) {
+                subscription.node = Some(node);
+            }
+        }
+        self.connections.retain(|_, connection| {
+            let is_needed = !connection.members.is_empty();
+            if !is_needed {
+                connection.close();
+            }
+            is_needed
+        });
+        (complete, requests)
+    }
+
+    /// The number of the connection to this node, which it adds if it is new.
+    fn connection_to(&mut self, endpoint: Endpoint, requests: &mut Vec<ConnectRequest>) -> u64 {
+        let mut known = self.connections.iter();
+        if let Some((&number, _)) = known.find(|(_, one)| one.endpoint == endpoint) {
+            return number;
+        }
+        let number = self.number();
+        let connection = NodeSubscriptions::new(endpoint.clone());
+        self.connections.insert(number, connection);
+        requests.push(ConnectRequest {
+            endpoint,
+            number,
+            attempt: self.failures,
+        });
+        number
+    }
+
+    /// The connection for all that any node has.
+    fn connection_anywhere(
+        &mut self,
+        router: &Router,
+        requests: &mut Vec<ConnectRequest>,
+    ) -> Option<u64> {
+        let known = self.anywhere;
+        if let Some(known) = known.filter(|known| self.connections.contains_key(known)) {
+            return Some(known);
+        }
+        let turn = self.turn.wrapping_add(self.failures as usize);
+        let number = self.connection_to(router.some_node(turn)?, requests);
+        self.anywhere = Some(number);
+        Some(number)
+    }
+
+    /// Has those subscriptions assigned anew whose nodes are not theirs any more. False when there was no room for a request.
+    fn leave_nodes(&mut self, router: &Router) -> bool {
+        let (mut complete, mut interrupted) = (true, false);
+        for connection in self.connections.values_mut() {
+            let is_gone = !router.has_node(&connection.endpoint);
+            let members: Vec<u64> = connection.members.iter().copied().collect();
+            for number in members {
+                let Some(subscription) = self.subscriptions.get(number) else {
+                    continue;
+                };
+                let is_elsewhere = match subscription.kind {
+                    // As long as no node is known for it, it may yet be there.
+                    Kind::Sharded => router
+                        .primary_of(subscription.slot)
+                        .is_some_and(|primary| primary != connection.endpoint),
+                    Kind::Channel | Kind::Pattern => is_gone,
+                };
+                if !is_elsewhere {
+                    continue;
+                }
+                match mem::replace(&mut subscription.state, SubscriptionState::New) {
+                    SubscriptionState::New | SubscriptionState::Refused(_) => {}
+                    // Otherwise messages might come twice.
+                    state @ (SubscriptionState::Requested | SubscriptionState::Confirmed) => {
+                        interrupted |= state == SubscriptionState::Confirmed;
+                        complete &= connection.unsubscribe(subscription.kind, &subscription.name);
                     }
                 }
-                SubscriptionState::Refused(_) => subscription.state = state,
+                subscription.node = None;
+                connection.members.remove(&number);
+                self.unassigned.push(number);
+            }
+            if is_gone {
+                self.anywhere = None;
             }
         }
         if interrupted {
@@ -222,67 +362,61 @@ impl State {
         complete
     }
 
-    /// Closes connections that no subscription needs; the connections to open.
-    pub fn update_connections(&mut self) -> Vec<ConnectRequest> {
-        let (subscriptions, mut requests) = (&self.subscriptions, Vec::new());
-        self.connections.retain(|connection| {
-            let needed = subscriptions
-                .iter()
-                .any(|one| one.node.as_ref() == Some(&connection.endpoint));
-            if !needed {
-                connection.close();
-            }
-            needed
-        });
-        for index in 0..self.subscriptions.len() {
-            let Some(endpoint) = self.subscriptions[index].node.clone() else {
-                continue;
-            };
-            if self.connections.iter().any(|one| one.endpoint == endpoint) {
-                continue;
-            }
-            let number = self.number();
-            let connection = NodeSubscriptions::new(endpoint.clone(), number);
-            self.connections.push(connection);
-            requests.push(ConnectRequest {
-                endpoint,
-                number,
-                attempt: self.failures,
-            });
-        }
-        requests
-    }
-
-    /// Requests new subscriptions where there is a connection. False when there was no room for all.
+    /// Requests on all connections what is to be requested. False when there was no room for all, and nothing comes that makes room.
     pub fn request_new(&mut self) -> bool {
+        let numbers: Vec<u64> = self.connections.keys().copied().collect();
         let mut complete = true;
-        for connection in self.connections.iter_mut().filter(|one| one.is_open()) {
-            complete &= connection.end_unwanted();
-            for subscription in &mut self.subscriptions {
-                let is_here = subscription.node.as_ref() == Some(&connection.endpoint);
-                if subscription.state != SubscriptionState::New || !is_here {
-                    continue;
-                }
-                if connection.subscribe(subscription.kind, &subscription.name) {
-                    subscription.state = SubscriptionState::Requested;
-                } else {
-                    complete = false;
-                }
-            }
+        for number in numbers {
+            complete &= self.request_on(number);
         }
         complete
     }
 
-    /// A connection is over.
-    pub fn went_down(&mut self, index: usize) {
-        let connection = self.connections.swap_remove(index);
-        let mut interrupted = false;
-        for subscription in &mut self.subscriptions {
-            if subscription.node.as_ref() == Some(&connection.endpoint) {
-                interrupted |= subscription.state == SubscriptionState::Confirmed;
-                if !matches!(subscription.state, SubscriptionState::Refused(_)) {
-                    subscription.state = SubscriptionState::New;
+    /// As [`State::request_new`], on one connection. Each answer that comes there goes on with it.
+    fn request_on(&mut self, number: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return true;
+        };
+        if !connection.is_open() {
+            // It goes on when it is.
+            return true;
+        }
+        let mut has_room = connection.end_unwanted();
+        while has_room {
+            let Some(batch) = next_batch(
+                connection,
+                &mut self.subscriptions,
+                number,
+                self.max_request_bytes,
+            ) else {
+                return true;
+            };
+            has_room = connection.subscribe(&batch);
+            if !has_room {
+                connection.halves.push(batch.numbers);
+                break;
+            }
+            for number in batch.numbers {
+                if let Some(subscription) = self.subscriptions.get(number) {
+                    subscription.state = SubscriptionState::Requested;
                 }
+            }
+        }
+        connection.has_requests()
+    }
+
+    /// A connection is over.
+    pub fn went_down(&mut self, number: u64) {
+        let Some(connection) = self.connections.remove(&number) else {
+            return;
+        };
+        let mut interrupted = false;
+        for number in connection.members {
+            if let Some(subscription) = self.subscriptions.get(number) {
+                interrupted |= subscription.state == SubscriptionState::Confirmed;
+                subscription.state = SubscriptionState::New;
+                subscription.node = None;
+                self.unassigned.push(number);
             }
         }
         if interrupted {
@@ -292,7 +426,7 @@ impl State {
     }
 
     /// Takes a push: `message`, `subscribe` and the like. `None` when it is no known push.
-    pub fn received(&mut self, connection: usize, mut items: Items<'_>) -> Option<()> {
+    pub fn received(&mut self, connection: u64, mut items: Items<'_>) -> Option<()> {
         let word = text(items.next()?)?;
         let (kind, word) = match word {
             [b'p', rest @ ..] if word != b"pong" => (Kind::Pattern, rest),
@@ -316,12 +450,17 @@ impl State {
                 };
                 self.notify(Event::Message(message));
             }
-            b"subscribe" => self.confirmed(connection, kind, name),
-            b"unsubscribe" if self.connections[connection].answered(false, kind, name) => {}
+            b"subscribe" => {
+                self.confirmed(connection, kind, name);
+                self.answered(connection);
+            }
             b"unsubscribe" => {
-                // The server ended it by itself: its slot has moved.
-                if let Some(index) = self.settled(connection, kind, name) {
-                    self.reassign(index);
+                let known = self.connections.get_mut(&connection)?;
+                if known.answered(false, kind, name) {
+                    self.answered(connection);
+                } else if let Some(number) = self.settled(connection, kind, name) {
+                    // The server ended it by itself: its slot has moved.
+                    self.reassign(number);
                     self.notify(Event::Interrupted);
                 }
             }
@@ -330,71 +469,124 @@ impl State {
         Some(())
     }
 
+    /// An answer made room for further requests.
+    fn answered(&mut self, number: u64) {
+        self.request_on(number);
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        if connection.is_settled() && connection.renewed > 0 {
+            let subscriptions = mem::take(&mut connection.renewed);
+            let node = &connection.endpoint;
+            tracing::info!(%node, subscriptions, "subscribed again");
+        }
+    }
+
     /// The server has confirmed a subscription.
-    fn confirmed(&mut self, connection: usize, kind: Kind, name: &[u8]) {
-        self.connections[connection].answered(true, kind, name);
+    fn confirmed(&mut self, connection: u64, kind: Kind, name: &[u8]) {
         self.failures = 0;
-        if let Some(index) = self.settled(connection, kind, name) {
-            let subscription = &mut self.subscriptions[index];
-            if std::mem::replace(&mut subscription.was_confirmed, true) {
-                let node = &self.connections[connection].endpoint;
-                let name = name.escape_ascii();
-                tracing::info!(%node, ?kind, %name, "subscribed again");
+        let Some(known) = self.connections.get_mut(&connection) else {
+            return;
+        };
+        known.answered(true, kind, name);
+        let Some(number) = self.settled(connection, kind, name) else {
+            return;
+        };
+        if let Some(subscription) = self.subscriptions.get(number) {
+            let was_confirmed = mem::replace(&mut subscription.was_confirmed, true);
+            subscription.state = SubscriptionState::Confirmed;
+            self.due.others.append(&mut subscription.waiting);
+            if let Some(known) = self.connections.get_mut(&connection) {
+                known.renewed += usize::from(was_confirmed);
             }
-            self.set_state(index, SubscriptionState::Confirmed);
         }
     }
 
     /// The subscription that an answer settles: it is assigned to that connection's node, and no later
     /// request about it waits for an answer there.
-    fn settled(&self, connection: usize, kind: Kind, name: &[u8]) -> Option<usize> {
-        let connection = &self.connections[connection];
-        let index = self.position(kind, name)?;
-        let is_here = self.subscriptions[index].node.as_ref() == Some(&connection.endpoint);
-        (is_here && !connection.has_request(kind, name)).then_some(index)
+    fn settled(&mut self, connection: u64, kind: Kind, name: &[u8]) -> Option<u64> {
+        let known = self.connections.get(&connection)?;
+        let subscription = self.subscriptions.find(kind, name)?;
+        let is_here = subscription.node == Some(connection);
+        (is_here && !known.has_request(kind, name)).then_some(subscription.number)
     }
 
     /// The server refused the oldest request on a connection.
-    pub fn refused(&mut self, connection: usize, error: ServerError) {
-        let request = self.connections[connection].refused();
+    pub fn refused(&mut self, connection: u64, error: &ServerError) {
+        let known = self.connections.get_mut(&connection);
+        let request = known.and_then(NodeSubscriptions::refused);
         let Some(request) = request.filter(|request| request.begin) else {
             return;
         };
-        let Some(index) = self.settled(connection, request.kind, &request.name) else {
+        let settled = |state: &mut Self, request: &Request| -> Vec<u64> {
+            let names = request.open().iter();
+            let settled = |name: &Name| state.settled(connection, request.kind, name);
+            names.filter_map(settled).collect()
+        };
+        let numbers = settled(self, &request);
+        if error.kind.is_retryable() {
+            for number in numbers {
+                self.reassign(number);
+            }
+        } else if request.open().len() > 1 {
+            self.halve(connection, numbers);
+        } else if let Some(&number) = numbers.first() {
+            self.refuse(number, error);
+        }
+        self.answered(connection);
+    }
+
+    /// The server refused these together, and does not say which of them it means.
+    fn halve(&mut self, connection: u64, mut numbers: Vec<u64>) {
+        for number in &numbers {
+            if let Some(subscription) = self.subscriptions.get(*number) {
+                subscription.state = SubscriptionState::New;
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            let second = numbers.split_off(numbers.len() / 2);
+            let halves = [second, numbers].into_iter();
+            connection
+                .halves
+                .extend(halves.filter(|half| !half.is_empty()));
+        }
+    }
+
+    /// The server refused this one.
+    fn refuse(&mut self, number: u64, error: &ServerError) {
+        let Some(subscription) = self.subscriptions.get(number) else {
             return;
         };
-        if error.kind.is_retryable() {
-            return self.reassign(index);
+        let was_confirmed = mem::take(&mut subscription.was_confirmed);
+        let (kind, name) = (subscription.kind, subscription.name.to_vec());
+        let node = subscription.node.take();
+        if let Some(connection) = node.and_then(|node| self.connections.get_mut(&node)) {
+            connection.members.remove(&number);
         }
-        let subscription = &mut self.subscriptions[index];
-        let was_confirmed = std::mem::take(&mut subscription.was_confirmed);
-        if subscription.callers > 0 {
-            self.set_state(index, SubscriptionState::Refused(error.clone()));
-        } else {
-            self.subscriptions.swap_remove(index);
+        subscription.state = SubscriptionState::Refused(error.clone());
+        self.due.others.append(&mut subscription.waiting);
+        if subscription.callers == 0 {
+            self.subscriptions.remove(number);
         }
         if was_confirmed {
             // The caller that relies on it has its confirmation for long, so an event must say it.
-            self.notify(Event::Refused {
-                kind: request.kind,
-                name: request.name,
-                error,
-            });
+            let error = error.clone();
+            self.notify(Event::Refused { kind, name, error });
         }
     }
 
     /// Has the next update assign the subscription to another node.
-    fn reassign(&mut self, index: usize) {
-        let subscription = &mut self.subscriptions[index];
+    fn reassign(&mut self, number: u64) {
+        let Some(subscription) = self.subscriptions.get(number) else {
+            return;
+        };
         subscription.state = SubscriptionState::New;
-        subscription.node = None;
+        let node = subscription.node.take();
+        if let Some(connection) = node.and_then(|node| self.connections.get_mut(&node)) {
+            connection.members.remove(&number);
+        }
+        self.unassigned.push(number);
         self.has_moved = true;
-    }
-
-    fn set_state(&mut self, index: usize, state: SubscriptionState) {
-        let subscription = &mut self.subscriptions[index];
-        subscription.state = state;
-        self.due.others.append(&mut subscription.waiting);
     }
 
     /// Gives an event to the subscriber.
@@ -404,6 +596,45 @@ impl State {
             self.due.reader = self.reader.take();
         }
     }
+}
+
+/// What the next request on a connection is about; `None`: nothing is to be requested there.
+fn next_batch(
+    connection: &mut NodeSubscriptions,
+    subscriptions: &mut Subscriptions,
+    node: u64,
+    max_bytes: usize,
+) -> Option<Batch> {
+    let mut add = |batch: &mut Option<Batch>, number: u64| {
+        // It may have ended, or gone elsewhere.
+        let is_wanted =
+            |it: &&mut Subscription| it.node == Some(node) && it.state == SubscriptionState::New;
+        let Some(it) = subscriptions.get(number).filter(is_wanted) else {
+            return true;
+        };
+        let (kind, slot) = (it.kind, it.slot);
+        let batch = batch.get_or_insert_with(|| Batch::of(kind, slot, max_bytes));
+        batch.add(kind, slot, number, &it.name)
+    };
+    let mut batch = None;
+    while batch.is_none()
+        && let Some(mut half) = connection.halves.pop()
+    {
+        let added = half.iter().take_while(|number| add(&mut batch, **number));
+        let rest = half.split_off(added.count());
+        if !rest.is_empty() {
+            connection.halves.push(rest);
+        }
+    }
+    // A half goes alone, as it was refused with others.
+    let is_half = batch.is_some();
+    while let Some(&number) = connection.new.front().filter(|_| !is_half) {
+        if !add(&mut batch, number) {
+            break;
+        }
+        connection.new.pop_front();
+    }
+    batch
 }
 
 fn text(view: View<'_>) -> Option<&[u8]> {
