@@ -24,12 +24,14 @@ use crate::error::Error;
 use crate::pubsub_event::{Event, Kind};
 use crate::resp::{ServerError, View, parse};
 use connection::ConnectRequest;
-use state::{State, StateGuard, SubscriptionState};
+use state::{State, StateGuard};
+use wanted::SubscriptionState;
 
 mod connection;
 mod events;
 mod names;
 mod state;
+mod wanted;
 
 /// How long to wait before subscribing again, after a node answered that another one has the slot.
 const MOVED_PAUSE: Duration = Duration::from_millis(20);

@@ -6,14 +6,15 @@
 //! - A member of a connection was not refused.
 //! - Nothing that happens for each message, answer or caller looks at all subscriptions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::mem;
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 use std::task::Waker;
 
 use super::connection::{Batch, ConnectRequest, NodeSubscriptions, Request};
 use super::events::Events;
-use super::names::{ByName, Name};
+use super::names::Name;
+use super::wanted::{Subscription, SubscriptionState, Subscriptions};
 use crate::endpoint::Endpoint;
 use crate::engine::router::Router;
 use crate::pubsub_event::{Event, Kind, Message};
@@ -50,62 +51,6 @@ pub(super) struct State {
 struct DueWakers {
     reader: Option<Waker>,
     others: Vec<Waker>,
-}
-
-/// All subscriptions.
-#[derive(Default)]
-struct Subscriptions {
-    by_number: HashMap<u64, Subscription>,
-    numbers: ByName<u64>,
-}
-
-impl Subscriptions {
-    fn find(&mut self, kind: Kind, name: &[u8]) -> Option<&mut Subscription> {
-        let number = self.numbers.get(kind, name)?;
-        self.by_number.get_mut(number)
-    }
-
-    fn get(&mut self, number: u64) -> Option<&mut Subscription> {
-        self.by_number.get_mut(&number)
-    }
-
-    fn add(&mut self, subscription: Subscription) {
-        let (number, name) = (subscription.number, Arc::clone(&subscription.name));
-        self.numbers.insert(subscription.kind, name, number);
-        self.by_number.insert(number, subscription);
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Subscription> {
-        let subscription = self.by_number.remove(&number)?;
-        self.numbers.remove(subscription.kind, &subscription.name);
-        Some(subscription)
-    }
-}
-
-/// A subscription that the subscriber wants.
-pub(super) struct Subscription {
-    number: u64,
-    kind: Kind,
-    name: Name,
-    /// Of a sharded channel; 0 for others, which have none.
-    slot: u16,
-    /// The connection to the node that it is assigned to.
-    node: Option<u64>,
-    pub state: SubscriptionState,
-    /// A server confirmed it once, so the subscriber relies on it.
-    was_confirmed: bool,
-    /// How many callers wait for the confirmation.
-    callers: usize,
-    pub waiting: Vec<Waker>,
-}
-
-#[derive(Debug, PartialEq)]
-pub(super) enum SubscriptionState {
-    /// No request went out yet.
-    New,
-    Requested,
-    Confirmed,
-    Refused(ServerError),
 }
 
 /// The locked state. Dropping it releases the lock and then wakes the tasks that are due.
@@ -247,7 +192,7 @@ impl State {
         let mut numbers = mem::take(&mut self.unassigned);
         // Those of a kind and a slot can be requested together.
         numbers.sort_by_key(|number| {
-            let subscription = self.subscriptions.by_number.get(number);
+            let subscription = self.subscriptions.look_at(*number);
             subscription.map(|it| (it.kind as u8, it.slot))
         });
         for number in numbers {
