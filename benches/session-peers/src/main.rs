@@ -1,4 +1,4 @@
-//! Sessions beside other ways to send messages over TCP: gRPC (tonic), Cap'n Proto (capnp-rpc) and ZeroMQ.
+//! Sessions beside other ways to send messages: gRPC (tonic), Cap'n Proto (capnp-rpc), ZeroMQ and ENet.
 //!
 //! Read [`arguments`] (what can be asked for), [`peers`] (what each of them does), [`single`] (one of them, once) and
 //! [`table`] (all of them in turn).
