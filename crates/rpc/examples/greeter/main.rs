@@ -1,27 +1,33 @@
-//! A greeter: a service with a call and a stream, in both styles, and its client.
+//! A greeter: a service with a call and a stream, in both styles, its client, and a load test.
 //!
 //! ```sh
 //! cargo run -p embar-rpc --example greeter -- server 127.0.0.1:7002
 //! cargo run -p embar-rpc --example greeter -- hello 127.0.0.1:7002 Ada
 //! cargo run -p embar-rpc --example greeter -- hellos 127.0.0.1:7002 Ada
+//! cargo run -p embar-rpc --example greeter -- load 127.0.0.1:7002 --sessions 4 --in-flight 16 --for 5
 //! ```
 //! A program of its own has `embar-build` among its `build-dependencies`, and compiles its services
 //! in `build.rs`: `embar_build::compile_services("proto", "greeter")`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "this is what the user of a program sees"
 )]
 
+mod load;
+
 use std::error::Error;
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use clap::Parser;
 use embar_rpc::session::{self, Address, Settings};
 use embar_rpc::{BoxFuture, Call, Channel, Reply, Router, Server, Sink, Status};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
-mod generated {
+pub mod generated {
     include!(concat!(env!("OUT_DIR"), "/greeter.include.rs"));
 }
 use generated::greeter::v1::{
@@ -29,34 +35,67 @@ use generated::greeter::v1::{
     HelloReplyView, HelloRequest, HelloRequestView,
 };
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    run(&arguments)
+/// Greets, and is greeted
+#[derive(Parser)]
+#[command(name = "greeter", version)]
+pub enum Command {
+    /// Greet whoever calls
+    Server {
+        /// Where to listen (port 0: any that is free)
+        address: Address,
+    },
+    /// Be greeted once
+    Hello {
+        /// Where the server listens
+        address: Address,
+        /// Who is to be greeted
+        name: String,
+    },
+    /// Be greeted in every language that it knows
+    Hellos {
+        /// Where the server listens
+        address: Address,
+        /// Who is to be greeted
+        name: String,
+    },
+    /// Call as fast as it answers, check each answer, and print how many came, how soon, and why others did not
+    Load(load::Options),
+}
+
+fn main() -> ExitCode {
+    ExitCode::from(end(run(Command::parse())))
+}
+
+/// The exit code, and a line about what went wrong.
+pub fn end(outcome: Result<(), Box<dyn Error>>) -> u8 {
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("greeter: {error}");
+            1
+        }
+    }
 }
 
 /// Does what the command line says.
-pub fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
-    match *arguments {
-        ["server", address] => {
-            let server = serve(address.parse()?)?;
+pub fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    match command {
+        Command::Server { address } => {
+            let server = serve(address)?;
             println!("listening on {}; Ctrl-C stops", server.address());
             loop {
                 thread::park();
             }
         }
-        ["hello", address, name] => {
-            println!("{}", hello(address.parse()?, name)?);
-            Ok(())
-        }
-        ["hellos", address, name] => {
-            for line in hellos(address.parse()?, name)? {
+        Command::Hello { address, name } => println!("{}", hello(address, &name)?),
+        Command::Hellos { address, name } => {
+            for line in hellos(address, &name)? {
                 println!("{line}");
             }
-            Ok(())
         }
-        _ => Err("usage: greeter server ADDRESS | hello ADDRESS NAME | hellos ADDRESS NAME".into()),
+        Command::Load(options) => load::run(&options)?,
     }
+    Ok(())
 }
 
 /// How to greet.
