@@ -1,5 +1,6 @@
 //! Sessions over QUIC, by real UDP sockets.
 
+mod amplification;
 mod datagrams;
 mod ends;
 mod messages;

@@ -57,8 +57,13 @@ impl Authority {
     }
 
     pub fn server(&self) -> Arc<ServerConfig> {
+        self.server_of(vec!["localhost".to_owned()])
+    }
+
+    /// One with a certificate for these names.
+    pub fn server_of(&self, names: Vec<String>) -> Arc<ServerConfig> {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let params = CertificateParams::new(names).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let config = ServerConfig::builder()
@@ -168,9 +173,19 @@ impl Both {
         make: impl Fn() -> H + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new();
+        let certificates = authority.server();
+        Self::with(authority, certificates, settings, make)
+    }
+
+    pub fn with<H: Handler>(
+        authority: Authority,
+        certificates: Arc<ServerConfig>,
+        settings: Settings,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Self {
         let server = Server::builder().settings(settings).start(move |_| make());
         let server = server.unwrap();
-        let listener = Listener::builder(loopback(), authority.server());
+        let listener = Listener::builder(loopback(), certificates);
         let listener = listener.start(&server).unwrap();
         Self {
             authority,
