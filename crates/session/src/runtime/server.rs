@@ -92,7 +92,8 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self
     }
 
-    /// As [`ServerBuilder::listener`], behind proxies, as [`ServerBuilder::listen_behind`] says.
+    /// As [`ServerBuilder::listener`], behind proxies, as [`ServerBuilder::listen_behind`] says. Also for a listener that a server
+    /// behind proxies [handed over](crate::hand_over): its proxies do not go with it.
     #[must_use]
     pub fn listener_behind(mut self, listener: impl Into<Listener>, proxies: &Proxies) -> Self {
         let listener = Entrance::Listener(listener.into());

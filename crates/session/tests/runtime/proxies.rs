@@ -1,10 +1,12 @@
 //! Connections through proxies that say for whom they speak.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use embar_session::{Address, Client, Peer, Proxies, Refusal, Server, ServerBuilder, Settings};
+use embar_session::{
+    Address, Client, Peer, Proxies, Refusal, Server, ServerBuilder, Settings, hand_over,
+};
 
 use crate::admission::{CLOSE, WELCOME, connect_from, first_id};
 use crate::hello::hello;
@@ -175,4 +177,68 @@ fn one_server_has_listeners_with_and_without_proxies_and_by_unix_sockets() {
     drop(direct);
     assert_eq!(stream.set_nonblocking(true).ok(), Some(()));
     assert!(stream.read(&mut [0; 64]).is_ok(), "the rest of WELCOME");
+}
+
+/// Whether `server` believes its proxy, and nobody who comes without one.
+fn stands_behind_its_proxy(server: &Server) {
+    let (said, _stream) = first_answer(server, &[speaks_for(3), hello()].concat());
+    assert_eq!(said, Some(WELCOME));
+    let peers: Vec<_> = server.sessions().iter().map(|it| *it.peer()).collect();
+    assert_eq!(peers, [Peer::Tcp("192.0.2.3:4660".parse().unwrap())]);
+    let (said, _stream) = first_answer(server, &hello());
+    assert_eq!(said, None);
+    let mut stranger = connect_from(2, server);
+    // It may be closed already.
+    let _ = stranger.write_all(&[speaks_for(3), hello()].concat());
+    assert_eq!(first_id(&mut stranger), None);
+    until("both are counted", || {
+        refusals(server) == [(Refusal::UntrustedProxy, 1), (Refusal::ProxyHeader, 1)]
+    });
+}
+
+#[test]
+fn a_listener_that_was_opened_elsewhere_stands_behind_proxies_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    let proxies = Proxies::new(["127.0.0.1"]).unwrap();
+    let server = Server::builder()
+        .listener_behind(listener, &proxies)
+        .start(|_| Echo)
+        .unwrap();
+    assert_eq!(server.address(), address);
+    stands_behind_its_proxy(&server);
+}
+
+/// A listener goes over as a socket: what it knew of proxies does not.
+#[test]
+fn who_takes_a_listener_over_says_again_that_it_is_behind_proxies() {
+    for says_so in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let door = directory.path().join("door");
+        let before = behind("127.0.0.1", Settings::default()).start(|_| Echo);
+        let before = before.unwrap();
+        let after = std::thread::scope(|scope| {
+            let offer = scope.spawn(|| hand_over::offer(&before, &door, LONG).unwrap());
+            let mut taken = hand_over::take(&door, LONG).unwrap();
+            let listener = taken.listeners().pop().unwrap();
+            let builder = if says_so {
+                let proxies = Proxies::new(["127.0.0.1"]).unwrap();
+                Server::builder().listener_behind(listener, &proxies)
+            } else {
+                Server::builder().listener(listener)
+            };
+            let after = builder.start(|_| Echo).unwrap();
+            taken.ready().unwrap();
+            offer.join().unwrap();
+            after
+        });
+        assert_eq!(after.address(), before.address());
+        if says_so {
+            stands_behind_its_proxy(&after);
+            continue;
+        }
+        let (said, _stream) = first_answer(&after, &[speaks_for(3), hello()].concat());
+        assert_eq!(said, Some(CLOSE), "the header is no HELLO");
+        until("counted", || refusals(&after) == [(Refusal::NotSession, 1)]);
+    }
 }
