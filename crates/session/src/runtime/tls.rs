@@ -14,6 +14,9 @@
 //! - A connection that ends without the sign of its end (`close_notify`) is
 //!   [`TlsTruncated`](crate::CloseReason::TlsTruncated); one that the peer closed in good order was
 //!   announced by CLOSE, which cannot be forged.
+//! - A connection has one handshake. TLS 1.2 lets peers ask for another one (renegotiation): the first time they are told no
+//!   (`no_renegotiation`) and the session goes on, and the second time it ends with [`Tls`](crate::CloseReason::Tls). TLS 1.3 has no
+//!   renegotiation.
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -3,6 +3,7 @@
 mod network;
 mod pieces;
 mod proxied;
+mod renegotiation;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
