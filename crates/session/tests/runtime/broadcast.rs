@@ -85,7 +85,7 @@ impl Slow {
 }
 
 /// The next session that opened on a server.
-fn opened(seen: &Receiver<Event>) -> Session {
+pub fn opened(seen: &Receiver<Event>) -> Session {
     loop {
         if let Event::Opened(session, _) = seen.recv_timeout(LONG).unwrap() {
             return session;
@@ -98,7 +98,7 @@ fn number(payload: &[u8]) -> u32 {
 }
 
 /// A message of 200 bytes that begins with its number.
-fn numbered(number: u32) -> [u8; 200] {
+pub fn numbered(number: u32) -> [u8; 200] {
     let mut bytes = [0; 200];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
     bytes
@@ -587,34 +587,4 @@ fn members_may_speak_protocols_with_and_without_checksums() {
             assert_eq!(message(got), (1, numbered(number).to_vec()));
         }
     }
-}
-
-/// Ten thousand members need twenty thousand descriptors: `ulimit -n 32768`, and `cargo test --release -- --ignored`.
-#[test]
-#[ignore = "needs 20,000 descriptors and 40,000 memory mappings"]
-fn ten_thousand_members() {
-    const MEMBERS: usize = 10_000;
-    let settings = small().with(|settings| {
-        settings.max_sessions = MEMBERS + 1;
-        settings.idle_rings = 0;
-    });
-    let (server, seen) = recording_server(settings.clone(), loopback());
-    let client = Client::with(Plain, settings).unwrap();
-    let broadcast = Broadcast::new();
-    let (events, got) = channel();
-    for _ in 0..MEMBERS {
-        client
-            .connect(server.address(), Recorder(events.clone()))
-            .unwrap();
-        assert!(broadcast.join(&opened(&seen), Lag::Close));
-    }
-    for number in 0..20 {
-        let delivery = broadcast.send_bytes(1, &numbered(number)).unwrap();
-        assert_eq!(delivery.sent, MEMBERS);
-    }
-    for _ in 0..20 * MEMBERS {
-        message(&got);
-    }
-    client.shutdown(LONG);
-    until("all left", || broadcast.is_empty());
 }

@@ -8,6 +8,7 @@ mod bodies;
 mod broadcast;
 mod budget;
 mod carried;
+mod crowd;
 mod ending;
 mod fairness;
 mod flow;
