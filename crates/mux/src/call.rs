@@ -64,21 +64,34 @@ impl Call {
         cx: &mut Context<'_>,
         read: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Poll<Result<R, CallError>> {
+        self.poll_partial(cx, |outcome, reply| outcome.map(|()| read(reply)))
+    }
+
+    /// As [`Call::poll_reply`], but `read` also sees what came of a reply that is not complete, and why:
+    /// all frames that came, and perhaps a part of the next one. So a caller whose command is several in
+    /// one learns what became of the first of them. Of a reply of one frame there is nothing.
+    ///
+    /// # Panics
+    /// If the call was ready before.
+    pub fn poll_partial<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(Result<(), CallError>, &mut Vec<u8>) -> R,
+    ) -> Poll<R> {
         assert!(!self.taken, "a reply is taken once");
         let (slots, taken) = (&self.shared.slots, &mut self.taken);
         slots
-            .poll(self.id, cx, |reply| {
+            .poll(self.id, cx, |outcome, reply| {
                 // Before reading, which may panic.
                 *taken = true;
                 let mut laps = Laps::start(&[Stage::Complete]);
-                let result = read(reply);
+                let result = read(outcome, reply);
                 laps.lap(Stage::Complete);
                 result
             })
-            .map(|outcome| {
-                self.taken = true;
+            .map(|result| {
                 self.shared.notifier.gather.reply_taken();
-                outcome
+                result
             })
     }
 

@@ -147,21 +147,21 @@ impl ReplySlots {
         slot.id()
     }
 
-    /// The outcome of a command, if there is one: `read` sees its reply. Otherwise the outcome will
-    /// wake the task.
+    /// The outcome of a command, if there is one: `read` sees it and the reply, or what came of it.
+    /// Otherwise the outcome will wake the task.
     pub fn poll<R>(
         &self,
         id: CommandId,
         cx: &mut Context<'_>,
-        read: impl FnOnce(&mut Vec<u8>) -> R,
-    ) -> Poll<Result<R, CallError>> {
+        read: impl FnOnce(Result<(), CallError>, &mut Vec<u8>) -> R,
+    ) -> Poll<R> {
         let mut slot = self.slot(id.ticket);
         if slot.id() != id {
             drop(slot);
             let AsideReply { outcome, mut reply } = lock(&self.aside)
                 .remove(&id)
                 .expect("a reply is taken once");
-            return Poll::Ready(outcome.map(|()| read(&mut reply)));
+            return Poll::Ready(read(outcome, &mut reply));
         }
         match &mut slot.phase {
             Phase::Waiting(waker) => {
@@ -184,10 +184,10 @@ impl ReplySlots {
             let mut reply = mem::take(&mut slot.reply);
             slot.last_taken_len = reply.len().min(MAX_EXPECTED_BYTES);
             drop(slot);
-            return Poll::Ready(outcome.map(|()| read(&mut reply)));
+            return Poll::Ready(read(outcome, &mut reply));
         }
         let len = slot.reply.len();
-        let result = outcome.map(|()| read(&mut slot.reply));
+        let result = read(outcome, &mut slot.reply);
         if slot.reply.capacity() == 0 {
             slot.last_taken_len = len;
         }
@@ -245,7 +245,10 @@ impl ReplySlots {
         }
         match mem::replace(&mut slot.phase, Phase::Free) {
             Phase::Waiting(waker) => {
-                slot.reply.clear();
+                // Frames that came answer the first ones of several commands in one.
+                if !slot.divisible {
+                    slot.reply.clear();
+                }
                 slot.phase = Phase::Over(Err(error));
                 waker
             }
@@ -271,7 +274,9 @@ impl DueReply<'_> {
         if let Phase::Waiting(waker) = &mut slot.phase {
             if slot.reply.len() + bytes.len() > self.max_reply {
                 wakers.extend(waker.take());
-                slot.reply = Vec::new();
+                if !slot.divisible {
+                    slot.reply = Vec::new();
+                }
                 slot.phase = Phase::Over(Err(CallError::TooLarge {
                     max: self.max_reply,
                 }));
@@ -365,8 +370,8 @@ mod tests {
         let third = answered(b"third");
         let read = |id| {
             let mut cx = Context::from_waker(Waker::noop());
-            slots.poll(id, &mut cx, |reply| {
-                String::from_utf8_lossy(reply).into_owned()
+            slots.poll(id, &mut cx, |outcome, reply| {
+                outcome.map(|()| String::from_utf8_lossy(reply).into_owned())
             })
         };
         assert_eq!(read(third), Poll::Ready(Ok("third".to_owned())));

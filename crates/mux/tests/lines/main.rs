@@ -1,7 +1,7 @@
 //! Callers against a real server of a small protocol: a command is a line, and so is its reply.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -227,6 +227,56 @@ fn of_several_commands_in_one_that_are_cut_the_first_may_have_been_done() {
         let unknown = matches!(error, CallError::Unknown(_));
         assert_eq!(unknown, may_be_done, "{error}");
     }
+}
+
+#[test]
+fn of_several_commands_in_one_the_replies_that_came_are_not_lost() {
+    // Answers two lines. Then it ends, or says nothing more, until the test is over.
+    let answers_two = |then: fn(BufReader<TcpStream>)| {
+        server(move |stream| {
+            let mut to = stream.try_clone().unwrap();
+            let mut from = BufReader::new(stream);
+            for _ in 0..2 {
+                let mut line = String::new();
+                let _ = from.read_line(&mut line);
+                let _ = to.write_all(format!("re:{line}").as_bytes());
+            }
+            then(from);
+        })
+    };
+    let ends = answers_two(drop);
+    let hangs = answers_two(|from| from.lines().for_each(drop));
+    let mux = mux();
+    let took = |address: SocketAddr, limits, timeout, fill: &'static [u8]| {
+        let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+        let (len, replies) = (fill.len(), fill.split(|byte| *byte == b'\n').count() - 1);
+        let call = conn.submit(len, replies as u32, 0, timeout, None, |to| {
+            to.copy_from_slice(fill);
+        });
+        let mut call = call.unwrap();
+        block_on(|cx| call.poll_partial(cx, |outcome, reply| (outcome, reply.clone())))
+    };
+    let (outcome, reply) = took(ends, patient(), None, b"a\nb\nc\n");
+    assert!(matches!(outcome, Err(CallError::Unknown(_))), "{outcome:?}");
+    assert_eq!(reply, b"re:a\nre:b\n");
+    let timeout = Some(Duration::from_millis(200));
+    let (outcome, reply) = took(hangs, patient(), timeout, b"a\nb\nc\n");
+    assert_eq!(outcome, Err(CallError::TimedOut));
+    assert!(b"re:a\nre:b\n".starts_with(&reply), "{reply:?}");
+    let small = |max_reply_bytes| ConnectionLimits {
+        max_reply_bytes,
+        ..patient()
+    };
+    let (outcome, reply) = took(hangs, small(12), None, b"a\nb123456\nc\n");
+    assert_eq!(outcome, Err(CallError::TooLarge { max: 12 }));
+    assert!(
+        reply.starts_with(b"re:a\n") && reply.len() <= 12,
+        "{reply:?}"
+    );
+    // Of one frame there is nothing.
+    let (outcome, reply) = took(hangs, small(4), None, b"a123456789\n");
+    assert_eq!(outcome, Err(CallError::TooLarge { max: 4 }));
+    assert_eq!(reply, b"");
 }
 
 #[test]
