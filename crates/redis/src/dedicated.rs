@@ -82,7 +82,9 @@ impl Dedicated {
         let Some(whole) = transaction.whole()? else {
             return Ok(Some(Results::empty()));
         };
-        let executed: Option<Executed> = self.request(whole).await?;
+        let mut request = self.request(whole);
+        request.timeout = transaction.time_limit();
+        let executed: Option<Executed> = request.await?;
         Ok(executed.map(|executed| transaction.results(executed)))
     }
 }

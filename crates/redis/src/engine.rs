@@ -32,6 +32,7 @@ pub(crate) use node_connection::{ConnWait, NodeConnection};
 #[cfg(test)]
 pub(crate) use resolver::slow_names;
 pub(crate) use router::Router;
+pub(crate) use routes::Routes;
 pub(crate) use schedule::Timer;
 pub(crate) use shared::Shared;
 pub(crate) use subscriptions::SubscriptionSet;

@@ -14,7 +14,7 @@ use tracing::Span;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use crate::command::{Class, Command, Route};
-use crate::config::{Mode, OnFull, ReadFrom};
+use crate::config::OnFull;
 use crate::engine::{ConnWait, NodeConnection, Router, Timer, after};
 use crate::error::Error;
 use crate::metrics::RetryCause;
@@ -27,10 +27,10 @@ pub use answer::IntoBuffer;
 pub(crate) use answer::{Answer, FromFrames};
 
 /// Goes before a command that the client sends to the node to which its slot is moving.
-const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// How many redirects of one command the client follows without a pause.
-const PROMPT_REDIRECTS: u32 = 3;
+pub(crate) const PROMPT_REDIRECTS: u32 = 3;
 
 /// A command for a client. As a future it resolves to the result; without an executor,
 /// [`Request::wait`] blocks for it. The first poll sends it. A request that is dropped after that may
@@ -84,16 +84,36 @@ struct Retrying {
 
 /// Where a redirect leads.
 #[derive(Clone)]
-struct Target {
-    connection: Arc<NodeConnection>,
+pub(crate) struct Target {
+    pub connection: Arc<NodeConnection>,
     /// It was `ASK`: `ASKING` goes before the command, and the slot's route stays.
-    asking: bool,
+    pub asking: bool,
 }
 
 /// Whether a subscriber of `tracing` wants each command. If not, this costs an instruction or two.
 #[inline]
-fn is_traced() -> bool {
+pub(crate) fn is_traced() -> bool {
     STATIC_MAX_LEVEL >= LevelFilter::TRACE && LevelFilter::current() >= LevelFilter::TRACE
+}
+
+/// Submits a command of so many bytes and replies, which `fill` writes. If the connection has no room
+/// for it, it waits for its turn or is refused.
+#[inline]
+pub(crate) fn submit(
+    (conn, turn, on_full): (&Connection, &mut Turn, OnFull),
+    cx: &mut Context<'_>,
+    (len, replies, class): (usize, u32, Class),
+    timeout: Option<Duration>,
+    mut fill: impl FnMut(&mut [u8]),
+) -> Poll<Result<Call, SubmitError>> {
+    let class = class as u8;
+    match on_full {
+        OnFull::Wait => conn.poll_submit(turn, cx, len, replies, class, timeout, &mut fill),
+        OnFull::Refuse => {
+            let waker = Some(cx.waker().clone());
+            Poll::Ready(conn.submit(len, replies, class, timeout, waker, fill))
+        }
+    }
 }
 
 impl<'c, C: Command, R> Request<'c, C, R> {
@@ -115,10 +135,6 @@ impl<'c, C: Command, R, W> Request<'c, C, R, W> {
             retrying: None,
             result: PhantomData,
         }
-    }
-
-    pub(crate) fn command(&self) -> &C {
-        &self.command
     }
 
     /// How long it may take, instead of the configuration's `timeout`.
@@ -228,11 +244,8 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
     /// Why it cannot be sent at all.
     #[inline]
     fn refused(&self) -> Option<Error> {
-        let cluster = self.router.shared.config.mode == Mode::Cluster;
-        if cluster && self.command.route() == Route::CrossSlot {
-            return Some(Error::CrossSlot);
-        }
-        self.command.refused()
+        let refused = self.router.refused(self.command.route());
+        refused.or_else(|| self.command.refused())
     }
 
     /// Submits it to the node that serves its slot, or to which the last redirect leads.
@@ -255,7 +268,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
                 let (route, class) = (self.command.route(), self.command.class());
                 let Some(connection) = self.router.connection(route, class) else {
                     self.router.shared.schedule.request_refresh();
-                    let why = self.why_no_node();
+                    let why = self.router.why_no_node(route);
                     return self.pause(RetryCause::NoNode, why, cx);
                 };
                 (connection, false)
@@ -294,18 +307,6 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         }
     }
 
-    /// Why there is no known node for it.
-    fn why_no_node(&self) -> &'static str {
-        let Route::Slot(slot) = self.command.route() else {
-            return "no node is known";
-        };
-        let replica = self.router.shared.config.read_from == ReadFrom::Replica;
-        if replica && self.router.primary_of(slot).is_some() {
-            return "the slot's shard has no replica, and read_from allows nothing else";
-        }
-        "no node is known that serves the slot"
-    }
-
     #[inline]
     fn submit(
         &mut self,
@@ -316,23 +317,16 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         let (command, timeout) = (&self.command, self.time_left());
         let before = if asking { ASKING } else { b"" };
         let replies = command.replies() + u32::from(asking);
-        let class = command.class() as u8;
         let len = before.len() + command.encoded_len();
-        let mut fill = |out: &mut [u8]| {
+        let fill = |out: &mut [u8]| {
             let (first, rest) = out.split_at_mut(before.len());
             first.copy_from_slice(before);
             command.encode(rest);
         };
-        match self.router.shared.config.on_full {
-            OnFull::Wait => {
-                let turn = &mut self.waits.turn;
-                conn.poll_submit(turn, cx, len, replies, class, timeout, &mut fill)
-            }
-            OnFull::Refuse => {
-                let waker = Some(cx.waker().clone());
-                Poll::Ready(conn.submit(len, replies, class, timeout, waker, fill))
-            }
-        }
+        let on_full = self.router.shared.config.on_full;
+        let turn = &mut self.waits.turn;
+        let shape = (len, replies, command.class());
+        submit((conn, turn, on_full), cx, shape, timeout, fill)
     }
 
     /// Gives up if its time is over; if not, sets the timer to its deadline.
@@ -531,7 +525,7 @@ impl<C, R, W> fmt::Debug for Request<'_, C, R, W> {
 }
 
 /// Why a server did not execute a command.
-fn cause(kind: &ErrorKind) -> RetryCause {
+pub(crate) fn cause(kind: &ErrorKind) -> RetryCause {
     match kind {
         ErrorKind::TryAgain => RetryCause::TryAgain,
         ErrorKind::ClusterDown => RetryCause::ClusterDown,

@@ -85,6 +85,25 @@ impl Router {
         Some(node.connection(hint))
     }
 
+    /// Why the client must not send a command with this route.
+    #[inline]
+    pub fn refused(&self, route: Route) -> Option<Error> {
+        let cluster = self.shared.config.mode == Mode::Cluster;
+        (cluster && route == Route::CrossSlot).then_some(Error::CrossSlot)
+    }
+
+    /// Why there is no known node for a command.
+    pub fn why_no_node(&self, route: Route) -> &'static str {
+        let Route::Slot(slot) = route else {
+            return "no node is known";
+        };
+        let replica = self.shared.config.read_from == ReadFrom::Replica;
+        if replica && self.primary_of(slot).is_some() {
+            return "the slot's shard has no replica, and read_from allows nothing else";
+        }
+        "no node is known that serves the slot"
+    }
+
     /// The node that answers reads of a slot, by the policy `read_from`: of the nodes that it allows
     /// one that seems alive, or any if none does.
     #[cold]

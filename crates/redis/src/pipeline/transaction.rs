@@ -4,10 +4,12 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use embar_mux::block_on;
 
-use super::{EncodedCommands, ReplyRange, ResultKey, Results, frames};
+use super::encoded::{EncodedCommands, ResultKey};
+use super::results::{ReplyRange, Results};
 use crate::command::{Class, Command, Route};
 use crate::commands::Commands;
 use crate::config::Mode;
@@ -29,6 +31,7 @@ const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 pub struct Transaction<'c> {
     router: &'c Arc<Router>,
     list: EncodedCommands,
+    timeout: Option<Duration>,
 }
 
 impl Commands for &mut Transaction<'_> {
@@ -44,7 +47,15 @@ impl<'c> Transaction<'c> {
         Self {
             router,
             list: EncodedCommands::default(),
+            timeout: None,
         }
+    }
+
+    /// How long a run may take, instead of the configuration's `timeout`; on a dedicated connection,
+    /// instead of for ever.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
     }
 
     /// Sends it and waits for the results. A transaction may run several times.
@@ -57,7 +68,11 @@ impl<'c> Transaction<'c> {
         let Some(whole) = self.whole()? else {
             return Ok(Results::empty());
         };
-        let executed = Request::<_, Option<Executed>>::new(self.router, whole).await?;
+        let request = Request::<_, Option<Executed>>::new(self.router, whole);
+        let executed = match self.timeout {
+            Some(timeout) => request.timeout(timeout).await?,
+            None => request.await?,
+        };
         // No key is watched on a shared connection.
         executed
             .map(|executed| self.results(executed))
@@ -73,6 +88,10 @@ impl<'c> Transaction<'c> {
             list: &self.list,
             route: self.route()?,
         }))
+    }
+
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        self.timeout
     }
 
     pub(crate) fn results(&self, executed: Executed) -> Results {
@@ -284,4 +303,15 @@ fn answer_of_refusal<R>(error: ServerError) -> Answer<R> {
         ref kind if kind.is_retryable() => Answer::NotExecuted(error),
         _ => Answer::Result(Err(error.into())),
     }
+}
+
+/// The lengths of all frames.
+fn frames(mut bytes: &[u8]) -> Result<Vec<usize>, Error> {
+    let mut lens = Vec::new();
+    while !bytes.is_empty() {
+        let (_, len) = parse(bytes)?;
+        lens.push(len);
+        bytes = &bytes[len..];
+    }
+    Ok(lens)
 }

@@ -1,0 +1,65 @@
+//! Encoded commands, one behind the other, as pipelines and transactions keep them until they run.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::command::{Class, Command, Route};
+use crate::error::Error;
+
+/// Names a command's result in the [`Results`](super::Results) of a run.
+#[must_use = "only the key takes the command's result"]
+pub struct ResultKey<R> {
+    pub(super) index: usize,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<R> fmt::Debug for ResultKey<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ResultKey({})", self.index)
+    }
+}
+
+/// An encoded command.
+#[derive(Debug, Clone)]
+pub(super) struct EncodedCommand {
+    pub bytes: Range<usize>,
+    pub route: Route,
+    pub class: Class,
+    pub replies: u32,
+    /// Why the client must not send it.
+    pub refused: Option<Error>,
+}
+
+/// Encoded commands, one behind the other.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EncodedCommands {
+    pub bytes: Vec<u8>,
+    pub commands: Vec<EncodedCommand>,
+}
+
+impl EncodedCommands {
+    pub fn add<R>(&mut self, command: &impl Command) -> ResultKey<R> {
+        let start = self.bytes.len();
+        let len = command.encoded_len();
+        self.bytes.resize(start + len, 0);
+        command.encode(&mut self.bytes[start..]);
+        self.commands.push(EncodedCommand {
+            bytes: start..start + len,
+            route: command.route(),
+            class: command.class(),
+            replies: command.replies(),
+            refused: command.refused(),
+        });
+        ResultKey {
+            index: self.commands.len() - 1,
+            result: PhantomData,
+        }
+    }
+
+    /// Removes all commands, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.commands.clear();
+    }
+}
