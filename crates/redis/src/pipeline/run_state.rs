@@ -244,14 +244,20 @@ impl<'r> RunState<'r> {
         if redirects > PROMPT_REDIRECTS || target.is_none() {
             return self.pause(index, RetryCause::Redirects, Problem::Said(error), round);
         }
+        self.go_on(index, target, round);
+    }
+
+    /// It goes again at once, but not before those of its slot that wait.
+    fn go_on(&mut self, index: usize, target: Option<Target>, round: &Round) {
         let slot = self.slot(index);
         let held = slot.and_then(|slot| self.parked.held_until(slot, round.now));
+        if let Some(trouble) = self.trouble(index) {
+            // By then a redirect may lead elsewhere.
+            trouble.target = target.filter(|_| held.is_none());
+        }
         match held {
             Some(until) => self.parked.park(index, slot, until),
-            None => {
-                self.note(index, Problem::Said(error)).target = target;
-                self.ready.push(index);
-            }
+            None => self.ready.push(index),
         }
     }
 
@@ -279,7 +285,7 @@ impl<'r> RunState<'r> {
             CallError::TooLarge { .. }
                 if class == Class::Read && suspect != (Suspect::Itself { alone: true }) =>
             {
-                self.ready.push(index);
+                self.go_on(index, None, round);
             }
             CallError::TooLarge { max } => self.fail(index, Error::ReplyTooLarge { max }),
         }
