@@ -56,8 +56,9 @@ pub enum Error {
     /// The reply has another type than the caller asked for. The server executed the command.
     #[error(transparent)]
     WrongType(#[from] WrongType),
-    /// The reply is larger than [`max_reply_bytes`](crate::Config::max_reply_bytes). The server executed
-    /// the command.
+    /// The reply is larger than [`max_reply_bytes`](crate::Config::max_reply_bytes); that of a write in a
+    /// [`Pipeline`](crate::pipeline::Pipeline), together with those before it. The server executed the
+    /// command.
     #[error("the reply is larger than the limit of {max} bytes; raise max_reply_bytes")]
     ReplyTooLarge {
         /// The limit, bytes.

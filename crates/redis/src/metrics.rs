@@ -110,7 +110,7 @@ impl Metrics {
         }
     }
 
-    /// How often the client sent commands again for this cause.
+    /// How often the client sent commands again for this cause. Each command of a pipeline counts.
     #[must_use]
     pub fn retries(&self, cause: RetryCause) -> u64 {
         self.retries[cause as usize]
@@ -133,8 +133,7 @@ impl Metrics {
 pub struct NodeMetrics {
     /// Where it listens, as in URLs.
     pub node: String,
-    /// What its connections counted, together. A pipeline counts as one command for each node that
-    /// executes a part of it.
+    /// What its connections counted, together. Each batch of a pipeline counts as one command.
     pub stats: Stats,
     /// Connections that opened.
     pub connects: u64,

@@ -51,7 +51,34 @@ pub use transaction::Transaction;
 ///
 /// Each command has its own result, and a command that fails does not stop the others. A node executes
 /// its commands in order, but may execute other clients' commands in between. When a slot moves to
-/// another node meanwhile, its commands may run later than those behind them.
+/// another node meanwhile, its commands may run later than those behind them, but those of a slot that
+/// are sent again stay in their order.
+///
+/// # When something goes wrong
+/// A run is over when each command has its result, or at its deadline at the latest. Until then:
+/// - Commands that a node did not execute (`MOVED`, `ASK`, `TRYAGAIN`, `LOADING`, ...) and those that it
+///   did not receive are sent again, together, each to the node that serves it by then.
+///   [`RetryPolicy`](crate::config::RetryPolicy) says how many redirects are followed and how long the
+///   client pauses: once for all commands that came back together.
+/// - When a connection breaks, commands that were answered before keep their results. Of those that were
+///   on their way, reads are sent again, and writes only if
+///   [`retry_writes`](crate::Config::retry_writes) allows it. Other writes have
+///   [`Error::UnknownOutcome`](crate::Error::UnknownOutcome).
+/// - A node that loads, or is gone, holds up no commands of other nodes.
+///
+/// At the deadline, a command that no node has executed fails with what was wrong last: with the
+/// server's own answer, or with [`Error::Unavailable`](crate::Error::Unavailable). One that is on its way
+/// fails with [`Error::TimedOut`](crate::Error::TimedOut).
+///
+/// # Large pipelines
+/// A pipeline may have any number of commands. The client sends them in batches of at most 1,024
+/// commands and half of [`ring_bytes`](crate::Config::ring_bytes), if not a single command is larger, and
+/// has at most 8 of them in flight on a connection, so that other callers find room between them. All
+/// replies stay in memory until the [`Results`] are dropped.
+///
+/// The replies to a batch may together have [`max_reply_bytes`](crate::Config::max_reply_bytes). Reads
+/// beyond that are sent again, in smaller batches. The server has executed writes beyond that, so they
+/// fail with [`Error::ReplyTooLarge`](crate::Error::ReplyTooLarge).
 #[derive(Clone)]
 #[must_use = "only a run sends it"]
 pub struct Pipeline<'c> {

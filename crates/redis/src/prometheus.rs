@@ -236,7 +236,7 @@ fn of_nodes(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> f
     let help = "Commands that wait to be sent, or for a reply";
     families.gauge(("in_flight_commands", help, None), in_flight)?;
     let commands = classes().map(|(labels, latency)| (labels, latency.count()));
-    let help = "Commands that were answered; a pipeline is one for each node";
+    let help = "Commands that were answered; each batch of a pipeline is one";
     families.counter(("commands", help, None), commands)?;
     let counters: [(&str, &str, Option<&Unit>, Count); 8] = [
         ("sent", "Bytes handed to sockets", Some(&Unit::Bytes), |n| {

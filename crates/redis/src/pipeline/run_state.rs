@@ -156,6 +156,7 @@ impl<'r> RunState<'r> {
             Some(trouble) => trouble.failed(class, error),
             None => error,
         };
+        tracing::trace!(index, %error, "a command of a pipeline failed");
         let counters = &self.router.shared.counters;
         match &error {
             Error::UnknownOutcome(_) => counters.unknown_outcomes.add(1),

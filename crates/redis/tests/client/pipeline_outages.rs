@@ -199,6 +199,59 @@ fn commands_of_many_slots_that_have_moved_go_once_more_together() {
 }
 
 #[test]
+fn nodes_that_send_commands_in_circles_are_asked_with_pauses() {
+    let cluster = cluster(3, 0);
+    run(async {
+        let mut config = to_cluster(&cluster);
+        config.timeout = 2 * LONG;
+        config.retries.max_redirects = 5;
+        let impatient = Client::with(config.clone()).await.expect("it connects");
+        config.retries.max_redirects = u32::MAX;
+        let client = Client::with(config).await.expect("it connects");
+        let slot = slot(b"{tag}");
+        let from = cluster.owner_of(slot).expect("it is served");
+        let to = (from + 1) % 3;
+        let give = |by: usize| {
+            let slot = slot.to_string();
+            let words = ["CLUSTER", "SETSLOT", &slot, "NODE", cluster.node_id(to)];
+            cluster.nodes()[by].command(&words).expect("it is done");
+        };
+        // The new owner does not know yet, and says that the old one has it.
+        give(from);
+        let increments = |pipeline: &mut Pipeline<'_>| {
+            for _ in 0..100 {
+                let _by_index = pipeline.incr("{tag}");
+            }
+        };
+        let mut pipeline = impatient.pipeline();
+        increments(&mut pipeline);
+        let results = ends(&pipeline).await;
+        for index in 0..100 {
+            let error = results.read::<i64>(index).expect_err("nobody has it");
+            assert!(error.to_string().contains("MOVED"), "{error}");
+        }
+        let metrics = impatient.metrics();
+        // It follows five redirects, the first three at once, and takes the sixth for the answer.
+        assert_eq!(metrics.moved, 500);
+        assert_eq!(metrics.retries(RetryCause::Redirects), 200);
+        let mut pipeline = client.pipeline();
+        increments(&mut pipeline);
+        let agree = async {
+            until("it has paused", async || {
+                client.metrics().retries(RetryCause::Redirects) >= 200
+            })
+            .await;
+            give(to);
+        };
+        let (results, ()) = tokio::join!(ends(&pipeline), agree);
+        for index in 0..100 {
+            let count = results.read::<usize>(index);
+            assert_eq!(count, Ok(index + 1), "in their order");
+        }
+    });
+}
+
+#[test]
 fn keys_of_a_slot_that_is_on_its_way_are_asked_for_together() {
     let cluster = cluster(3, 0);
     run(async {
@@ -491,6 +544,9 @@ fn replies_that_are_too_large_together_come_in_smaller_batches() {
             .expect("they are set");
         let values = client.get_all::<String, _>(&keys).await;
         assert!(values.is_ok_and(|values| values.iter().all(|found| *found == value)));
+        // The server sends little in vain, as what does not fit comes in batches that do.
+        let received = client.metrics().total().stats.bytes_received;
+        assert!((500_000..2_000_000).contains(&received), "{received}");
         // The replies to writes cannot come again.
         let mut pipeline = client.pipeline();
         for key in &keys[..100] {
