@@ -14,7 +14,7 @@ use embar_redis::metrics::RetryCause;
 use embar_redis::pipeline::{Pipeline, Results};
 use embar_redis::slot::slot;
 use embar_redis::{Client, Error, cmd, prefix};
-use embar_redis_servers::{Cluster, MoveState, Options, Server};
+use embar_redis_servers::{Cluster, ClusterOptions, MoveState, Options, Server};
 
 use crate::support::{Account, LONG, cluster, run, server, to, to_cluster, until};
 
@@ -415,6 +415,48 @@ fn a_run_takes_one_time_limit_when_a_node_is_gone_and_the_others_answer() {
 /// The node that serves a key in a cluster of three masters.
 fn owner_when_whole(key: &str) -> usize {
     usize::from(slot(key.as_bytes())) * 3 / 16_384
+}
+
+#[test]
+fn commands_that_wait_for_a_dead_node_go_where_its_slots_go() {
+    let options = ClusterOptions {
+        // Nobody calls the node failed, so it stays a part of the cluster.
+        node_timeout_ms: 600_000,
+        ..ClusterOptions::default()
+    };
+    let mut cluster = Cluster::start(&options).expect("redis-server runs");
+    run(async {
+        let mut config = to_cluster(&cluster);
+        config.timeout = 2 * LONG;
+        let client = Client::with(config).await.expect("it connects");
+        let tags = tags(&cluster, 0, 10);
+        let mut pipeline = client.pipeline();
+        for _ in 0..10 {
+            for tag in &tags {
+                let _by_index = pipeline.incr(tag);
+            }
+        }
+        cluster.kill(0);
+        let move_slots = async {
+            until("they wait for the node", async || {
+                client.metrics().total().connects_failed > 2
+            })
+            .await;
+            for (number, tag) in tags.iter().enumerate() {
+                let slot = slot(tag.as_bytes()).to_string();
+                let owner = cluster.node_id(1 + number % 2);
+                for node in &cluster.nodes()[1..] {
+                    let words = ["CLUSTER", "SETSLOT", &slot, "NODE", owner];
+                    node.command(&words).expect("it is set");
+                }
+            }
+        };
+        let (results, ()) = tokio::join!(ends(&pipeline), move_slots);
+        for index in 0..100 {
+            let turn = index / tags.len();
+            assert_eq!(results.read::<usize>(index), Ok(turn + 1), "{index}");
+        }
+    });
 }
 
 #[test]
