@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use embar_mux::{MuxSettings, SocketOptions, Stats, block_on};
 
-use crate::command::{Class, Command, Fixed, Key, Route};
+use crate::command::{Class, Command, Fixed, Key, NodeId, Route};
 use crate::commands::Commands;
 use crate::config::{Config, Mode};
 use crate::dedicated::Dedicated;
@@ -28,6 +28,19 @@ mod tests;
 
 /// A client for one server or a cluster. Cheap to clone; usable from every thread and every executor.
 /// All clones share the same few connections, which the last clone closes when it is dropped.
+///
+/// # Several nodes
+/// In a cluster some commands go to several nodes by themselves, and the caller gets one reply, as the
+/// [command tips](https://redis.io/docs/latest/develop/reference/command-tips/) of the servers say:
+///
+/// - `PING`, `FLUSHALL`, `FLUSHDB`, `DBSIZE`, `KEYS`, `RANDOMKEY`, `SCRIPT EXISTS`, `FUNCTION LOAD` and the like to all primaries; `CONFIG SET`,
+///   `SCRIPT LOAD`, `ACL SETUSER`, `SLOWLOG RESET` and the like to all nodes; what is about one node, as `INFO`, to any one. [`Cmd::to`](crate::Cmd::to) sends any of them to one node
+///   ([`Route::Node`]), and any other one to all ([`Route::AllPrimaries`], [`Route::AllNodes`]): of a command that the crate does not know the
+///   reply is an array with that of each node.
+/// - `MGET`, `MSET`, `DEL`, `UNLINK`, `EXISTS` and `TOUCH` with keys of several slots go in a part for each slot. **They are not atomic then**: others may
+///   see some parts done and others not yet, and some may fail ([`Error::OnSomeNodes`]).
+///
+/// Pipelines and transactions do neither, and refuse such commands.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) router: Arc<Router>,
@@ -212,11 +225,30 @@ impl Client {
         self.router.metrics()
     }
 
+    /// The nodes that the client knows: of a cluster those of the topology that it read last.
+    /// [`Cmd::to`](crate::Cmd::to) sends a command to one of them.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeInfo> {
+        self.router.nodes()
+    }
+
     /// What happened so far on the connections to each node, with the node's address.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {
         self.router.stats()
     }
+}
+
+/// A node that a client knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// Names it in [`Route::Node`].
+    pub id: NodeId,
+    /// Its host and port, or the path of its socket.
+    pub address: String,
+    /// How many slots it serves as a primary; 0: it is a replica, or has none.
+    pub slots: u16,
 }
 
 impl<'c> Commands for &'c Client {

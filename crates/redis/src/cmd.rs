@@ -2,7 +2,10 @@
 
 use crate::command::{Class, Command, Key, Route};
 use crate::error::Error;
+use crate::fan_out::{self, FanOut, Merge, Part};
 use crate::resp::{Arg, Out, bulk_len, header_len};
+use crate::slot::slot;
+use std::collections::HashMap;
 use table::{Known, Reads};
 use words::Words;
 
@@ -56,7 +59,9 @@ pub struct Cmd {
 enum Routing {
     /// The table's row for its name; `None` when the table has none.
     ByName(Option<&'static Known>),
-    /// The caller, by naming the keys, the route or the class.
+    /// The keys that were named so far; without any, the name says whether it goes to one node or to several.
+    ByKeys(Route),
+    /// The caller.
     Explicit(Route),
 }
 
@@ -74,12 +79,12 @@ impl Cmd {
 
     /// Begins a command that has a method and only reads; the method names all keys.
     pub(crate) fn read(name: &str) -> Self {
-        Self::begin(name, Routing::Explicit(Route::Any), Class::Read)
+        Self::begin(name, Routing::ByKeys(Route::Any), Class::Read)
     }
 
     /// Begins a command that has a method and may change data; the method names all keys.
     pub(crate) fn write(name: &str) -> Self {
-        Self::begin(name, Routing::Explicit(Route::Any), Class::Write)
+        Self::begin(name, Routing::ByKeys(Route::Any), Class::Write)
     }
 
     /// Adds an argument.
@@ -109,13 +114,13 @@ impl Cmd {
     /// with [`Error::CrossSlot`].
     pub fn key(mut self, key: impl Key) -> Self {
         let route = match self.routing {
-            Routing::Explicit(route) => route.and(key.as_ref()),
+            Routing::ByKeys(route) | Routing::Explicit(route) => route.and(key.as_ref()),
             Routing::ByName(_) => {
                 self.class = self.class();
                 Route::of(&key)
             }
         };
-        self.routing = Routing::Explicit(route);
+        self.routing = Routing::ByKeys(route);
         self.arg(key)
     }
 
@@ -187,8 +192,7 @@ impl Cmd {
             .map_or(0, |name| bulk_len(name.len()));
         self.bulks.extend_from_slice(&other.bulks[name..]);
         self.words += other.arguments();
-        if let (Routing::Explicit(Route::Any), Routing::Explicit(_)) = (self.routing, other.routing)
-        {
+        if let (Routing::ByKeys(Route::Any), Routing::ByKeys(_)) = (self.routing, other.routing) {
             self.routing = other.routing;
         }
         self
@@ -196,6 +200,59 @@ impl Cmd {
 
     fn words(&self) -> Words<'_> {
         Words::new(self.words, &self.bulks)
+    }
+
+    /// Where it goes by its name, as it has no key.
+    fn route_of_name(&self) -> Route {
+        self.fanned().map_or(Route::Any, |known| known.route)
+    }
+
+    fn fanned(&self) -> Option<&'static fan_out::Fanned> {
+        let mut words = self.words().from(0);
+        let name = words.next().unwrap_or_default();
+        fan_out::find(name, words.next().unwrap_or_default())
+    }
+
+    /// A command for each slot of its keys; `None`: it cannot be split.
+    fn split(&self) -> Option<FanOut> {
+        let words = self.words();
+        let name = words.from(0).next()?;
+        let known = fan_out::find_split(name)?;
+        let name = std::str::from_utf8(name).ok()?;
+        if !self.arguments().is_multiple_of(known.step) {
+            return None;
+        }
+        let mut by_slot = HashMap::new();
+        let mut parts: Vec<Part> = Vec::new();
+        let mut rest = words.from(1);
+        let mut place = 0;
+        while let Some(key) = rest.next() {
+            let at = *by_slot.entry(slot(key)).or_insert(parts.len());
+            if at == parts.len() {
+                let cmd = Self::begin(name, Routing::ByKeys(Route::Any), self.class());
+                let places = Vec::new();
+                parts.push(Part { cmd, places });
+            }
+            let part = &mut parts[at];
+            let mut cmd = std::mem::replace(&mut part.cmd, Self::empty()).key(key);
+            for _ in 1..known.step {
+                cmd = cmd.arg(rest.next()?);
+            }
+            part.cmd = cmd;
+            part.places.push(place);
+            place += 1;
+        }
+        Some(FanOut::slots(known.merge, parts))
+    }
+
+    fn empty() -> Self {
+        Self {
+            words: 0,
+            bulks: Vec::new(),
+            routing: Routing::ByKeys(Route::Any),
+            class: Class::Write,
+            check_shareable: false,
+        }
     }
 }
 
@@ -213,7 +270,8 @@ impl Command for Cmd {
 
     fn route(&self) -> Route {
         let known = match self.routing {
-            Routing::Explicit(route) => return route,
+            Routing::ByKeys(Route::Any) => return self.route_of_name(),
+            Routing::ByKeys(route) | Routing::Explicit(route) => return route,
             Routing::ByName(known) => known,
         };
         let mut route = Route::Any;
@@ -222,12 +280,15 @@ impl Command for Cmd {
             Some(known) => known.keys.each(&words, |key| route = route.and(key)),
             None => words.from(1).take(1).for_each(|key| route = Route::of(key)),
         }
-        route
+        match route {
+            Route::Any => self.route_of_name(),
+            route => route,
+        }
     }
 
     fn class(&self) -> Class {
         let reads = match self.routing {
-            Routing::Explicit(_) => return self.class,
+            Routing::ByKeys(_) | Routing::Explicit(_) => return self.class,
             Routing::ByName(known) => known.map_or(Reads::Never, |known| known.reads),
         };
         let with = |subs: &[&str]| {
@@ -244,6 +305,18 @@ impl Command for Cmd {
     fn refused(&self) -> Option<Error> {
         let words = self.check_shareable.then(|| self.words())?;
         unshareable::refused(&words)
+    }
+
+    fn fan_out(&self) -> Option<FanOut> {
+        match self.route() {
+            // Of a command that the crate does not know, the caller gets all replies.
+            Route::AllPrimaries | Route::AllNodes => {
+                let merge = self.fanned().map_or(Merge::Each, |known| known.merge);
+                Some(FanOut::whole(merge))
+            }
+            Route::CrossSlot => self.split(),
+            Route::Any | Route::Slot(_) | Route::Node(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A command: its bytes, the node it goes to, and whether the client may send it again.
 
 use crate::error::Error;
+use crate::fan_out::FanOut;
 use crate::resp::{Arg, Out, bulk_len};
 use crate::slot::slot;
 
@@ -17,9 +18,20 @@ pub enum Route {
     /// To any node.
     Any,
     /// Its keys have different slots. Only a standalone server can execute it; with a cluster the
-    /// client refuses it with [`Error::CrossSlot`].
+    /// client refuses it with [`Error::CrossSlot`], unless it can be split (see [`Client`](crate::Client#several-nodes)).
     CrossSlot,
+    /// To this node of the client, which [`Client::nodes`](crate::Client::nodes) names, whatever it serves. When the node has left the
+    /// cluster, the command fails.
+    Node(NodeId),
+    /// To each primary; one reply is made of theirs.
+    AllPrimaries,
+    /// To each node, replicas included; one reply is made of theirs.
+    AllNodes,
 }
+
+/// Names a node of a client, for as long as that one knows it: the number is never given to another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub(crate) u32);
 
 impl Route {
     /// To the node that serves this key.
@@ -74,6 +86,12 @@ pub trait Command {
     /// the same connection. Dedicated connections do not ask.
     #[inline]
     fn refused(&self) -> Option<Error> {
+        None
+    }
+
+    /// How it goes to several nodes, if it does.
+    #[doc(hidden)]
+    fn fan_out(&self) -> Option<FanOut> {
         None
     }
 }
@@ -196,6 +214,10 @@ impl<C: Command + ?Sized> Command for &C {
 
     fn refused(&self) -> Option<Error> {
         (**self).refused()
+    }
+
+    fn fan_out(&self) -> Option<FanOut> {
+        (**self).fan_out()
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! The caller chooses the type of a result that contains values of keys; where Redis defines the
 //! result, this crate has a type for it. With a cluster, the keys of a command must have one slot: the
-//! client refuses others with [`Error::CrossSlot`](crate::Error::CrossSlot). The server answers an
+//! client refuses others with [`Error::CrossSlot`](crate::Error::CrossSlot), but for those that it
+//! [splits](crate::Client#several-nodes). The server answers an
 //! empty list of keys with an error.
 
 use crate::command::{Args, Class, Command, Fixed, Key, Route};

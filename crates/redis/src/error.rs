@@ -43,6 +43,25 @@ pub enum Error {
         "not executed: its keys have different slots; give them the same hash tag ({{tag}}), or send one command per key"
     )]
     CrossSlot,
+    /// The command goes to several nodes of the cluster, which the client does for single commands only.
+    #[error(
+        "not executed: it goes to several nodes, and so not with others in a pipeline or a transaction; send it by itself"
+    )]
+    SeveralNodes,
+    /// The command went to several nodes, or in parts to those that serve its keys, and some failed.
+    #[error("{failed} of {of} failed, the first of them {node}: {error}")]
+    OnSomeNodes {
+        /// How many failed.
+        failed: usize,
+        /// How many there were.
+        of: usize,
+        /// The address of the first node that failed.
+        node: String,
+        /// The others changed data, or may have.
+        executed: bool,
+        /// What was wrong there.
+        error: Box<Self>,
+    },
     /// The command would change the connection, or delay it, for all callers that share it.
     #[error(
         "not executed: {command} does not go over a connection that others use too; use {instead}"
@@ -86,10 +105,14 @@ impl Error {
             | Self::WrongType(_)
             | Self::ReplyTooLarge { .. }
             | Self::Malformed(_) => true,
+            Self::OnSomeNodes {
+                executed, error, ..
+            } => *executed || error.may_have_executed(),
             Self::Server(_)
             | Self::Unavailable { .. }
             | Self::Busy
             | Self::CrossSlot
+            | Self::SeveralNodes
             | Self::NotShared { .. }
             | Self::Closed
             | Self::Config(_) => false,

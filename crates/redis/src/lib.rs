@@ -10,6 +10,7 @@ pub mod dedicated;
 mod endpoint;
 mod engine;
 pub mod error;
+mod fan_out;
 mod many_slots;
 pub mod metrics;
 pub mod pipeline;
@@ -26,7 +27,7 @@ pub mod tls;
 pub mod topology;
 pub mod url;
 
-pub use client::Client;
+pub use client::{Client, NodeInfo};
 pub use cmd::{Cmd, cmd};
 pub use config::Config;
 pub use embar_mux::CloseReason;

@@ -28,7 +28,7 @@ use crate::command::Command;
 use crate::commands::Commands;
 use crate::engine::Router;
 use crate::resp::FromReply;
-use encoded::EncodedCommands;
+pub(crate) use encoded::EncodedCommands;
 use run::Run;
 
 mod encoded;
@@ -129,8 +129,7 @@ impl<'c> Pipeline<'c> {
 
     /// Sends all commands and waits for all results. A pipeline may run several times.
     pub async fn run(&self) -> Results {
-        let mut run = Run::new(self.router, &self.list, self.timeout);
-        poll_fn(|cx| run.poll(cx)).await
+        run_of(self.router, &self.list, self.timeout).await
     }
 
     /// As [`Pipeline::run`], for code without an executor.
@@ -139,6 +138,16 @@ impl<'c> Pipeline<'c> {
         let mut run = std::pin::pin!(self.run());
         block_on(|cx| run.as_mut().poll(cx))
     }
+}
+
+/// Sends all commands of a list and waits for all results.
+pub(crate) async fn run_of(
+    router: &Arc<Router>,
+    list: &EncodedCommands,
+    timeout: Option<Duration>,
+) -> Results {
+    let mut run = Run::new(router, list, timeout);
+    poll_fn(|cx| run.poll(cx)).await
 }
 
 impl fmt::Debug for Pipeline<'_> {

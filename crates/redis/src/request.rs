@@ -17,6 +17,7 @@ use crate::command::{Class, Command, Route};
 use crate::config::OnFull;
 use crate::engine::{ConnWait, NodeConnection, Router, Timer, after};
 use crate::error::Error;
+use crate::fan_out;
 use crate::metrics::RetryCause;
 use crate::resp::{ErrorKind, ServerError};
 use answer::{ByType, ReadReply};
@@ -55,6 +56,8 @@ enum State {
     Submitted(Call, Arc<NodeConnection>),
     /// To be submitted again at that time.
     Pausing(Instant),
+    /// It went to several nodes.
+    FannedOut(fan_out::Reply),
     Over,
 }
 
@@ -205,7 +208,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         }
         let slot = match self.command.route() {
             Route::Slot(slot) => Some(slot),
-            Route::Any | Route::CrossSlot => None,
+            _ => None,
         };
         let (class, bytes) = (self.command.class(), self.command.encoded_len());
         let span =
@@ -248,10 +251,23 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         refused.or_else(|| self.command.refused())
     }
 
+    /// Sends a command to several nodes that does not go to one, for this reason.
+    #[cold]
+    fn fan_out(&mut self, refused: Error) -> Result<(), Error> {
+        let goes_to_several = matches!(refused, Error::CrossSlot | Error::SeveralNodes);
+        let Some(parts) = self.command.fan_out().filter(|_| goes_to_several) else {
+            return Err(refused);
+        };
+        let timeout = self.time_left();
+        let reply = fan_out::send(self.router, &self.command, parts, timeout)?;
+        self.state = State::FannedOut(reply);
+        Ok(())
+    }
+
     /// Submits it to the node that serves its slot, or to which the last redirect leads.
     fn poll_submit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Some(error) = self.refused() {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(self.fan_out(error));
         }
         if self.time_left() == Some(Duration::ZERO) {
             return self.poll_deadline(cx);
@@ -494,6 +510,19 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Future for Request<'_, C, R
                         Poll::Pending => return Poll::Pending,
                     }
                 }
+                State::FannedOut(reply) => {
+                    let Poll::Ready(reply) = reply.as_mut().poll(cx) else {
+                        return Poll::Pending;
+                    };
+                    this.state = State::Over;
+                    let result = reply.and_then(|mut reply| {
+                        match this.reader.read(&mut reply, this.command.replies()) {
+                            Answer::Result(result) => result,
+                            Answer::NotExecuted(error) => Err(error.into()),
+                        }
+                    });
+                    return Poll::Ready(result.map_err(|error| this.failed(error)));
+                }
                 State::Pausing(until) => {
                     let until = *until;
                     if Instant::now() < until {
@@ -518,6 +547,7 @@ impl<C, R, W> fmt::Debug for Request<'_, C, R, W> {
             State::Ready => "ready",
             State::Submitted(..) => "submitted",
             State::Pausing(_) => "pausing",
+            State::FannedOut(_) => "sent to several nodes",
             State::Over => "over",
         };
         write!(f, "Request({state})")

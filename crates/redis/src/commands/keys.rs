@@ -15,7 +15,7 @@ pub trait KeyCommands: Commands {
         self.execute(write(prefix!(2, 3, "DEL"), route, (key,)))
     }
 
-    /// `DEL key ...`: how many were deleted. Only for keys with one slot.
+    /// `DEL key ...`: how many were deleted, those of a slot at once.
     fn del_many(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, u64> {
         self.execute(Cmd::write("DEL").keys(keys))
     }
@@ -26,7 +26,7 @@ pub trait KeyCommands: Commands {
         self.execute(write(prefix!(2, 6, "UNLINK"), route, (key,)))
     }
 
-    /// `UNLINK key ...`: how many were removed. Only for keys with one slot.
+    /// `UNLINK key ...`: how many were removed, those of a slot at once.
     fn unlink_many(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, u64> {
         self.execute(Cmd::write("UNLINK").keys(keys))
     }
@@ -37,12 +37,12 @@ pub trait KeyCommands: Commands {
         self.execute(read(prefix!(2, 6, "EXISTS"), route, (key,)))
     }
 
-    /// `EXISTS key ...`: how many are there. Only for keys with one slot.
+    /// `EXISTS key ...`: how many are there.
     fn exists_many(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, u64> {
         self.execute(Cmd::read("EXISTS").keys(keys))
     }
 
-    /// `TOUCH key ...`: how many are there; they count as used now. Only for keys with one slot.
+    /// `TOUCH key ...`: how many are there; they count as used now.
     fn touch(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, u64> {
         self.execute(Cmd::read("TOUCH").keys(keys))
     }
@@ -244,12 +244,12 @@ pub trait KeyCommands: Commands {
         self.execute(cmd.arg("STORE").key(destination))
     }
 
-    /// `RANDOMKEY`: a key of one node at random; null if it has none.
+    /// `RANDOMKEY`: a key of some primary at random; null if there is none.
     fn randomkey<R: FromReply>(self) -> Self::Output<Cmd, R> {
         self.execute(Cmd::read("RANDOMKEY"))
     }
 
-    /// `KEYS pattern`: all keys of one node that match. The server does nothing else meanwhile.
+    /// `KEYS pattern`: all keys that match, of all primaries. These do nothing else meanwhile: see [`Client::scan`](crate::Client::scan).
     fn keys<R: FromReply>(self, pattern: impl Arg) -> Self::Output<Cmd, R> {
         self.execute(Cmd::read("KEYS").arg(pattern))
     }

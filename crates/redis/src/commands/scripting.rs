@@ -4,7 +4,7 @@ use super::{Commands, Key};
 use crate::cmd::Cmd;
 use crate::resp::{Arg, FromReply};
 
-/// Commands for scripts and functions. Those without a key are for one node: see [`Cmd::to`].
+/// Commands for scripts and functions.
 pub trait ScriptCommands: Commands {
     /// `EVAL script numkeys key ... arg ...`: what the script returns. Only for keys with one slot.
     fn eval<R: FromReply>(
@@ -77,33 +77,33 @@ pub trait ScriptCommands: Commands {
         self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
-    /// `SCRIPT LOAD script`: its SHA1, to call it by; one node knows it then.
+    /// `SCRIPT LOAD script`: its SHA1, to call it by; all nodes know it then.
     fn script_load(self, script: impl Arg) -> Self::Output<Cmd, String> {
         self.execute(Cmd::write("SCRIPT").arg("LOAD").arg(script))
     }
 
-    /// `SCRIPT EXISTS sha1 ...`: for each whether one node has it.
+    /// `SCRIPT EXISTS sha1 ...`: for each whether all primaries have it.
     fn script_exists(self, sha1s: impl IntoIterator<Item: Arg>) -> Self::Output<Cmd, Vec<bool>> {
         self.execute(Cmd::read("SCRIPT").arg("EXISTS").args(sha1s))
     }
 
-    /// `SCRIPT FLUSH`: one node forgets all scripts.
+    /// `SCRIPT FLUSH`: all nodes forget all scripts.
     fn script_flush(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("SCRIPT").arg("FLUSH"))
     }
 
-    /// `SCRIPT KILL`: ends the script that one node runs, if that changed nothing yet.
+    /// `SCRIPT KILL`: ends the scripts that primaries run, if these changed nothing yet; an error if none runs any.
     fn script_kill(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("SCRIPT").arg("KILL"))
     }
 
-    /// `FUNCTION LOAD REPLACE code`: the name of the library.
+    /// `FUNCTION LOAD REPLACE code`, on all primaries: the name of the library.
     fn function_load(self, code: impl Arg, replace: bool) -> Self::Output<Cmd, String> {
         let cmd = Cmd::write("FUNCTION").arg("LOAD");
         self.execute(cmd.word_if(replace, "REPLACE").arg(code))
     }
 
-    /// `FUNCTION DELETE library`.
+    /// `FUNCTION DELETE library`, on all primaries.
     fn function_delete(self, library: impl Arg) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("FUNCTION").arg("DELETE").arg(library))
     }
@@ -118,13 +118,13 @@ pub trait ScriptCommands: Commands {
         self.execute(Cmd::read("FUNCTION").arg("DUMP"))
     }
 
-    /// `FUNCTION RESTORE dump REPLACE`.
+    /// `FUNCTION RESTORE dump REPLACE`, on all primaries.
     fn function_restore(self, dump: impl Arg, replace: bool) -> Self::Output<Cmd, ()> {
         let cmd = Cmd::write("FUNCTION").arg("RESTORE").arg(dump);
         self.execute(cmd.word_if(replace, "REPLACE"))
     }
 
-    /// `FUNCTION FLUSH`: deletes all libraries of one node.
+    /// `FUNCTION FLUSH`: deletes all libraries, on all primaries.
     fn function_flush(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("FUNCTION").arg("FLUSH"))
     }
@@ -134,7 +134,7 @@ pub trait ScriptCommands: Commands {
         self.execute(Cmd::read("FUNCTION").arg("STATS"))
     }
 
-    /// `FUNCTION KILL`: ends the function that one node runs, if that changed nothing yet.
+    /// `FUNCTION KILL`: ends the functions that primaries run, if these changed nothing yet; an error if none runs any.
     fn function_kill(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("FUNCTION").arg("KILL"))
     }

@@ -4,9 +4,9 @@ use super::{Commands, Key};
 use crate::cmd::Cmd;
 use crate::resp::{Arg, FromReply};
 
-/// Commands for one node: any node that the client knows.
+/// Commands on the server: for any node that the client knows, unless it says otherwise. [`Cmd::to`] sends one to a certain node.
 pub trait ServerCommands: Commands {
-    /// `PING`.
+    /// `PING`, to all primaries.
     fn ping(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::read("PING"))
     }
@@ -21,7 +21,7 @@ pub trait ServerCommands: Commands {
         self.execute(Cmd::read("TIME"))
     }
 
-    /// `DBSIZE`: how many keys one node has.
+    /// `DBSIZE`: how many keys there are, of all primaries.
     fn dbsize(self) -> Self::Output<Cmd, u64> {
         self.execute(Cmd::read("DBSIZE"))
     }
@@ -44,7 +44,7 @@ pub trait ServerCommands: Commands {
         self.execute(Cmd::read("CONFIG").arg("GET").args(patterns))
     }
 
-    /// `CONFIG SET parameter value ...`.
+    /// `CONFIG SET parameter value ...`, on all nodes.
     fn config_set(
         self,
         parameters: impl IntoIterator<Item = (impl Arg, impl Arg)>,
@@ -52,7 +52,7 @@ pub trait ServerCommands: Commands {
         self.execute(Cmd::write("CONFIG").arg("SET").pairs(parameters))
     }
 
-    /// `CONFIG RESETSTAT`: sets statistics to zero.
+    /// `CONFIG RESETSTAT`: sets statistics of all nodes to zero.
     fn config_resetstat(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("CONFIG").arg("RESETSTAT"))
     }
@@ -117,17 +117,17 @@ pub trait ServerCommands: Commands {
         self.execute(Cmd::read("MEMORY").arg("USAGE").key(key))
     }
 
-    /// `SLOWLOG GET count`: the newest slow commands.
+    /// `SLOWLOG GET count`: the newest slow commands of each node.
     fn slowlog_get<R: FromReply>(self, count: u64) -> Self::Output<Cmd, R> {
         self.execute(Cmd::read("SLOWLOG").arg("GET").arg(count))
     }
 
-    /// `SLOWLOG LEN`: how many slow commands the server remembers.
+    /// `SLOWLOG LEN`: how many slow commands all nodes remember.
     fn slowlog_len(self) -> Self::Output<Cmd, u64> {
         self.execute(Cmd::read("SLOWLOG").arg("LEN"))
     }
 
-    /// `SLOWLOG RESET`: the server forgets them.
+    /// `SLOWLOG RESET`: all nodes forget them.
     fn slowlog_reset(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("SLOWLOG").arg("RESET"))
     }
@@ -137,13 +137,12 @@ pub trait ServerCommands: Commands {
         self.execute(Cmd::read("ACL").arg("WHOAMI"))
     }
 
-    /// `FLUSHDB`: deletes all keys of the database on one node. In a cluster, send
-    /// [`cmd`](crate::cmd()) with [`Cmd::to`] to each node.
+    /// `FLUSHDB`: deletes all keys of the database, on all primaries.
     fn flushdb(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("FLUSHDB"))
     }
 
-    /// `FLUSHALL`: deletes all keys of all databases of one node.
+    /// `FLUSHALL`: deletes all keys of all databases, on all primaries.
     fn flushall(self) -> Self::Output<Cmd, ()> {
         self.execute(Cmd::write("FLUSHALL"))
     }

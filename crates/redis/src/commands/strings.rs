@@ -154,13 +154,13 @@ pub trait StringCommands: Commands {
         self.execute(write(prefix!(3, 11, "INCRBYFLOAT"), route, (key, by)))
     }
 
-    /// `MGET key ...`: the values in the order of the keys, null for keys that hold no string. Only for
-    /// keys with one slot.
+    /// `MGET key ...`: the values in the order of the keys, null for keys that hold no string. Keys of
+    /// several slots are not read at one instant.
     fn mget<R: FromReply>(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, R> {
         self.execute(Cmd::read("MGET").keys(keys))
     }
 
-    /// `MSET key value ...`: sets all of them at once. Only for keys with one slot.
+    /// `MSET key value ...`: sets all of them, those of a slot at once.
     fn mset(self, pairs: impl IntoIterator<Item = (impl Key, impl Arg)>) -> Self::Output<Cmd, ()> {
         let cmd = Cmd::write("MSET");
         self.execute(

@@ -7,12 +7,14 @@ use embar_mux::ConnectionState;
 use super::node_connection::NodeConnection;
 use super::schedule::Schedule;
 use super::shared::Shared;
+use crate::command::NodeId;
 use crate::endpoint::Endpoint;
 use crate::metrics::CountedNode;
 
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Node {
+    pub id: NodeId,
     pub endpoint: Endpoint,
     pub counted: CountedNode,
     connections: Box<[Arc<NodeConnection>]>,
@@ -25,6 +27,7 @@ impl Node {
         let count = shared.config.mux_per_node.max(1);
         let connections = (0..count).map(connect).collect();
         Arc::new(Self {
+            id: shared.next_node_id(),
             endpoint,
             counted,
             connections,

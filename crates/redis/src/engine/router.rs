@@ -11,6 +11,7 @@ use super::node_connection::NodeConnection;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::topology_changes::log_changes;
+use crate::client::NodeInfo;
 use crate::command::{Class, Route};
 use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
@@ -71,8 +72,11 @@ impl Router {
         class: Class,
     ) -> Option<&'r Arc<NodeConnection>> {
         let node = match route {
-            // Commands with several slots go out only where there is one node.
-            Route::Any | Route::CrossSlot => routes.any(class)?,
+            // Others than `Any` go out so only where there is one node.
+            Route::Any | Route::CrossSlot | Route::AllPrimaries | Route::AllNodes => {
+                routes.any(class)?
+            }
+            Route::Node(id) => routes.nodes.iter().find(|node| node.id == id)?,
             Route::Slot(slot) => match (self.shared.config.read_from, class) {
                 (ReadFrom::Primary, _) | (_, Class::Write) => routes.primary(slot)?,
                 _ => self.reader(routes, slot)?,
@@ -80,7 +84,7 @@ impl Router {
         };
         let hint = match route {
             Route::Slot(slot) => slot,
-            Route::Any | Route::CrossSlot => 0,
+            _ => 0,
         };
         Some(node.connection(hint))
     }
@@ -88,14 +92,60 @@ impl Router {
     /// Why the client must not send a command with this route.
     #[inline]
     pub fn refused(&self, route: Route) -> Option<Error> {
-        let cluster = self.shared.config.mode == Mode::Cluster;
-        (cluster && route == Route::CrossSlot).then_some(Error::CrossSlot)
+        if self.shared.config.mode != Mode::Cluster {
+            return None;
+        }
+        match route {
+            Route::CrossSlot => Some(Error::CrossSlot),
+            Route::AllPrimaries | Route::AllNodes => Some(Error::SeveralNodes),
+            Route::Slot(_) | Route::Any | Route::Node(_) => None,
+        }
+    }
+
+    /// All nodes of a route: a route to each, and its address.
+    ///
+    /// # Errors
+    /// When not all of them are known.
+    pub fn targets(&self, route: Route) -> Result<Vec<(Route, String)>, Error> {
+        let routes = self.routes.load();
+        if route == Route::AllNodes {
+            let all = routes.nodes.iter();
+            let target = |node: &Arc<Node>| (Route::Node(node.id), node.endpoint.to_string());
+            return Ok(all.map(target).collect());
+        }
+        let uncovered = routes.uncovered();
+        if uncovered > 0 {
+            self.shared.schedule.request_refresh();
+            let why = format!("{uncovered} slots of the cluster have no node that is known");
+            return Err(Error::Unavailable { why });
+        }
+        // By a slot, so that they go to the new primary after a failover.
+        let slots = routes.slot_of_each_primary().into_iter();
+        let target = |slot| {
+            let primary = routes.primary(slot)?;
+            Some((Route::Slot(slot), primary.endpoint.to_string()))
+        };
+        Ok(slots.filter_map(target).collect())
+    }
+
+    /// The nodes that are known.
+    pub fn nodes(&self) -> Vec<NodeInfo> {
+        let routes = self.routes.load();
+        let slots = routes.slots_of_each();
+        let info = |(node, slots): (&Arc<Node>, u16)| NodeInfo {
+            id: node.id,
+            address: node.endpoint.to_string(),
+            slots,
+        };
+        routes.nodes.iter().zip(slots).map(info).collect()
     }
 
     /// Why there is no known node for a command.
     pub fn why_no_node(&self, route: Route) -> &'static str {
-        let Route::Slot(slot) = route else {
-            return "no node is known";
+        let slot = match route {
+            Route::Slot(slot) => slot,
+            Route::Node(_) => return "the node has left the cluster",
+            _ => return "no node is known",
         };
         let replica = self.shared.config.read_from == ReadFrom::Replica;
         if replica && self.primary_of(slot).is_some() {

@@ -170,6 +170,17 @@ impl Routes {
         (0..SLOTS).filter(|slot| first(slot)).collect()
     }
 
+    /// How many slots each node serves.
+    pub fn slots_of_each(&self) -> Vec<u16> {
+        let mut counts = vec![0; self.nodes.len()];
+        for place in &*self.slots {
+            if let Some(count) = counts.get_mut(usize::from(place.load(Ordering::Relaxed))) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
     /// The replicas of a slot's primary.
     pub fn replicas(&self, slot: u16) -> impl Iterator<Item = &Arc<Node>> {
         let place = self.slots[usize::from(slot)].load(Ordering::Relaxed);

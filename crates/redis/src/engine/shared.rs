@@ -2,9 +2,11 @@
 //! dialer, the work for the manager's thread, and counters.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::dialer::Dialer;
 use super::schedule::Schedule;
+use crate::command::NodeId;
 use crate::config::Config;
 use crate::metrics::ClientCounters;
 
@@ -14,6 +16,7 @@ pub(crate) struct Shared {
     pub dialer: Dialer,
     pub schedule: Arc<Schedule>,
     pub counters: Arc<ClientCounters>,
+    nodes: AtomicU32,
 }
 
 impl Shared {
@@ -23,7 +26,13 @@ impl Shared {
             schedule: Arc::new(Schedule::new(Arc::clone(&config))),
             dialer,
             counters: Arc::default(),
+            nodes: AtomicU32::new(0),
             config,
         })
+    }
+
+    /// A number that no node of the client has had.
+    pub fn next_node_id(&self) -> NodeId {
+        NodeId(self.nodes.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -22,7 +22,7 @@ impl<R> fmt::Debug for ResultKey<R> {
 
 /// An encoded command.
 #[derive(Debug, Clone)]
-pub(super) struct EncodedCommand {
+pub(crate) struct EncodedCommand {
     pub bytes: Range<usize>,
     pub route: Route,
     pub class: Class,
@@ -33,28 +33,33 @@ pub(super) struct EncodedCommand {
 
 /// Encoded commands, one behind the other.
 #[derive(Debug, Clone, Default)]
-pub(super) struct EncodedCommands {
+pub(crate) struct EncodedCommands {
     pub bytes: Vec<u8>,
     pub commands: Vec<EncodedCommand>,
 }
 
 impl EncodedCommands {
     pub fn add<R>(&mut self, command: &impl Command) -> ResultKey<R> {
+        self.add_to(command, command.route());
+        ResultKey {
+            index: self.commands.len() - 1,
+            result: PhantomData,
+        }
+    }
+
+    /// As [`EncodedCommands::add`], for a command that goes by this route instead of its own.
+    pub fn add_to(&mut self, command: &impl Command, route: Route) {
         let start = self.bytes.len();
         let len = command.encoded_len();
         self.bytes.resize(start + len, 0);
         command.encode(&mut self.bytes[start..]);
         self.commands.push(EncodedCommand {
             bytes: start..start + len,
-            route: command.route(),
+            route,
             class: command.class(),
             replies: command.replies(),
             refused: command.refused(),
         });
-        ResultKey {
-            index: self.commands.len() - 1,
-            result: PhantomData,
-        }
     }
 
     /// Removes all commands, and keeps the memory.

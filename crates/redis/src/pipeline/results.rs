@@ -71,6 +71,12 @@ impl Results {
         })
     }
 
+    /// All frames of the reply to the command with this number.
+    pub(crate) fn frames(&self, index: usize) -> Result<&[u8], Error> {
+        let stored = self.outcomes[index].as_ref().map_err(Clone::clone)?;
+        Ok(&self.buffers[stored.buffer][stored.range.clone()])
+    }
+
     /// The reply to the command with this number, from 0, as the server sent it. An error of the
     /// server is a reply, too.
     ///
@@ -80,8 +86,6 @@ impl Results {
     /// # Panics
     /// If there were fewer commands.
     pub fn view(&self, index: usize) -> Result<View<'_>, Error> {
-        let stored = self.outcomes[index].as_ref().map_err(Clone::clone)?;
-        let bytes = &self.buffers[stored.buffer][stored.range.clone()];
-        Ok(parse(bytes)?.0)
+        Ok(parse(self.frames(index)?)?.0)
     }
 }

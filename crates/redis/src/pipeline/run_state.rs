@@ -145,7 +145,7 @@ impl<'r> RunState<'r> {
     fn slot(&self, index: usize) -> Option<u16> {
         match self.list.commands[index].route {
             Route::Slot(slot) => Some(slot),
-            Route::Any | Route::CrossSlot => None,
+            _ => None,
         }
     }
 

@@ -14,11 +14,40 @@ struct Description {
     first_key: i64,
     last_key: i64,
     step: usize,
+    tips: Vec<String>,
 }
+
+/// Later versions than 7.0 have tips for them.
+const TIPPED_LATER: [&str; 6] = [
+    "acl|deluser",
+    "acl|load",
+    "acl|save",
+    "acl|setuser",
+    "config|resetstat",
+    "config|rewrite",
+];
 
 impl Description {
     fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|it| it == flag)
+    }
+
+    fn has_tip(&self, tip: &str) -> bool {
+        self.tips.iter().any(|it| it == tip)
+    }
+
+    /// Where it goes, as it has no key.
+    fn route(&self) -> Route {
+        let is_later = TIPPED_LATER.contains(&self.name.join("|").as_str());
+        if self.has_tip("response_policy:special") {
+            Route::Any
+        } else if self.has_tip("request_policy:all_nodes") || is_later {
+            Route::AllNodes
+        } else if self.has_tip("request_policy:all_shards") {
+            Route::AllPrimaries
+        } else {
+            Route::Any
+        }
     }
 
     /// Words of a call that route it although they are no keys: channels of a shard.
@@ -77,6 +106,7 @@ fn describe(commands: &[Value], list: &mut Vec<Description>) {
             first_key: number(&parts[3]),
             last_key: number(&parts[4]),
             step: number(&parts[5]) as usize,
+            tips: strings(&parts[7]),
         });
     }
 }
@@ -197,7 +227,7 @@ async fn all_commands_are_known_as_the_server_knows_them() {
         for call in calls(command) {
             assert_eq!(built(&call).class(), class, "{call:?}");
             if command.first_key == 0 && !command.has("movablekeys") {
-                assert_eq!(built(&call).route(), Route::Any, "{call:?}");
+                assert_eq!(built(&call).route(), command.route(), "{call:?}");
                 continue;
             }
             let getkeys = cmd("COMMAND").arg("GETKEYS").args(&call);
@@ -214,6 +244,14 @@ async fn all_commands_are_known_as_the_server_knows_them() {
             }
         }
         check_refused(command);
+        if command.first_key != 0 {
+            // All or nothing cannot be done in parts.
+            let splits =
+                command.has_tip("request_policy:multi_shard") && command.name != ["msetnx"];
+            let words = ["a", "b", "c", "d"].map(str::to_owned);
+            let apart = built(&[&command.name[..], &words].concat());
+            assert_eq!(apart.fan_out().is_some(), splits, "{apart:?}");
+        }
     }
 }
 
