@@ -261,6 +261,13 @@ impl Connection {
         self.0.close_reason.get()
     }
 
+    /// Whether the peer owes replies and has sent nothing for a quarter of
+    /// [`dead_after`](ConnectionLimits::dead_after) or longer. It may be busy, or gone.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.0.is_silent.load(Ordering::Relaxed)
+    }
+
     /// How many commands wait for a reply, or to be sent.
     #[must_use]
     pub fn in_flight(&self) -> usize {

@@ -15,6 +15,7 @@ use crate::larges::LargeCommand;
 use crate::profile::{self, Stage, Timing};
 use crate::protocol::{Greeting, Protocol};
 use crate::shared::{CallerWriteCounts, ConnectionState, Shared};
+use crate::silence::{self, Oldest, Silence};
 pub(crate) use encryption::Encryption;
 
 mod encryption;
@@ -69,6 +70,8 @@ pub(crate) struct ConnectionDriver<P> {
     answered_bytes: u64,
     /// When bytes came last, in nanoseconds of `clock::now`.
     last_received: u64,
+    /// When the protocol heard last that the peer is silent, likewise; `None`: it is not.
+    silence_told: Option<u64>,
     /// When connecting and greeting must be over, likewise.
     connect_deadline: u64,
     /// What came of a push that is not complete.
@@ -100,6 +103,7 @@ impl<P: Protocol> ConnectionDriver<P> {
             sent_bytes: 0,
             answered_bytes: 0,
             last_received: now,
+            silence_told: None,
             connect_deadline: now.saturating_add(connect_timeout),
             push: Vec::new(),
         }
@@ -159,6 +163,7 @@ impl<P: Protocol> ConnectionDriver<P> {
             return;
         }
         self.last_received = now;
+        self.not_silent();
         match &mut self.encryption {
             Some(encryption) => encryption.arrived(buf, result),
             None => self.plaintext_received(reactor, buf, result, wakers),
@@ -543,6 +548,7 @@ impl<P: Protocol> ConnectionDriver<P> {
         }
         let shared = Arc::clone(&self.shared);
         if shared.in_flight.count() == 0 {
+            self.not_silent();
             return !matches!(self.state, State::Open);
         }
         let own_timeouts = shared.own_timeouts.load(Ordering::Relaxed) > 0;
@@ -558,14 +564,41 @@ impl<P: Protocol> ConnectionDriver<P> {
             }
             ticket = ticket.wrapping_add(1);
         }
-        let dead_after = nanos(shared.limits.dead_after);
-        if let Some(oldest) = shared.slots.in_flight(self.next_reply)
-            && matches!(self.state, State::Open)
-            && now.saturating_sub(oldest.since.max(self.last_received)) > dead_after
-        {
-            self.end(reactor, CloseReason::Silent);
+        if matches!(self.state, State::Open) {
+            self.judge_silence(reactor, now);
         }
         true
+    }
+
+    fn judge_silence(&mut self, reactor: &mut Epoll, now: u64) {
+        let Some(oldest) = self.shared.slots.in_flight(self.next_reply) else {
+            return;
+        };
+        let dead_after = nanos(self.shared.limits.dead_after);
+        let oldest = Oldest {
+            since: oldest.since,
+            deadline: oldest.deadline,
+        };
+        match silence::judge(now, oldest, self.last_received, dead_after) {
+            Silence::Usual => self.not_silent(),
+            Silence::Suspicious => {
+                let pause = silence::sign_interval(dead_after);
+                let is_due = |told: u64| now.saturating_sub(told) >= pause;
+                if self.silence_told.is_none_or(is_due) {
+                    self.silence_told = Some(now);
+                    self.shared.is_silent.store(true, Ordering::Relaxed);
+                    self.protocol.silent();
+                }
+            }
+            Silence::Dead => self.end(reactor, CloseReason::Silent),
+        }
+    }
+
+    #[inline]
+    fn not_silent(&mut self) {
+        if self.silence_told.take().is_some() {
+            self.shared.is_silent.store(false, Ordering::Relaxed);
+        }
     }
 }
 

@@ -25,7 +25,8 @@ pub enum CloseReason {
     Refused(String),
     /// The peer sent what its protocol does not allow.
     BadReply(&'static str),
-    /// The peer owed replies and sent nothing for longer than [`dead_after`].
+    /// The peer owed replies and sent nothing for longer than [`dead_after`], and the oldest command had
+    /// no time left.
     ///
     /// [`dead_after`]: crate::ConnectionLimits::dead_after
     Silent,

@@ -5,7 +5,7 @@
 //! [`framing`] and [`protocol`] (what a protocol supplies), [`error`], `reply_slots` (which caller
 //! waits for which reply), `in_flight` and `larges` (who may submit, and who waits until it may),
 //! `shared` (what callers and the driver share of a connection), [`connection`], [`turn`] and [`call`] (what a
-//! caller does), `connection_driver`, `driver` and `mailbox`
+//! caller does), `silence` (what it means that a peer says nothing), `connection_driver`, `driver` and `mailbox`
 //! (what the driver does), [`mux`] (where the driver runs). [`profile`] measures the stages of a
 //! command.
 #![forbid(unsafe_code)]
@@ -30,6 +30,7 @@ pub mod profile;
 pub mod protocol;
 mod reply_slots;
 mod shared;
+mod silence;
 pub mod stats;
 #[cfg(feature = "tokio")]
 mod task;

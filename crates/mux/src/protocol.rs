@@ -41,6 +41,12 @@ pub trait Protocol: Framing {
         Arc::default()
     }
 
+    /// The peer owes replies, and is suspiciously silent: for a quarter of
+    /// [`dead_after`](crate::ConnectionLimits::dead_after), and again after each further one as long
+    /// as the connection goes on. It may be busy with the oldest command, or gone: who can ask others
+    /// about it does so now.
+    fn silent(&mut self) {}
+
     /// Takes a frame that answers no command.
     fn push(&mut self, frame: &[u8]);
 

@@ -34,7 +34,8 @@ pub struct ConnectionLimits {
     pub in_flight: usize,
     /// How long a command may take that has no limit of its own. 5 s.
     pub timeout: Duration,
-    /// How long the peer may send nothing while it owes a reply. 5 s.
+    /// How long the peer may send nothing while it owes a reply whose command has no time left: a
+    /// command that may take longer may also be silent for longer. 5 s.
     pub dead_after: Duration,
     /// How long connecting and greeting may take. 2 s.
     pub connect_timeout: Duration,
@@ -116,6 +117,8 @@ pub(crate) struct Shared {
     pub written_ticket: AtomicU32,
     state: AtomicU8,
     close_requested: AtomicBool,
+    /// The peer owes replies, and its silence is suspicious.
+    pub is_silent: AtomicBool,
     pub close_reason: OnceLock<CloseReason>,
     pub meters: Arc<Meters>,
 }
@@ -146,6 +149,7 @@ impl Shared {
             written_ticket: AtomicU32::new(0),
             state: AtomicU8::new(ConnectionState::Connecting as u8),
             close_requested: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
             close_reason: OnceLock::new(),
             meters,
         }

@@ -52,7 +52,9 @@ pub struct Config {
     pub timeout: Duration,
     /// How long connecting may take, including TLS and authentication. By default 2 s.
     pub connect_timeout: Duration,
-    /// The client closes a connection that owes replies and sends nothing for so long. By default 5 s.
+    /// The client closes a connection that owes replies and sends nothing for so long, but not before the time of
+    /// the oldest command there is over: the server may be busy with it. In a cluster, it asks other nodes about a
+    /// silent one after a quarter of this time. By default 5 s.
     pub dead_after: Duration,
     /// How many redirects the client follows, and how long it pauses before it sends a command again.
     pub retries: RetryPolicy,

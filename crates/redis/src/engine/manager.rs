@@ -80,10 +80,16 @@ impl ConnectionManager {
     }
 }
 
-/// Closes a connection that no caller holds and on which no command is in flight; gives back others. A
+/// Closes a connection that no caller holds and on which no command is in flight, and one on which
+/// nothing comes: its node was replaced, so it answers nobody any more, and what it was asked for others
+/// can tell. Gives back others. A
 /// caller that may yet submit a command holds the connection, so none is submitted between the look and
 /// the close.
 fn close_if_idle(conn: Arc<Connection>) -> Option<Arc<Connection>> {
+    if conn.is_silent() {
+        conn.close();
+        return None;
+    }
     match Arc::try_unwrap(conn) {
         Ok(conn) if conn.in_flight() == 0 => {
             conn.close();

@@ -171,9 +171,10 @@ impl NodeConnection {
     /// Whether the node would probably answer a command: there is a connection, or no sign against
     /// one. If not, it connects, to find out.
     pub fn seems_alive(self: &Arc<Self>) -> bool {
-        let state = self.conn.load().as_ref().map(|conn| conn.state());
+        let conn = self.conn.load();
+        let state = conn.as_ref().map(|conn| conn.state());
         match state {
-            Some(ConnectionState::Open) => true,
+            Some(ConnectionState::Open) => !conn.as_ref().is_some_and(|conn| conn.is_silent()),
             Some(ConnectionState::Connecting) => self.failures() == 0,
             None if self.failures() == 0 => !self.is_retired(),
             Some(ConnectionState::Closed) | None => {
@@ -352,6 +353,13 @@ impl ConnectionOwner for Owner {
     fn meters(&self) -> Arc<Meters> {
         let connection = self.0.upgrade();
         connection.map_or_else(Arc::default, |connection| connection.log.meters())
+    }
+
+    fn silent(&self) {
+        if let Some(connection) = self.0.upgrade() {
+            // The other nodes know whether another one has taken over.
+            connection.shared.schedule.request_refresh();
+        }
     }
 
     fn closed(&self, reason: &CloseReason, was_open: bool) {

@@ -35,6 +35,9 @@ pub(crate) trait ConnectionOwner: Send + 'static {
         Arc::default()
     }
 
+    /// The server owes replies and says nothing: it is busy, or gone.
+    fn silent(&self) {}
+
     /// A frame came that answers no command.
     fn push(&self, _frame: &[u8]) {}
 
@@ -216,6 +219,10 @@ impl Protocol for RedisProtocol {
 
     fn explain(&self, error: &TlsError) -> String {
         explain(error, self.encrypted)
+    }
+
+    fn silent(&mut self) {
+        self.owner.silent();
     }
 
     fn push(&mut self, frame: &[u8]) {

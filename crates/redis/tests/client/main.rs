@@ -12,6 +12,7 @@ mod pipelines;
 mod prometheus;
 mod pubsub;
 mod replicas;
+mod silence;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
