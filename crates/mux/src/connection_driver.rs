@@ -288,6 +288,13 @@ impl<P: Protocol> ConnectionDriver<P> {
                 .take()
                 .or_else(|| shared.slots.due(self.next_reply, max))
                 .ok_or(CloseReason::BadReply("a reply that nobody asked for"))?;
+            let unusable = match slot.is_of_several() {
+                true => {
+                    let is_last = slot.is_at_last_frame();
+                    self.protocol.part_of_several(these, part.complete, is_last)
+                }
+                false => Ok(()),
+            };
             if slot.add(these, part.complete, wakers) {
                 self.answered_bytes += slot.command_len();
                 let (class, since) = slot.command_class();
@@ -297,6 +304,8 @@ impl<P: Protocol> ConnectionDriver<P> {
             } else {
                 due = Some(slot);
             }
+            // The caller has this reply by now; those behind it must not have theirs.
+            unusable.map_err(CloseReason::Unusable)?;
         }
         Ok(())
     }

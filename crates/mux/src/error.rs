@@ -25,6 +25,8 @@ pub enum CloseReason {
     Refused(String),
     /// The peer sent what its protocol does not allow.
     BadReply(&'static str),
+    /// A reply left the connection in a state in which it serves nobody.
+    Unusable(&'static str),
     /// The peer owed replies and sent nothing for longer than [`dead_after`], and the oldest command had
     /// no time left.
     ///
@@ -45,6 +47,7 @@ impl fmt::Display for CloseReason {
             Self::Tls(error) => write!(f, "no connection: {error}"),
             Self::Refused(words) => write!(f, "the server refused the connection: {words}"),
             Self::BadReply(what) => write!(f, "the server sent nonsense: {what}"),
+            Self::Unusable(why) => write!(f, "the connection was given up: {why}"),
             Self::Silent => f.write_str("the server owed replies and said nothing for too long"),
             Self::Closed => f.write_str("the connection was closed"),
             Self::EncoderPanicked => f.write_str("a command's encoder panicked"),

@@ -41,6 +41,22 @@ pub trait Protocol: Framing {
         Arc::default()
     }
 
+    /// Looks at a part of the reply to a command that is several in one, before its caller does, and also
+    /// if nobody waits for it any more. `complete` says that a frame ends with the part, and `is_last`
+    /// that it belongs to the last frame of the reply.
+    ///
+    /// # Errors
+    /// Why the connection is of no use after this part; it ends with [`CloseReason::Unusable`].
+    #[inline]
+    fn part_of_several(
+        &mut self,
+        _part: &[u8],
+        _complete: bool,
+        _is_last: bool,
+    ) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     /// The peer owes replies, and is suspiciously silent: for a quarter of
     /// [`dead_after`](crate::ConnectionLimits::dead_after), and again after each further one as long
     /// as the connection goes on. It may be busy with the oldest command, or gone: who can ask others

@@ -311,6 +311,17 @@ impl DueReply<'_> {
         }
     }
 
+    /// Whether the command is several in one.
+    #[inline]
+    pub fn is_of_several(&self) -> bool {
+        self.slot.divisible
+    }
+
+    /// Whether the frame that is to come, or the rest of it, is the last one of the reply.
+    pub fn is_at_last_frame(&self) -> bool {
+        self.slot.frames == 1
+    }
+
     /// The class of the command, and when its caller submitted it.
     pub fn command_class(&self) -> (u8, u64) {
         (self.slot.class, self.slot.since)

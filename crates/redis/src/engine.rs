@@ -1,7 +1,8 @@
 //! What a client runs on: connections to nodes, the routes to them, and the thread that looks after
 //! both.
 //!
-//! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `protocol`,
+//! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `open_transaction`,
+//! `protocol`,
 //! `drivers` and `dialer` (how a connection opens), `shared` (what all parts of a client use),
 //! `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
 //! node serves which slot), `refresh` (reads that from the cluster), `manager` (the thread), and
@@ -12,6 +13,7 @@ mod drivers;
 mod manager;
 mod node;
 mod node_connection;
+mod open_transaction;
 mod protocol;
 mod refresh;
 mod resolver;

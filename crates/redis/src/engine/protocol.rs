@@ -7,6 +7,7 @@ use embar_mux::{
     BadReply, CloseReason, FrameKind, Framing, Greeting, Meters, Part, Protocol, TlsError,
 };
 
+use super::open_transaction::OpenTransaction;
 use crate::config::{Config, ProtocolVersion};
 use crate::resp::{
     ErrorKind, ErrorView, Framer, Out, ReplyLimits, View, bulk_len, header_len, parse,
@@ -66,6 +67,7 @@ pub(crate) struct RedisProtocol {
     encrypted: bool,
     /// The server has accepted the greeting.
     was_open: bool,
+    open_transaction: OpenTransaction,
 }
 
 impl RedisProtocol {
@@ -84,6 +86,7 @@ impl RedisProtocol {
             only_pushes: false,
             encrypted: config.tls.is_some(),
             was_open: false,
+            open_transaction: OpenTransaction::default(),
         }
     }
 
@@ -219,6 +222,19 @@ impl Protocol for RedisProtocol {
 
     fn explain(&self, error: &TlsError) -> String {
         explain(error, self.encrypted)
+    }
+
+    #[inline]
+    fn part_of_several(
+        &mut self,
+        part: &[u8],
+        complete: bool,
+        is_last: bool,
+    ) -> Result<(), &'static str> {
+        match self.open_transaction.is_left_by(part, complete, is_last) {
+            true => Err("it would not leave a transaction, as the server refused EXEC"),
+            false => Ok(()),
+        }
     }
 
     fn silent(&mut self) {

@@ -6,6 +6,7 @@ mod dedicated;
 mod faults;
 mod metrics;
 mod network;
+mod open_transactions;
 mod pipeline_outages;
 mod pipelines;
 #[cfg(feature = "prometheus")]

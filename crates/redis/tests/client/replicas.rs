@@ -144,7 +144,9 @@ fn a_command_takes_no_longer_than_it_may_however_often_it_is_sent() {
         // command whose time began anew with each connection would never end.
         server.pause();
         // The connection is given up when the oldest command has no time left, and no sooner.
-        let oldest = client.get::<u32, _>("key").timeout(Duration::from_millis(10));
+        let oldest = client
+            .get::<u32, _>("key")
+            .timeout(Duration::from_millis(10));
         assert_eq!(oldest.await, Err(Error::TimedOut));
         for timeout in [None, Some(Duration::from_millis(1200))] {
             let read = client.get::<u32, _>("key");

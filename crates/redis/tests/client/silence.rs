@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use embar_redis::commands::strings::StringCommands;
+use embar_redis::config::ReadFrom;
 use embar_redis::metrics::RetryCause;
 use embar_redis::slot::slot;
 use embar_redis::{Client, Error, cmd};
-use embar_redis_servers::{Options, Server};
+use embar_redis_servers::{Cluster, ClusterOptions, Options, Server};
 
 use crate::support::{LONG, cluster, run, server, to, to_cluster, until};
 
@@ -114,7 +115,9 @@ fn a_read_that_took_too_long_is_not_sent_again_and_its_neighbours_are() {
         let stats = server.command(&["INFO", "commandstats"]);
         let stats = stats.expect("it answers");
         // The server may have found the first connection closed before it read from it.
-        let slow = stats.lines().find(|line| line.starts_with("cmdstat_strlen:"));
+        let slow = stats
+            .lines()
+            .find(|line| line.starts_with("cmdstat_strlen:"));
         let once = slow.is_none_or(|line| line.contains(":calls=1,"));
         assert!(once, "{slow:?}");
     });
@@ -143,5 +146,46 @@ fn a_silent_node_that_was_replaced_is_left_by_what_waits_there() {
         let read = read.expect("another node answers");
         assert_eq!(read.as_deref(), Ok("value"));
         primary.resume();
+    });
+}
+
+#[test]
+fn a_silent_replica_gets_no_new_reads() {
+    let options = ClusterOptions {
+        masters: 1,
+        replicas: 1,
+        // The cluster does not notice.
+        node_timeout_ms: 60_000,
+        ..ClusterOptions::default()
+    };
+    let cluster = Cluster::start(&options).expect("redis-server runs");
+    run(async {
+        let mut config = to_cluster(&cluster);
+        config.read_from = ReadFrom::PreferReplica;
+        config.timeout = 2 * LONG;
+        config.dead_after = DEAD_AFTER;
+        let client = Client::with(config).await.expect("it connects");
+        let replica = &cluster.replicas()[0];
+        until("reads go to the replica", async || {
+            let read = client.get::<Option<String>, _>("key").await;
+            read.is_ok()
+                && replica
+                    .command(&["INFO", "commandstats"])
+                    .is_ok_and(|said| said.contains("cmdstat_get:"))
+        })
+        .await;
+        replica.pause();
+        // It may take its time, so its connection is not given up.
+        let oldest = {
+            let client = client.clone();
+            tokio::spawn(async move { client.get::<Option<String>, _>("key").await })
+        };
+        until("reads go elsewhere", async || {
+            let read = client.get::<Option<String>, _>("key");
+            read.timeout(DEAD_AFTER).await.is_ok()
+        })
+        .await;
+        replica.resume();
+        assert_eq!(oldest.await.expect("no panic"), Ok(None));
     });
 }
