@@ -3,7 +3,7 @@
 //! # Where to read
 //!
 //! [`framing`] and [`protocol`] (what a protocol supplies), [`error`], `reply_slots` (which caller
-//! waits for which reply), `in_flight` and `larges` (who may submit, and who waits until it may),
+//! waits for which reply), `spare_buffers` (memory for these), `in_flight` and `larges` (who may submit, and who waits until it may),
 //! `shared` (what callers and the driver share of a connection), [`connection`], [`turn`] and [`call`] (what a
 //! caller does), `silence` (what it means that a peer says nothing), `connection_driver`, `driver` and `mailbox`
 //! (what the driver does), [`mux`] (where the driver runs). [`profile`] measures the stages of a
@@ -31,6 +31,7 @@ pub mod protocol;
 mod reply_slots;
 mod shared;
 mod silence;
+mod spare_buffers;
 pub mod stats;
 #[cfg(feature = "tokio")]
 mod task;

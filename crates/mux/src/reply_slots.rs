@@ -6,6 +6,8 @@
 //! never share one. A caller may be slow to take its reply: then the next command that needs the slot
 //! moves that reply aside. So a slow caller delays no other, and there is no list of free slots.
 //!
+//! A slot has memory only from its command to the reply's taking; `spare_buffers` passes that on.
+//!
 //! Each slot has a lock that at most two threads ever want at the same time.
 
 use std::collections::HashMap;
@@ -14,9 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::CallError;
-
-/// Memory that a slot keeps for its next reply, bytes.
-const KEPT_BYTES: usize = 4 << 10;
+use crate::spare_buffers;
 
 /// Most bytes that a slot reserves before it knows a reply's length.
 const MAX_EXPECTED_BYTES: usize = 64 << 10;
@@ -48,8 +48,8 @@ struct Slot {
     /// When the caller gives up, likewise.
     deadline: u64,
     reply: Vec<u8>,
-    /// Length of the last reply whose memory its caller kept.
-    last_taken_len: usize,
+    /// Length of the last reply, or the most that is reserved for the next one.
+    last_len: usize,
 }
 
 /// What a slot needs to know of a command.
@@ -115,7 +115,7 @@ impl ReplySlots {
                 since: 0,
                 deadline: 0,
                 reply: Vec::new(),
-                last_taken_len: 0,
+                last_len: 0,
             })
         };
         Self {
@@ -144,6 +144,9 @@ impl ReplySlots {
         slot.since = command.since;
         slot.deadline = command.deadline;
         slot.reply.clear();
+        if slot.reply.capacity() == 0 {
+            slot.reply = spare_buffers::take();
+        }
         slot.id()
     }
 
@@ -161,7 +164,9 @@ impl ReplySlots {
             let AsideReply { outcome, mut reply } = lock(&self.aside)
                 .remove(&id)
                 .expect("a reply is taken once");
-            return Poll::Ready(read(outcome, &mut reply));
+            let result = read(outcome, &mut reply);
+            spare_buffers::give(reply);
+            return Poll::Ready(result);
         }
         match &mut slot.phase {
             Phase::Waiting(waker) => {
@@ -179,18 +184,12 @@ impl ReplySlots {
         let Phase::Over(outcome) = mem::replace(&mut slot.phase, Phase::Free) else {
             unreachable!("matched above");
         };
-        if slot.reply.capacity() > KEPT_BYTES {
-            // Reading may take long, or keep the memory, so it happens without the lock.
-            let mut reply = mem::take(&mut slot.reply);
-            slot.last_taken_len = reply.len().min(MAX_EXPECTED_BYTES);
-            drop(slot);
-            return Poll::Ready(read(outcome, &mut reply));
-        }
-        let len = slot.reply.len();
-        let result = read(outcome, &mut slot.reply);
-        if slot.reply.capacity() == 0 {
-            slot.last_taken_len = len;
-        }
+        let mut reply = mem::take(&mut slot.reply);
+        slot.last_len = reply.len().min(MAX_EXPECTED_BYTES);
+        // Reading may take long, so it happens without the lock.
+        drop(slot);
+        let result = read(outcome, &mut reply);
+        spare_buffers::give(reply);
         Poll::Ready(result)
     }
 
@@ -205,7 +204,7 @@ impl ReplySlots {
         let before = mem::replace(&mut slot.phase, Phase::Free);
         match before {
             Phase::Waiting(_) | Phase::Unwanted => slot.phase = Phase::Unwanted,
-            Phase::Over(_) | Phase::Free => slot.drop_large(),
+            Phase::Over(_) | Phase::Free => slot.reply = Vec::new(),
         }
         // It may hold a waker, and dropping that may end a task: without the lock.
         drop(slot);
@@ -281,9 +280,9 @@ impl DueReply<'_> {
                     max: self.max_reply,
                 }));
             } else {
-                if slot.reply.capacity() == 0 && !complete_alone {
+                if slot.reply.is_empty() && !complete_alone {
                     // The reply is likely as long as the last one, so it need not grow step by step.
-                    slot.reply.reserve(slot.last_taken_len.max(bytes.len()));
+                    slot.reply.reserve(slot.last_len.max(bytes.len()));
                 }
                 slot.reply.extend_from_slice(bytes);
             }
@@ -305,7 +304,7 @@ impl DueReply<'_> {
                 None
             }
             Phase::Unwanted | Phase::Free => {
-                self.slot.drop_large();
+                self.slot.reply = Vec::new();
                 None
             }
         }
@@ -340,12 +339,6 @@ impl Slot {
             turn: self.turn,
         }
     }
-
-    fn drop_large(&mut self) {
-        if self.reply.capacity() > KEPT_BYTES {
-            self.reply = Vec::new();
-        }
-    }
 }
 
 /// Locks. What the locks guard is whole after a panic, too.
@@ -356,6 +349,78 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Sends one more command, whose ticket is this.
+    fn submit(slots: &ReplySlots, ticket: u32) -> CommandId {
+        let command = Command {
+            ticket,
+            frames: 1,
+            class: 0,
+            len: 1,
+            since: 0,
+            deadline: u64::MAX,
+        };
+        slots.prepare(&command, None)
+    }
+
+    fn answer(slots: &ReplySlots, ticket: u32, reply: &[u8]) {
+        let mut due = slots.due(ticket, usize::MAX).expect("in flight");
+        assert!(due.add(reply, true, &mut Vec::new()));
+        assert!(due.end().is_none());
+    }
+
+    fn take(slots: &ReplySlots, id: CommandId) -> usize {
+        let mut cx = Context::from_waker(Waker::noop());
+        match slots.poll(id, &mut cx, |outcome, reply| (outcome, reply.len())) {
+            Poll::Ready((Ok(()), len)) => len,
+            other => panic!("there is a reply: {other:?}"),
+        }
+    }
+
+    /// Bytes of memory for replies: of all slots, and of this thread.
+    fn kept_bytes(slots: &ReplySlots) -> (usize, usize) {
+        let of_slots = slots.slots.iter().map(|slot| lock(slot).reply.capacity());
+        (of_slots.sum(), spare_buffers::bytes_of_thread())
+    }
+
+    #[test]
+    fn memory_for_replies_follows_the_commands_in_flight() {
+        const SLOTS: u32 = 4096;
+        let (slots, reply) = (ReplySlots::new(SLOTS as usize), [b'v'; 4096]);
+        let one_by_one = |from: u32, count: u32| {
+            for ticket in from..from + count {
+                let id = submit(&slots, ticket);
+                answer(&slots, ticket, &reply);
+                assert_eq!(take(&slots, id), reply.len());
+            }
+        };
+        one_by_one(0, 100_000);
+        assert_eq!(kept_bytes(&slots), (0, reply.len()));
+        // All at once.
+        let burst = 100_000..100_000 + SLOTS;
+        let ids: Vec<_> = burst.clone().map(|ticket| submit(&slots, ticket)).collect();
+        burst.for_each(|ticket| answer(&slots, ticket, &reply));
+        let all = SLOTS as usize * reply.len();
+        assert_eq!(kept_bytes(&slots), (all, 0));
+        ids.into_iter().for_each(|id| {
+            take(&slots, id);
+        });
+        assert_eq!(kept_bytes(&slots), (0, spare_buffers::MAX_THREAD_BYTES));
+        // Two windows: in the first one the burst ended.
+        one_by_one(200_000, 2 * spare_buffers::WINDOW);
+        assert_eq!(kept_bytes(&slots), (0, reply.len()));
+    }
+
+    #[test]
+    fn what_nobody_takes_keeps_no_memory() {
+        let slots = ReplySlots::new(4);
+        let (before, after) = (submit(&slots, 0), submit(&slots, 1));
+        slots.forget(before);
+        answer(&slots, 0, b"late");
+        answer(&slots, 1, b"unread");
+        slots.forget(after);
+        assert_eq!(kept_bytes(&slots).0, 0);
+    }
 
     #[test]
     fn each_caller_gets_its_own_reply_when_tickets_begin_anew() {

@@ -43,7 +43,7 @@ pub struct Config {
     pub protocol: ProtocolVersion,
     /// How many connections to each node callers share. By default 1.
     pub mux_per_node: usize,
-    /// How many commands one connection may have in flight. By default 4096.
+    /// How many commands one connection may have in flight; a dedicated one never more than 1024. By default 4096.
     pub max_in_flight: usize,
     /// What the client does with a command beyond that. By default the command waits.
     pub on_full: OnFull,

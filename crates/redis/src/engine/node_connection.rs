@@ -21,6 +21,10 @@ use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
 use crate::metrics::{ConnectionLog, NodeCounters};
 
+/// Most commands of the one caller of a dedicated connection that wait for a reply; further ones wait to be sent. Not
+/// fewer: what waits may be overtaken by what the caller sends just when there is room again.
+const DEDICATED_IN_FLIGHT: usize = 1024;
+
 /// A connection to a node, now and again after it breaks.
 pub(crate) struct NodeConnection {
     pub endpoint: Endpoint,
@@ -196,7 +200,10 @@ impl NodeConnection {
             false => usual,
         };
         let limits = ConnectionLimits {
-            in_flight: config.max_in_flight,
+            in_flight: match self.is_dedicated {
+                true => config.max_in_flight.min(DEDICATED_IN_FLIGHT),
+                false => config.max_in_flight,
+            },
             timeout: limit(config.timeout),
             dead_after: limit(config.dead_after),
             connect_timeout: config.connect_timeout,

@@ -171,6 +171,8 @@ impl SubscriptionSet {
     fn open(self: &Arc<Self>, request: &ConnectRequest) -> Result<Connection, CloseReason> {
         let config = &*self.shared.config;
         let limits = ConnectionLimits {
+            // Pushes answer no command, so none is ever in flight.
+            in_flight: 1,
             connect_timeout: config.connect_timeout,
             max_reply_bytes: config.max_reply_bytes,
             ..ConnectionLimits::default()

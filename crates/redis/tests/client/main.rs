@@ -4,6 +4,7 @@ mod basics;
 mod cluster;
 mod dedicated;
 mod faults;
+mod limits;
 mod metrics;
 mod network;
 mod open_transactions;
