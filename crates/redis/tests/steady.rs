@@ -21,8 +21,10 @@ async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
     for number in 0..COMMANDS {
         commands(number).await;
     }
+    // Warming up may allocate nothing itself, as memory goes from one reply to the next.
+    drop(std::hint::black_box(Box::new(0_u8)));
     let before = of_process().times;
-    assert!(before > 0, "the first ones are counted");
+    assert!(before > 0, "allocations are counted");
     for number in 0..COMMANDS {
         commands(number).await;
     }
