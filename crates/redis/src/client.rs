@@ -40,7 +40,7 @@ mod tests;
 /// - `MGET`, `MSET`, `DEL`, `UNLINK`, `EXISTS` and `TOUCH` with keys of several slots go in a part for each slot. **They are not atomic then**: others may
 ///   see some parts done and others not yet, and some may fail ([`Error::OnSomeNodes`]).
 ///
-/// Pipelines and transactions do neither, and refuse such commands.
+/// Pipelines and transactions do neither, and refuse such commands but `PING`, which goes to any node there.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) router: Arc<Router>,

@@ -307,6 +307,15 @@ impl Command for Cmd {
         unshareable::refused(&words)
     }
 
+    fn route_with_others(&self) -> Route {
+        match self.route() {
+            Route::AllPrimaries if self.fanned().is_some_and(|known| known.any_will_do) => {
+                Route::Any
+            }
+            route => route,
+        }
+    }
+
     fn fan_out(&self) -> Option<FanOut> {
         match self.route() {
             // Of a command that the crate does not know, the caller gets all replies.

@@ -89,6 +89,12 @@ pub trait Command {
         None
     }
 
+    /// Which node it goes to together with others, in a pipeline or a transaction.
+    #[doc(hidden)]
+    fn route_with_others(&self) -> Route {
+        self.route()
+    }
+
     /// How it goes to several nodes, if it does.
     #[doc(hidden)]
     fn fan_out(&self) -> Option<FanOut> {
@@ -214,6 +220,10 @@ impl<C: Command + ?Sized> Command for &C {
 
     fn refused(&self) -> Option<Error> {
         (**self).refused()
+    }
+
+    fn route_with_others(&self) -> Route {
+        (**self).route_with_others()
     }
 
     fn fan_out(&self) -> Option<FanOut> {

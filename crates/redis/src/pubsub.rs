@@ -84,10 +84,9 @@ impl Subscriber {
         kind: Kind,
         names: impl IntoIterator<Item: AsRef<[u8]>>,
     ) -> Result<(), Error> {
-        let subscribe = |name: &[u8]| self.subscriptions.subscribe(kind, name);
-        let names = names.into_iter();
-        let confirmations: Vec<_> = names.map(|name| subscribe(name.as_ref())).collect();
-        for mut confirmation in confirmations {
+        // The caller's code runs here, and not where messages wait for it.
+        let names: Vec<_> = names.into_iter().collect();
+        for mut confirmation in self.subscriptions.subscribe_all(kind, &names) {
             poll_fn(|cx| confirmation.poll(cx)).await?;
         }
         Ok(())

@@ -92,6 +92,23 @@ impl SubscriptionSet {
         if is_new {
             self.update_at(Instant::now());
         }
+        self.confirmation(number)
+    }
+
+    /// Subscribes to all of these, which are requested together.
+    pub fn subscribe_all(&self, kind: Kind, names: &[impl AsRef<[u8]>]) -> Vec<Confirmation<'_>> {
+        let mut state = self.state();
+        let subscribe = |name: &[u8]| state.subscribe(kind, name);
+        let all: Vec<_> = names.iter().map(|name| subscribe(name.as_ref())).collect();
+        drop(state);
+        if all.iter().any(|(_, is_new)| *is_new) {
+            self.update_at(Instant::now());
+        }
+        let numbers = all.into_iter().map(|(number, _)| number);
+        numbers.map(|number| self.confirmation(number)).collect()
+    }
+
+    fn confirmation(&self, number: u64) -> Confirmation<'_> {
         Confirmation {
             set: self,
             number,

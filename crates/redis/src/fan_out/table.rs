@@ -15,6 +15,8 @@ pub(crate) struct Fanned {
     sub: &'static str,
     pub route: Route,
     pub merge: Merge,
+    /// With others, in a pipeline or a transaction, it goes to any node: it only asks whether somebody answers.
+    pub any_will_do: bool,
 }
 
 /// A command whose keys may have several slots.
@@ -33,6 +35,7 @@ const fn all(name: &'static str, sub: &'static str, merge: Merge) -> Fanned {
         sub,
         route,
         merge,
+        any_will_do: false,
     }
 }
 
@@ -43,6 +46,7 @@ const fn primaries(name: &'static str, sub: &'static str, merge: Merge) -> Fanne
         sub,
         route,
         merge,
+        any_will_do: false,
     }
 }
 
@@ -69,7 +73,10 @@ static FANNED: [Fanned; 29] = [
     primaries("KEYS", "", Merge::Joined),
     all("LATENCY", "RESET", Merge::Same),
     primaries("MEMORY", "PURGE", Merge::Same),
-    primaries("PING", "", Merge::Same),
+    Fanned {
+        any_will_do: true,
+        ..primaries("PING", "", Merge::Same)
+    },
     primaries("RANDOMKEY", "", Merge::NotNull),
     primaries("SCRIPT", "EXISTS", Merge::And),
     all("SCRIPT", "FLUSH", Merge::Same),

@@ -40,7 +40,7 @@ pub(crate) struct EncodedCommands {
 
 impl EncodedCommands {
     pub fn add<R>(&mut self, command: &impl Command) -> ResultKey<R> {
-        self.add_to(command, command.route());
+        self.add_to(command, command.route_with_others());
         ResultKey {
             index: self.commands.len() - 1,
             result: PhantomData,
