@@ -64,7 +64,8 @@ impl Client {
     /// client's own does.
     ///
     /// # Errors
-    /// For a malformed URL; when no server answers in time; when the server refuses.
+    /// For a malformed URL; when no server answers in time. At once, with [`Error::Server`], when all
+    /// servers refuse for a reason that lasts, as with a wrong password.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let config = Config::from_url(url).map_err(|error| Error::Config(error.to_string()))?;
         Self::with(config).await
@@ -130,8 +131,8 @@ impl Client {
     async fn contact(&self, ping: Fixed<()>) -> Result<(), Error> {
         let mut ping = pin!(self.send::<_, ()>(ping).timeout(self.config().timeout));
         let contact = poll_fn(|cx| match ping.as_mut().poll(cx) {
-            Poll::Pending => match self.router.lasting_tls_failure() {
-                Some(why) => Poll::Ready(Err(Error::Unavailable { why })),
+            Poll::Pending => match self.router.lasting_failure() {
+                Some(error) => Poll::Ready(Err(error)),
                 None => Poll::Pending,
             },
             done => done,

@@ -12,6 +12,10 @@ use words::Words;
 /// Bytes of memory that a command begins with: enough for most.
 const INITIAL_BYTES: usize = 96;
 
+/// The commands of Redis 7.0 that may change something and then fail. All others check everything before
+/// they change anything. `EXEC` fails as a whole or gives each command a result.
+const FAIL_MIDWAY: [&str; 5] = ["DEBUG", "EVAL", "EVALSHA", "FCALL", "MIGRATE"];
+
 mod keys;
 mod table;
 mod unshareable;
@@ -302,6 +306,14 @@ impl Command for Cmd {
         }
     }
 
+    fn may_fail_midway(&self) -> bool {
+        let words = self.words();
+        let name = words.from(0).next().unwrap_or_default();
+        let known = || !self.check_shareable || table::find(name).is_some();
+        let in_parts = FAIL_MIDWAY.iter().any(|known| words::is(name, known));
+        self.class() == Class::Write && (in_parts || !known())
+    }
+
     fn refused(&self) -> Option<Error> {
         let words = self.check_shareable.then(|| self.words())?;
         unshareable::refused(&words)
@@ -365,6 +377,23 @@ mod tests {
         assert_eq!(words[4], b"12");
         assert_eq!(words[5..], [b"k"; 12]);
         assert_eq!((cmd.words().count(), cmd.arguments()), (18, 17));
+    }
+
+    #[test]
+    fn scripts_moves_of_keys_and_unknown_commands_may_fail_midway() {
+        for name in ["EVAL", "evalsha", "FCALL", "MIGRATE", "DEBUG", "JSON.MSET"] {
+            assert!(cmd(name).arg("x").may_fail_midway(), "{name}");
+            assert!(cmd(name).key("x").may_fail_midway(), "{name}");
+            assert!(!cmd(name).key("x").read_only().may_fail_midway(), "{name}");
+        }
+        assert!(Cmd::write("EVAL").may_fail_midway());
+        for name in [
+            "SET", "get", "EXEC", "EVAL_RO", "FCALL_RO", "RESTORE", "COPY",
+        ] {
+            assert!(!cmd(name).arg("x").may_fail_midway(), "{name}");
+        }
+        // A method's command that is newer than the table.
+        assert!(!Cmd::write("HEXPIRE").key("x").may_fail_midway());
     }
 
     #[test]

@@ -82,6 +82,13 @@ pub trait Command {
         1
     }
 
+    /// Whether it may change something and then fail, as a script may. The client asks when the server has
+    /// answered with an error, for [`Error::may_have_executed`].
+    #[inline]
+    fn may_fail_midway(&self) -> bool {
+        false
+    }
+
     /// Why the client must not send it: [`Error::NotShared`] for a command that would affect others on
     /// the same connection. Dedicated connections do not ask.
     #[inline]
@@ -216,6 +223,10 @@ impl<C: Command + ?Sized> Command for &C {
 
     fn replies(&self) -> u32 {
         (**self).replies()
+    }
+
+    fn may_fail_midway(&self) -> bool {
+        (**self).may_fail_midway()
     }
 
     fn refused(&self) -> Option<Error> {

@@ -170,7 +170,9 @@ impl<C: Command + Unpin, R: FromFrames> Future for DedicatedRequest<'_, C, R> {
             return Poll::Pending;
         };
         Poll::Ready(match answer {
-            Ok(Answer::Result(result)) => result,
+            Ok(Answer::Result(result)) => {
+                result.map_err(|error| error.of_command(this.command.may_fail_midway()))
+            }
             Ok(Answer::NotExecuted(error)) => Err(error.into()),
             Err(CallError::NotSent(reason)) => Err(Error::Unavailable {
                 why: reason.to_string(),

@@ -10,7 +10,7 @@ use crate::resp::{Malformed, ServerError, WrongType};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server refused it.
+    /// The server refused it, or executed a part of it and then failed, as a script may.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The connection broke after it took the command and before the reply came. The client does not
@@ -95,7 +95,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the server executed the command, or may have. False: it certainly did not.
+    /// Whether the server executed the command, or may have, or a part of it. False: it certainly changed
+    /// nothing.
+    ///
+    /// Of a command that a server refuses ([`Error::Server`]) that depends on the command, too: one that
+    /// fails with `WRONGTYPE` has changed nothing, but a script may have written before. True for an error
+    /// in the midst of `EVAL`, `EVALSHA`, `FCALL`, `MIGRATE` or `DEBUG`, and of a command that the crate does
+    /// not know, as modules have them; false if the error comes only before anything was executed, as
+    /// `NOSCRIPT` and `READONLY` do. The crate believes a script that returns an error with such a word.
     #[must_use]
     pub fn may_have_executed(&self) -> bool {
         match self {
@@ -108,14 +115,22 @@ impl Error {
             Self::OnSomeNodes {
                 executed, error, ..
             } => *executed || error.may_have_executed(),
-            Self::Server(_)
-            | Self::Unavailable { .. }
+            Self::Server(error) => error.may_have_executed(),
+            Self::Unavailable { .. }
             | Self::Busy
             | Self::CrossSlot
             | Self::SeveralNodes
             | Self::NotShared { .. }
             | Self::Closed
             | Self::Config(_) => false,
+        }
+    }
+
+    /// The error of a command of which this is known: whether it may fail after it has changed something.
+    pub(crate) fn of_command(self, may_fail_midway: bool) -> Self {
+        match self {
+            Self::Server(error) => Self::Server(error.to_command(may_fail_midway)),
+            other => other,
         }
     }
 }

@@ -221,6 +221,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
     /// Counts a failure, and returns the error that the caller gets.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
+        let error = error.of_command(self.command.may_fail_midway());
         let error = match self
             .retrying
             .as_mut()

@@ -17,7 +17,7 @@ use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::metrics::{Metrics, NodeMetrics};
-use crate::resp::Address;
+use crate::resp::{Address, ServerError, is_lasting_refusal};
 use crate::tls::is_lasting;
 use crate::topology::Topology;
 
@@ -295,17 +295,24 @@ impl Router {
         Some(Error::Unavailable { why })
     }
 
-    /// Why TLS fails with every node, for a reason that lasts; `None` if it may yet succeed.
-    pub fn lasting_tls_failure(&self) -> Option<String> {
-        self.shared.config.tls.as_ref()?;
+    /// Why connecting fails with every node, for reasons that last: TLS, or a refused greeting. `None` if it
+    /// may yet succeed.
+    pub fn lasting_failure(&self) -> Option<Error> {
         let mut why = None;
         for node in &*self.routes.load().nodes {
-            match node.connection(0).last_failure()? {
+            let connection = node.connection(0);
+            // One that was open once has no lasting reason.
+            let failed = connection.failures() > 0;
+            why = Some(match connection.last_failure().filter(|_| failed)? {
                 CloseReason::Tls(error) if is_lasting(&error) => {
-                    why = Some(CloseReason::Tls(error).to_string());
+                    let why = CloseReason::Tls(error).to_string();
+                    Error::Unavailable { why }
+                }
+                CloseReason::Refused(words) if is_lasting_refusal(&words) => {
+                    ServerError::new(words).to_command(false).into()
                 }
                 _ => return None,
-            }
+            });
         }
         why
     }

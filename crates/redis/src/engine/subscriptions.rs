@@ -247,7 +247,11 @@ impl SubscriptionSet {
             {
                 tracing::debug!("a server pushed something that is no message");
             }
-            Ok((View::Error(error), _)) => state.refused(number, &ServerError::from(error)),
+            Ok((View::Error(error), _)) => {
+                // It changes no data.
+                let error = ServerError::from(error).to_command(false);
+                state.refused(number, &error);
+            }
             _ => {}
         }
         if std::mem::take(&mut state.has_moved) {

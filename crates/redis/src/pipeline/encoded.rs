@@ -27,6 +27,7 @@ pub(crate) struct EncodedCommand {
     pub route: Route,
     pub class: Class,
     pub replies: u32,
+    pub may_fail_midway: bool,
     /// Why the client must not send it.
     pub refused: Option<Error>,
 }
@@ -58,6 +59,7 @@ impl EncodedCommands {
             route,
             class: command.class(),
             replies: command.replies(),
+            may_fail_midway: command.may_fail_midway(),
             refused: command.refused(),
         });
     }

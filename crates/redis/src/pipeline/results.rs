@@ -11,6 +11,8 @@ use crate::resp::{FromReply, ServerError, View, parse};
 pub(super) struct ReplyRange {
     pub buffer: usize,
     pub range: Range<usize>,
+    /// The command may have changed something if it is an error.
+    pub may_fail_midway: bool,
 }
 
 /// The results of a pipeline or a transaction.
@@ -65,8 +67,10 @@ impl Results {
     /// If there were fewer commands.
     pub fn read<R: FromReply>(&self, index: usize) -> Result<R, Error> {
         let view = self.view(index)?;
-        R::from_reply(view).map_err(|wrong| match view {
-            View::Error(error) => ServerError::from(error).into(),
+        R::from_reply(view).map_err(|wrong| match (view, &self.outcomes[index]) {
+            (View::Error(error), Ok(reply)) => ServerError::from(error)
+                .to_command(reply.may_fail_midway)
+                .into(),
             _ => wrong.into(),
         })
     }

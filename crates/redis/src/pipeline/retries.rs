@@ -133,7 +133,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::resp::ErrorKind;
 
     #[test]
     fn commands_of_a_slot_wait_for_those_before_them() {
@@ -168,10 +167,7 @@ mod tests {
 
     #[test]
     fn the_last_error_is_the_servers_own_and_does_not_hide_an_unknown_outcome() {
-        let said = ServerError {
-            kind: ErrorKind::Loading,
-            text: "LOADING".to_owned(),
-        };
+        let said = ServerError::new("LOADING");
         let mut trouble = Trouble::new(Problem::Said(said.clone()));
         assert_eq!(trouble.at_deadline(), Error::Server(said));
         let why = "refused".to_owned();

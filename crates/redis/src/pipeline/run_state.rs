@@ -151,7 +151,8 @@ impl<'r> RunState<'r> {
 
     /// The command ends with this error.
     pub fn fail(&mut self, index: usize, error: Error) {
-        let class = self.list.commands[index].class;
+        let entry = &self.list.commands[index];
+        let (class, error) = (entry.class, error.of_command(entry.may_fail_midway));
         let error = match self.trouble(index) {
             Some(trouble) => trouble.failed(class, error),
             None => error,
@@ -188,10 +189,15 @@ impl<'r> RunState<'r> {
         let mut round = None;
         let mut answered = false;
         for (place, &Queued { index, asking }) in commands.iter().enumerate() {
-            match replies.next(self.list.commands[index].replies, asking) {
+            let entry = &self.list.commands[index];
+            match replies.next(entry.replies, asking) {
                 Outcome::Reply(range) => {
                     answered = true;
-                    self.results.outcomes[index] = Ok(ReplyRange { buffer, range });
+                    self.results.outcomes[index] = Ok(ReplyRange {
+                        buffer,
+                        range,
+                        may_fail_midway: entry.may_fail_midway,
+                    });
                 }
                 Outcome::Failed(error) => self.fail(index, error),
                 Outcome::NotExecuted(error) => {

@@ -193,7 +193,11 @@ impl Executed {
             let len: usize = lens.by_ref().take(entry.replies as usize).sum();
             let range = at..at + len;
             at += len;
-            Ok(ReplyRange { buffer: 0, range })
+            Ok(ReplyRange {
+                buffer: 0,
+                range,
+                may_fail_midway: entry.may_fail_midway,
+            })
         });
         Results {
             outcomes: outcomes.collect(),
@@ -298,7 +302,7 @@ fn answer_of_refusal<R>(error: ServerError) -> Answer<R> {
         // A node to which the slot is moving takes single commands only.
         ErrorKind::Ask { .. } => Answer::NotExecuted(ServerError {
             kind: ErrorKind::TryAgain,
-            text: error.text,
+            ..error
         }),
         ref kind if kind.is_retryable() => Answer::NotExecuted(error),
         _ => Answer::Result(Err(error.into())),

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use thiserror::Error;
 
-/// A server's answer that it did not execute a command.
+/// A server's answer that it did not execute a command, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the server answered: {text}")]
 pub struct ServerError {
@@ -13,6 +13,38 @@ pub struct ServerError {
     /// The server's whole text, including the word that gives the kind, with replacement characters for
     /// bytes that are not UTF-8.
     pub text: String,
+    pub(crate) may_have_executed: bool,
+}
+
+impl ServerError {
+    /// The error with this text. It counts as the answer to a command that may fail midway.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let kind = ErrorView(text.as_bytes()).kind();
+        let may_have_executed = !is_before_execution(&kind, &text);
+        Self {
+            kind,
+            text,
+            may_have_executed,
+        }
+    }
+
+    /// Whether the server may have executed a part of the command before it failed, as scripts may. False:
+    /// it certainly changed nothing. Where the command is not known, as in an error that is one of
+    /// several results, this is true unless the kind says that nothing had begun.
+    #[must_use]
+    pub fn may_have_executed(&self) -> bool {
+        self.may_have_executed
+    }
+
+    /// The answer to a command of which this is known: whether it may fail after it has changed something.
+    pub(crate) fn to_command(self, may_fail_midway: bool) -> Self {
+        Self {
+            may_have_executed: self.may_have_executed && may_fail_midway,
+            ..self
+        }
+    }
 }
 
 /// What an error of a server means, by the first word of its text.
@@ -48,8 +80,16 @@ pub enum ErrorKind {
     MasterDown,
     /// `NOREPLICAS`: fewer replicas are in step than the server needs for a write.
     NoReplicas,
+    /// `MISCONF`: the server cannot save its data, and so takes no writes.
+    Misconfigured,
     /// `BUSYGROUP`: a consumer group of this name exists.
     BusyGroup,
+    /// `NOGROUP`: there is no such stream, or it has no consumer group of this name.
+    NoGroup,
+    /// `BUSYKEY`: the key that a command would make exists.
+    BusyKey,
+    /// `IOERR`: the server lost another server to which it was moving keys, which may have them.
+    InputOutput,
     /// `BUSY`: a script is running that does not end.
     Busy,
     /// `NOAUTH`: the connection has not authenticated.
@@ -133,7 +173,11 @@ impl<'a> ErrorView<'a> {
             b"READONLY" => ErrorKind::ReadOnly,
             b"MASTERDOWN" => ErrorKind::MasterDown,
             b"NOREPLICAS" => ErrorKind::NoReplicas,
+            b"MISCONF" => ErrorKind::Misconfigured,
             b"BUSYGROUP" => ErrorKind::BusyGroup,
+            b"NOGROUP" => ErrorKind::NoGroup,
+            b"BUSYKEY" => ErrorKind::BusyKey,
+            b"IOERR" => ErrorKind::InputOutput,
             b"BUSY" => ErrorKind::Busy,
             b"NOAUTH" => ErrorKind::NoAuth,
             b"WRONGPASS" => ErrorKind::WrongPass,
@@ -170,10 +214,64 @@ impl fmt::Debug for ErrorView<'_> {
 
 impl From<ErrorView<'_>> for ServerError {
     fn from(view: ErrorView<'_>) -> Self {
-        Self {
-            kind: view.kind(),
-            text: view.text().into_owned(),
-        }
+        Self::new(view.text())
+    }
+}
+
+/// Whether a server that refuses a greeting with these words would do so again, however soon it is asked:
+/// until somebody changes the server's configuration or the client's.
+pub(crate) fn is_lasting_refusal(words: &str) -> bool {
+    match ServerError::new(words).kind {
+        ErrorKind::NoAuth | ErrorKind::WrongPass | ErrorKind::NoPerm | ErrorKind::NoProto => true,
+        // Servers before 6.0, AUTH without need, and SELECT.
+        ErrorKind::Other => [
+            "ERR invalid password",
+            "ERR Client sent AUTH, but no password is set",
+            "ERR AUTH <password> called without any password",
+            "ERR DB index is out of range",
+            "ERR invalid DB index",
+        ]
+        .iter()
+        .any(|known| words.starts_with(known)),
+        _ => false,
+    }
+}
+
+/// Whether a server answers so only before it has changed anything, whatever the command is.
+///
+/// Each command inside of a script is checked as if it had come alone, so a script may fail with most of
+/// these, too. But a server checks its own state (`READONLY`, `MISCONF`, `NOREPLICAS`, `OOM`) only before
+/// a script's first write: see `scriptVerifyWriteCommandAllow` and `scriptVerifyOOM` in `script.c` of Redis
+/// 7.0. It refuses `EXEC` as a whole, or makes the error of a command that command's result.
+fn is_before_execution(kind: &ErrorKind, text: &str) -> bool {
+    match kind {
+        ErrorKind::Moved { .. }
+        | ErrorKind::Ask { .. }
+        | ErrorKind::TryAgain
+        | ErrorKind::ClusterDown
+        | ErrorKind::CrossSlot
+        | ErrorKind::Loading
+        | ErrorKind::ReadOnly
+        | ErrorKind::MasterDown
+        | ErrorKind::NoReplicas
+        | ErrorKind::Misconfigured
+        | ErrorKind::OutOfMemory
+        | ErrorKind::Busy
+        | ErrorKind::NoAuth
+        | ErrorKind::WrongPass
+        | ErrorKind::NoProto
+        | ErrorKind::NoScript
+        | ErrorKind::ExecAbort
+        | ErrorKind::UnknownCommand
+        | ErrorKind::Unblocked => true,
+        // A server before 7.0 says so about a command inside of a script as well.
+        ErrorKind::NoPerm => !text.contains(" script"),
+        ErrorKind::Other => text.starts_with("ERR Error compiling script"),
+        ErrorKind::WrongType
+        | ErrorKind::BusyGroup
+        | ErrorKind::NoGroup
+        | ErrorKind::BusyKey
+        | ErrorKind::InputOutput => false,
     }
 }
 
@@ -259,10 +357,95 @@ mod tests {
         assert_eq!(kind("ERR syntax error"), ErrorKind::Other);
         assert_eq!(kind("BUSYGROUP Consumer Group name"), ErrorKind::BusyGroup);
         assert_eq!(kind("BUSY Redis is busy"), ErrorKind::Busy);
-        assert_eq!(kind("BUSYKEY Target key name"), ErrorKind::Other);
+        assert_eq!(kind("BUSYKEY Target key name"), ErrorKind::BusyKey);
+        assert_eq!(kind("BUSYBODY"), ErrorKind::Other);
+        assert_eq!(kind("MISCONF Redis is"), ErrorKind::Misconfigured);
+        assert_eq!(kind("NOGROUP No such key"), ErrorKind::NoGroup);
+        assert_eq!(kind("IOERR error or timeout"), ErrorKind::InputOutput);
         assert_eq!(kind("OOM command not allowed"), ErrorKind::OutOfMemory);
         assert_eq!(kind("LOADING"), ErrorKind::Loading);
         assert_eq!(kind(""), ErrorKind::Other);
+    }
+
+    #[test]
+    fn only_a_command_that_may_fail_midway_may_have_executed_and_not_if_the_error_comes_before() {
+        for (text, midway) in [
+            ("MOVED 1 a:1", false),
+            ("ASK 1 a:1", false),
+            ("TRYAGAIN Multiple keys request", false),
+            ("CLUSTERDOWN Hash slot not served", false),
+            ("CROSSSLOT Keys in request", false),
+            ("LOADING Redis is loading", false),
+            (
+                "READONLY You can't write script: 1, on @user_script:1.",
+                false,
+            ),
+            ("MASTERDOWN Link with MASTER is down", false),
+            ("NOREPLICAS Not enough good replicas", false),
+            ("MISCONF Redis is configured", false),
+            (
+                "OOM command not allowed script: 1, on @user_script:1.",
+                false,
+            ),
+            ("BUSY Redis is busy", false),
+            ("NOAUTH Authentication required", false),
+            ("WRONGPASS invalid", false),
+            ("NOPROTO unsupported", false),
+            ("NOSCRIPT No matching script", false),
+            ("EXECABORT Transaction discarded", false),
+            ("UNBLOCKED force unblock", false),
+            ("ERR unknown command 'X'", false),
+            ("ERR Error compiling script (new function)", false),
+            (
+                "NOPERM User x has no permissions to run the 'eval' command",
+                false,
+            ),
+            ("NOPERM The user executing the script can't run this", true),
+            ("WRONGTYPE Operation against", true),
+            ("BUSYGROUP Consumer Group name", true),
+            ("NOGROUP No such key", true),
+            ("BUSYKEY Target key name", true),
+            ("IOERR error or timeout reading", true),
+            ("ERR Unknown Redis command called from script", true),
+            ("MYOWN word", true),
+            ("", true),
+        ] {
+            let error = ServerError::new(text);
+            assert_eq!(error.may_have_executed(), midway, "{text}");
+            let script = error.clone().to_command(true);
+            assert_eq!(script.may_have_executed(), midway, "{text}");
+            assert!(!error.to_command(false).may_have_executed(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_lasts_if_only_people_can_end_it() {
+        for (words, lasting) in [
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                true,
+            ),
+            (
+                "NOAUTH HELLO must be called with the client already authenticated",
+                true,
+            ),
+            (
+                "NOPERM User x has no permissions to run the 'hello' command",
+                true,
+            ),
+            ("NOPROTO unsupported protocol version", true),
+            ("ERR DB index is out of range", true),
+            (
+                "ERR AUTH <password> called without any password configured",
+                true,
+            ),
+            ("LOADING Redis is loading the dataset in memory", false),
+            ("MASTERDOWN Link with MASTER is down", false),
+            ("ERR max number of clients reached", false),
+            ("", false),
+        ] {
+            assert_eq!(is_lasting_refusal(words), lasting, "{words}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod basics;
 mod cluster;
 mod dedicated;
+mod executed;
 mod faults;
 mod limits;
 mod metrics;
@@ -13,6 +14,7 @@ mod pipelines;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 mod pubsub;
+mod refusals;
 mod replicas;
 mod silence;
 mod support;

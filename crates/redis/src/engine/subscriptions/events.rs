@@ -58,7 +58,7 @@ impl Events {
 mod tests {
     use super::*;
     use crate::pubsub_event::{Kind, Message};
-    use crate::resp::{ErrorKind, ServerError};
+    use crate::resp::ServerError;
 
     fn message(number: u8) -> Event {
         Event::Message(Message {
@@ -73,10 +73,7 @@ mod tests {
         Event::Refused {
             kind: Kind::Channel,
             name: name.into(),
-            error: ServerError {
-                kind: ErrorKind::NoPerm,
-                text: "NOPERM".to_owned(),
-            },
+            error: ServerError::new("NOPERM"),
         }
     }
 
