@@ -10,6 +10,7 @@ use std::time::Duration;
 use embar_transport::park;
 
 use crate::clock;
+use crate::connection::Connection;
 use crate::error::CallError;
 use crate::profile::{Laps, Stage};
 use crate::reply_slots::CommandId;
@@ -49,6 +50,12 @@ impl Call {
     #[must_use]
     pub fn age(&self) -> Duration {
         Duration::from_nanos(clock::now().saturating_sub(self.since))
+    }
+
+    /// Whether the command went to this connection.
+    #[must_use]
+    pub fn is_on(&self, connection: &Connection) -> bool {
+        Arc::ptr_eq(&self.shared, &connection.0)
     }
 
     /// Ready once the reply is complete, or no reply will come. `read` gets all frames of the reply,

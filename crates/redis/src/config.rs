@@ -62,6 +62,19 @@ pub struct Config {
     /// executed it. By default not: its caller gets [`Error::UnknownOutcome`](crate::Error). The client
     /// always sends reads again.
     pub retry_writes: bool,
+    /// The errors, by their first words, that make the client leave the connection and connect again, with
+    /// the server's name resolved anew, as behind a DNS name or a proxy another server has taken over. By
+    /// default (`None`) `READONLY` with one server, and none with a cluster, whose topology says who has
+    /// taken over. Empty: never.
+    ///
+    /// Commands in flight on the old connection get their replies there; later ones go to the new one. A
+    /// command with such an error is sent there, too, within its timeout, if the error says that nothing
+    /// was executed (see [`Error::may_have_executed`](crate::Error::may_have_executed)); otherwise its
+    /// caller gets the error. So do the callers of a transaction that was refused as a whole. The client
+    /// leaves each connection at once for the first such answer, and for further ones after the growing pauses of
+    /// [`retries`](Config::retries). Subscribers keep their connections: a server that has become a replica
+    /// passes on what is published at its primary.
+    pub reconnect_on: Option<Vec<String>>,
     /// Which nodes answer reads. By default primaries.
     pub read_from: ReadFrom,
     /// How often the client reads the cluster's topology when nothing else makes it do so. By default
@@ -93,6 +106,7 @@ impl Default for Config {
             dead_after: Duration::from_secs(5),
             retries: RetryPolicy::default(),
             retry_writes: false,
+            reconnect_on: None,
             read_from: ReadFrom::default(),
             refresh_interval: Duration::from_secs(30),
             max_reply_bytes: crate::resp::ReplyLimits::default().max_reply_bytes,
@@ -117,6 +131,15 @@ impl Config {
             mode: Mode::Cluster,
             seeds: seeds.into_iter().collect(),
             ..Self::default()
+        }
+    }
+
+    /// Whether a server's error makes the client connect again.
+    pub(crate) fn reconnects_on(&self, error: &str) -> bool {
+        let word = error.split(' ').next().unwrap_or_default();
+        match &self.reconnect_on {
+            None => self.mode == Mode::Standalone && word == "READONLY",
+            Some(words) => words.iter().any(|known| known == word),
         }
     }
 
@@ -151,6 +174,10 @@ impl Config {
         {
             return Err(ConfigError::ClientName);
         }
+        let words = self.reconnect_on.as_deref().unwrap_or_default();
+        if words.len() > MAX_RECONNECT_WORDS || !words.iter().all(|word| is_error_word(word)) {
+            return Err(ConfigError::ReconnectOn);
+        }
         for (option, is_zero) in [
             ("mux_per_node", self.mux_per_node == 0),
             ("max_in_flight", self.max_in_flight == 0),
@@ -170,6 +197,15 @@ impl Config {
             false => Ok(()),
         }
     }
+}
+
+/// Most words in [`Config::reconnect_on`]: the client compares them with each error.
+const MAX_RECONNECT_WORDS: usize = 32;
+
+/// Whether an error may begin with this word, and does not lead to another node.
+fn is_error_word(word: &str) -> bool {
+    let graphic = |byte: u8| byte.is_ascii_graphic() && byte != b',';
+    !word.is_empty() && word.bytes().all(graphic) && !["MOVED", "ASK"].contains(&word)
 }
 
 /// A configuration that makes no sense.
@@ -197,6 +233,11 @@ pub enum ConfigError {
     /// Redis takes only printable ASCII without spaces.
     #[error("the client name may have only printable ASCII characters and no spaces")]
     ClientName,
+    /// Errors begin with a word, and redirects lead elsewhere.
+    #[error(
+        "reconnect_on takes at most 32 first words of errors, such as READONLY, but not MOVED and ASK, which the client follows"
+    )]
+    ReconnectOn,
     /// A setting must be more than zero.
     #[error("{option} must be more than zero")]
     Zero {
@@ -354,6 +395,17 @@ mod tests {
             refused(|c| c.client_name = Some("a b".to_owned())),
             ConfigError::ClientName
         );
+        for word in ["", "READONLY You", "A,B", "MOVED"] {
+            let config = Config {
+                reconnect_on: Some(vec![word.to_owned()]),
+                ..Config::default()
+            };
+            assert_eq!(config.check(), Err(ConfigError::ReconnectOn), "{word}");
+        }
+        assert_eq!(
+            refused(|c| c.reconnect_on = Some(vec!["X".to_owned(); 33])),
+            ConfigError::ReconnectOn
+        );
         let option = "timeout";
         assert_eq!(
             refused(|c| c.timeout = Duration::ZERO),
@@ -400,6 +452,20 @@ mod tests {
             refused(server(), tls),
             TlsConfigError::RulesAndSettings.into()
         );
+    }
+
+    #[test]
+    fn a_single_server_is_left_when_it_is_a_replica_and_otherwise_as_is_said() {
+        let readonly = "READONLY You can't write against a read only replica.";
+        let mut config = Config::default();
+        assert!(config.reconnects_on(readonly));
+        assert!(!config.reconnects_on("LOADING Redis is loading") && !config.reconnects_on(""));
+        config.reconnect_on = Some(vec!["LOADING".to_owned(), "MYPROXY".to_owned()]);
+        assert!(!config.reconnects_on(readonly));
+        assert!(config.reconnects_on("LOADING") && config.reconnects_on("MYPROXY gone"));
+        config.reconnect_on = Some(Vec::new());
+        assert!(!config.reconnects_on(readonly));
+        assert!(!Config::cluster([]).reconnects_on(readonly));
     }
 
     #[test]

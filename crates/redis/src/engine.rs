@@ -4,12 +4,13 @@
 //! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `open_transaction`,
 //! `protocol`,
 //! `drivers` and `dialer` (how a connection opens), `shared` (what all parts of a client use),
-//! `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
+//! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
 //! node serves which slot), `refresh` (reads that from the cluster), `manager` (the thread), and
 //! `subscriptions`.
 
 mod dialer;
 mod drivers;
+mod leave_pace;
 mod manager;
 mod node;
 mod node_connection;

@@ -36,11 +36,13 @@ pub enum RetryCause {
     MasterDown,
     /// `READONLY`: the node is not a primary any more.
     ReadOnly,
+    /// Another error of [`reconnect_on`](crate::Config::reconnect_on), which comes before execution.
+    ReconnectOn,
 }
 
 impl RetryCause {
     /// All causes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NotSent,
         Self::Unknown,
         Self::NoNode,
@@ -50,6 +52,7 @@ impl RetryCause {
         Self::Loading,
         Self::MasterDown,
         Self::ReadOnly,
+        Self::ReconnectOn,
     ];
 
     /// The cause as the value of a label.
@@ -65,6 +68,7 @@ impl RetryCause {
             Self::Loading => "loading",
             Self::MasterDown => "master_down",
             Self::ReadOnly => "read_only",
+            Self::ReconnectOn => "reconnect_on",
         }
     }
 }
@@ -141,6 +145,9 @@ pub struct NodeMetrics {
     pub reconnects: u64,
     /// Attempts to connect that failed.
     pub connects_failed: u64,
+    /// Connections that the client left for others because of what the server answered
+    /// ([`reconnect_on`](crate::Config::reconnect_on)).
+    pub left: u64,
     /// How many commands left with each write.
     pub commands_per_write: Distribution,
     /// How many replies came with each read.
@@ -157,6 +164,7 @@ impl NodeMetrics {
             connects: counters.connects.value(),
             reconnects: counters.reconnects.value(),
             connects_failed: counters.connects_failed.value(),
+            left: counters.left.value(),
             commands_per_write: meters.commands_per_write(),
             replies_per_read: meters.replies_per_read(),
             latency: [Class::Read, Class::Write].map(|class| meters.latency(class as u8)),
@@ -183,6 +191,7 @@ impl NodeMetrics {
         self.connects += other.connects;
         self.reconnects += other.reconnects;
         self.connects_failed += other.connects_failed;
+        self.left += other.left;
         self.commands_per_write.merge(&other.commands_per_write);
         self.replies_per_read.merge(&other.replies_per_read);
         for (sum, more) in self.latency.iter_mut().zip(&other.latency) {

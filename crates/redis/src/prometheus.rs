@@ -238,7 +238,7 @@ fn of_nodes(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> f
     let commands = classes().map(|(labels, latency)| (labels, latency.count()));
     let help = "Commands that were answered; each batch of a pipeline is one";
     families.counter(("commands", help, None), commands)?;
-    let counters: [(&str, &str, Option<&Unit>, Count); 8] = [
+    let counters: [(&str, &str, Option<&Unit>, Count); 9] = [
         ("sent", "Bytes handed to sockets", Some(&Unit::Bytes), |n| {
             n.stats.bytes_sent
         }),
@@ -274,6 +274,12 @@ fn of_nodes(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> f
             "Attempts to connect that failed",
             None,
             |n| n.connects_failed,
+        ),
+        (
+            "left",
+            "Connections left for others because of what the server answered",
+            None,
+            |n| n.left,
         ),
     ];
     for (name, help, unit, get) in counters {

@@ -14,7 +14,7 @@ use tracing::Span;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use crate::command::{Class, Command, Route};
-use crate::config::OnFull;
+use crate::config::{Config, OnFull};
 use crate::engine::{ConnWait, NodeConnection, Router, Timer, after};
 use crate::error::Error;
 use crate::fan_out;
@@ -495,6 +495,11 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Future for Request<'_, C, R
                     else {
                         return Poll::Pending;
                     };
+                    let config = &this.router.shared.config;
+                    let outcome = match outcome {
+                        Ok(Answer::Result(Ok(_))) => outcome,
+                        _ => leave_if_told(outcome, call, connection, config),
+                    };
                     if let Ok(Answer::Result(result)) = outcome {
                         this.state = State::Over;
                         return Poll::Ready(result.map_err(|error| this.failed(error)));
@@ -555,6 +560,31 @@ impl<C, R, W> fmt::Debug for Request<'_, C, R, W> {
     }
 }
 
+/// Leaves the connection if the server answered what the configuration names (`reconnect_on`). Of a
+/// command that was certainly not executed it says so, so that it goes to the next connection.
+#[cold]
+fn leave_if_told<R>(
+    outcome: Result<Answer<R>, CallError>,
+    call: &Call,
+    connection: &Arc<NodeConnection>,
+    config: &Config,
+) -> Result<Answer<R>, CallError> {
+    let error = match &outcome {
+        Ok(Answer::NotExecuted(error) | Answer::Result(Err(Error::Server(error)))) => error,
+        _ => return outcome,
+    };
+    if !config.reconnects_on(&error.text) {
+        return outcome;
+    }
+    connection.leave(call, &error.text);
+    match outcome {
+        Ok(Answer::Result(Err(Error::Server(error)))) if !error.may_have_executed() => {
+            Ok(Answer::NotExecuted(error))
+        }
+        other => other,
+    }
+}
+
 /// Why a server did not execute a command.
 pub(crate) fn cause(kind: &ErrorKind) -> RetryCause {
     match kind {
@@ -563,6 +593,7 @@ pub(crate) fn cause(kind: &ErrorKind) -> RetryCause {
         ErrorKind::Loading => RetryCause::Loading,
         ErrorKind::MasterDown => RetryCause::MasterDown,
         ErrorKind::ReadOnly => RetryCause::ReadOnly,
-        _ => RetryCause::Redirects,
+        ErrorKind::Moved { .. } | ErrorKind::Ask { .. } => RetryCause::Redirects,
+        _ => RetryCause::ReconnectOn,
     }
 }

@@ -30,7 +30,7 @@ mod tests;
 pub const OPTIONS: &str = "database (or db), username, password, client_name, \
     protocol=resp2|resp3, mux_per_node, max_in_flight, on_full=wait|refuse, timeout, \
     connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
-    retry_writes=true|false, read_from=primary|prefer-replica|replica|any, refresh_interval, \
+    retry_writes=true|false, reconnect_on=READONLY,LOADING,... (empty: never), read_from=primary|prefer-replica|replica|any, refresh_interval, \
     max_reply_bytes, ring_bytes; with TLS also tls_ca_file (may be given several times), \
     tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false";
 
@@ -212,6 +212,10 @@ impl Config {
             "retry_writes" => {
                 let known = [("true", true), ("false", false)];
                 self.retry_writes = choice("retry_writes", "true or false", value, known)?;
+            }
+            "reconnect_on" => {
+                let words = value.split(',').filter(|word| !word.is_empty());
+                self.reconnect_on = Some(words.map(str::to_owned).collect());
             }
             "read_from" => {
                 let wanted = "primary, prefer-replica, replica or any";

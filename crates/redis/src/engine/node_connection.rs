@@ -1,7 +1,8 @@
 //! A connection to a node that reconnects.
 //!
 //! A [`NodeConnection`] outlives the connection that it holds: when that breaks, the next caller has
-//! the manager's thread connect again, after growing pauses while connecting fails.
+//! the manager's thread connect again, after growing pauses while connecting fails. It also leaves a
+//! connection whose server answers that another one has taken over (`Config::reconnect_on`).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use embar_mux::waiters::{Outworn, Place, Waiters};
-use embar_mux::{CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
+use embar_mux::{Call, CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
 
+use super::leave_pace::LeavePace;
 use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
 use super::schedule::Task;
 use super::shared::Shared;
@@ -50,6 +52,9 @@ struct State {
     not_before: Option<Instant>,
     /// Tasks that wait for a connection: the next change wakes them, when it is open or over, or there is another one.
     waiting: Waiters,
+    pace: LeavePace,
+    /// How often it left a connection: of several addresses of a name, each time another one is next.
+    left: u32,
     last_failure: Option<CloseReason>,
 }
 
@@ -215,7 +220,8 @@ impl NodeConnection {
         let owner = Box::new(Owner(Arc::downgrade(self)));
         let protocol = RedisProtocol::new(config, purpose, owner);
         let dialer = &self.shared.dialer;
-        let opened = dialer.open(&self.endpoint, self.failures(), limits, protocol);
+        let attempt = self.failures().wrapping_add(self.state().left);
+        let opened = dialer.open(&self.endpoint, attempt, limits, protocol);
         self.connected(opened);
     }
 
@@ -293,6 +299,26 @@ impl NodeConnection {
     pub fn is_backing_off(&self) -> bool {
         let not_before = self.state().not_before;
         not_before.is_some_and(|at| at > Instant::now())
+    }
+
+    /// Leaves the connection that answered this call, unless another caller has done so, or it was done
+    /// just now: connects again, and resolves the name again. Callers that have commands in flight there
+    /// get their replies.
+    #[cold]
+    pub fn leave(self: &Arc<Self>, answered: &Call, answer: &str) {
+        let mut state = self.state();
+        let Some(conn) = self.current().filter(|conn| answered.is_on(conn)) else {
+            return;
+        };
+        let retries = &self.shared.config.retries;
+        if state.retired || !state.pace.may_leave(Instant::now(), retries) {
+            return;
+        }
+        state.left = state.left.wrapping_add(1);
+        self.conn.store(None);
+        self.log.left(&self.endpoint, answer);
+        self.request(state);
+        self.shared.schedule.close_when_idle(conn);
     }
 
     /// Gives up its connection without closing it.

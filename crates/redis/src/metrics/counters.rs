@@ -68,6 +68,7 @@ pub(crate) struct NodeCounters {
     pub connects: Counter,
     pub reconnects: Counter,
     pub connects_failed: Counter,
+    pub left: Counter,
 }
 
 /// The counters of a node, which the client's counters take over when the node leaves.
@@ -147,6 +148,12 @@ impl ConnectionLog {
         } else {
             tracing::debug!(%node, ?took, %reason, before, "still not connected");
         }
+    }
+
+    /// The client leaves the connection because of what its server answered.
+    pub fn left(&self, node: &Endpoint, answer: &str) {
+        self.node.left.add(1);
+        tracing::warn!(%node, answer, "the server does not serve here any more: connecting again");
     }
 
     /// The connection was open, and is over.

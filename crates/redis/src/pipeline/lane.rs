@@ -106,6 +106,7 @@ pub(super) enum Progress {
 
 /// A batch that is over.
 pub(super) struct Ended {
+    pub call: Call,
     pub commands: Range<usize>,
     /// The frames of the reply that came.
     pub reply: Vec<u8>,
@@ -209,10 +210,10 @@ impl Lane {
         let Poll::Ready((cut, reply)) = taken else {
             return Poll::Pending;
         };
-        let commands = oldest.commands.clone();
-        self.in_flight.pop_front();
-        Poll::Ready(Some(Ended {
-            commands,
+        let ended = self.in_flight.pop_front();
+        Poll::Ready(ended.map(|batch| Ended {
+            call: batch.call,
+            commands: batch.commands,
             reply,
             cut,
         }))

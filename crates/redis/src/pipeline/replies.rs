@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use embar_mux::CallError;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::resp::{Malformed, ServerError, View, parse};
 
@@ -29,16 +30,21 @@ pub(super) struct Replies<'b> {
     cut: Option<CallError>,
     /// A command has no reply, so those behind it have none either.
     is_over: bool,
+    config: &'b Config,
+    /// An answer for which the configuration leaves the connection, if one came.
+    pub told_to_leave: Option<String>,
 }
 
 impl<'b> Replies<'b> {
     /// `bytes` has all frames that came, or all and a part of the next one if the reply was `cut`.
-    pub fn new(bytes: &'b [u8], cut: Option<CallError>) -> Self {
+    pub fn new(bytes: &'b [u8], cut: Option<CallError>, config: &'b Config) -> Self {
         Self {
             bytes,
             at: 0,
             cut,
             is_over: false,
+            config,
+            told_to_leave: None,
         }
     }
 
@@ -90,9 +96,16 @@ impl<'b> Replies<'b> {
             let (view, len) = parse(&self.bytes[at..])?;
             if let View::Error(error) = view
                 && frame == 0
-                && error.kind().is_retryable()
             {
-                not_executed = Some(error);
+                let error = ServerError::from(error);
+                let told_to_leave = self.config.reconnects_on(&error.text);
+                if told_to_leave {
+                    self.told_to_leave = Some(error.text.clone());
+                }
+                let is_before = told_to_leave && !error.may_have_executed();
+                if is_before || error.kind.is_retryable() {
+                    not_executed = Some(error);
+                }
             }
             at += len;
         }
@@ -103,7 +116,7 @@ impl<'b> Replies<'b> {
             (Some(_), Some(not_asked)) if !not_asked.kind().is_retryable() => {
                 Outcome::Failed(ServerError::from(not_asked).into())
             }
-            (Some(error), _) => Outcome::NotExecuted(error.into()),
+            (Some(error), _) => Outcome::NotExecuted(error),
         })
     }
 }
@@ -131,7 +144,9 @@ mod tests {
 
     #[test]
     fn each_command_has_its_own_frames() {
-        let mut replies = Replies::new(b"+OK\r\n-ERR no\r\n:1\r\n:2\r\n-LOADING\r\n", None);
+        let config = Config::default();
+        let mut replies =
+            Replies::new(b"+OK\r\n-ERR no\r\n:1\r\n:2\r\n-LOADING\r\n", None, &config);
         assert_eq!(replies.next(1, false), Outcome::Reply(0..5));
         assert_eq!(replies.next(1, false), Outcome::Reply(5..14));
         assert_eq!(replies.next(2, false), Outcome::Reply(14..22));
@@ -144,24 +159,44 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_ends_the_connection_is_told_and_goes_again_if_it_was_not_executed() {
+        let config = Config {
+            reconnect_on: Some(vec!["NOREPLICAS".to_owned(), "MYPROXY".to_owned()]),
+            ..Config::default()
+        };
+        let bytes = b"+OK\r\n-NOREPLICAS few\r\n-READONLY\r\n";
+        let mut replies = Replies::new(bytes, None, &config);
+        assert_eq!(replies.next(1, false), Outcome::Reply(0..5));
+        assert_eq!(replies.told_to_leave, None);
+        assert_eq!(replies.next(1, false), not_executed("NOREPLICAS few"));
+        assert_eq!(replies.next(1, false), not_executed("READONLY"));
+        assert_eq!(replies.told_to_leave.as_deref(), Some("NOREPLICAS few"));
+        let mut replies = Replies::new(b"-MYPROXY gone\r\n", None, &config);
+        assert_eq!(replies.next(1, false), Outcome::Reply(0..15));
+        assert_eq!(replies.told_to_leave.as_deref(), Some("MYPROXY gone"));
+    }
+
+    #[test]
     fn what_came_before_a_cut_counts() {
-        let mut replies = Replies::new(b"+OK\r\n:1\r\n:2\r", Some(CLOSED));
+        let config = Config::default();
+        let mut replies = Replies::new(b"+OK\r\n:1\r\n:2\r", Some(CLOSED), &config);
         assert_eq!(replies.next(1, false), Outcome::Reply(0..5));
         // It has one frame of two.
         assert_eq!(replies.next(2, false), missing(true));
         // And the one that is there is not of the next command.
         assert_eq!(replies.next(1, false), missing(false));
-        let mut nothing = Replies::new(b"", Some(CLOSED));
+        let mut nothing = Replies::new(b"", Some(CLOSED), &config);
         assert_eq!(nothing.next(1, true), missing(true));
     }
 
     #[test]
     fn the_answer_to_asking_is_not_the_commands() {
+        let config = Config::default();
         let moved = "MOVED 1 a:1";
         let bytes = format!(
             "+OK\r\n:1\r\n-NOPERM\r\n-{moved}\r\n-LOADING\r\n-LOADING\r\n-NOPERM\r\n:2\r\n:3\r\n"
         );
-        let mut replies = Replies::new(bytes.as_bytes(), None);
+        let mut replies = Replies::new(bytes.as_bytes(), None, &config);
         assert_eq!(replies.next(1, true), Outcome::Reply(5..9));
         let refused = replies.next(1, true);
         assert!(

@@ -185,7 +185,8 @@ impl<'r> RunState<'r> {
     /// the server did not execute.
     pub fn settle(&mut self, batch: Ended, commands: &[Queued], connection: &Arc<NodeConnection>) {
         let buffer = self.results.buffers.len();
-        let mut replies = Replies::new(&batch.reply, batch.cut);
+        let config = &*self.router.shared.config;
+        let mut replies = Replies::new(&batch.reply, batch.cut, config);
         let mut round = None;
         let mut answered = false;
         for (place, &Queued { index, asking }) in commands.iter().enumerate() {
@@ -217,6 +218,9 @@ impl<'r> RunState<'r> {
                     self.missing(index, error, suspect, round);
                 }
             }
+        }
+        if let Some(answer) = replies.told_to_leave {
+            connection.leave(&batch.call, &answer);
         }
         if answered {
             self.results.buffers.push(batch.reply);

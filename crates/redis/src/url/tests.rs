@@ -136,7 +136,7 @@ fn every_option_sets_its_field() {
     let read = config(
         "redis://h?client_name=x&mux_per_node=2&max_in_flight=7&on_full=refuse&timeout=1m&\
          connect_timeout=3s&dead_after=1h&max_redirects=0&backoff_min=10us&backoff_max=1s&\
-         retry_writes=true&read_from=prefer-replica&refresh_interval=9s&\
+         retry_writes=true&reconnect_on=READONLY,LOADING&read_from=prefer-replica&refresh_interval=9s&\
          max_reply_bytes=64MiB&ring_bytes=4096&database=5",
     );
     assert_eq!(read.client_name.as_deref(), Some("x"));
@@ -149,6 +149,13 @@ fn every_option_sets_its_field() {
     assert_eq!(read.retries.backoff_min, Duration::from_micros(10));
     assert_eq!(read.retries.backoff_max, Duration::from_secs(1));
     assert!(read.retry_writes);
+    let words = ["READONLY".to_owned(), "LOADING".to_owned()];
+    assert_eq!(read.reconnect_on.as_deref(), Some(words.as_slice()));
+    assert_eq!(
+        config("redis://h?reconnect_on=").reconnect_on,
+        Some(Vec::new())
+    );
+    assert_eq!(config("redis://h").reconnect_on, None);
     assert_eq!(read.read_from, ReadFrom::PreferReplica);
     assert_eq!(read.refresh_interval, Duration::from_secs(9));
     assert_eq!((read.max_reply_bytes, read.ring_bytes), (64 << 20, 4096));

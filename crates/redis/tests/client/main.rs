@@ -16,6 +16,7 @@ mod prometheus;
 mod pubsub;
 mod refusals;
 mod replicas;
+mod role_change;
 mod silence;
 mod support;
 #[cfg(feature = "tls")]
