@@ -10,7 +10,6 @@ use std::time::Duration;
 use embar_transport::park;
 
 use crate::clock;
-use crate::connection::Connection;
 use crate::error::CallError;
 use crate::profile::{Laps, Stage};
 use crate::reply_slots::CommandId;
@@ -20,7 +19,7 @@ use crate::shared::Shared;
 /// be taken back.
 #[must_use = "dropping it throws the reply away"]
 pub struct Call {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     id: CommandId,
     /// When the caller submitted it, in nanoseconds of `clock::now`.
     since: u64,
@@ -50,12 +49,6 @@ impl Call {
     #[must_use]
     pub fn age(&self) -> Duration {
         Duration::from_nanos(clock::now().saturating_sub(self.since))
-    }
-
-    /// Whether the command went to this connection.
-    #[must_use]
-    pub fn is_on(&self, connection: &Connection) -> bool {
-        Arc::ptr_eq(&self.shared, &connection.0)
     }
 
     /// Ready once the reply is complete, or no reply will come. `read` gets all frames of the reply,

@@ -244,6 +244,12 @@ impl Connection {
         Poll::Ready(submitted)
     }
 
+    /// Whether the command of this call went to this connection.
+    #[must_use]
+    pub fn took(&self, call: &Call) -> bool {
+        Arc::ptr_eq(&self.0, &call.shared)
+    }
+
     /// Closes the connection: commands without a reply fail.
     pub fn close(&self) {
         self.0.request_close();

@@ -15,7 +15,7 @@ use crate::command::Class;
 use crate::commands::strings::StringCommands;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
-use crate::engine::slow_names::SLOW;
+use crate::engine::slow_names::{SLOW, TWO_ADDRESSES};
 use crate::engine::{ConnWait, Node};
 use crate::error::Error;
 use crate::pubsub::{Event, Kind};
@@ -51,6 +51,24 @@ fn timers_fire_while_a_name_resolves() {
     }
     assert!(names.is_asked(), "it waited for the name");
     names.set_silent(false);
+}
+
+#[test]
+fn of_several_addresses_another_one_is_next_when_the_server_has_become_a_replica() {
+    let replica = server();
+    let follow = replica.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    follow.expect("it answers");
+    let port = format!("--port {}", replica.port());
+    let other = Options {
+        extra: vec!["--bind 127.0.0.2".to_owned(), port],
+        ..Options::default()
+    };
+    let _other = Server::start(&other).expect("redis-server runs");
+    let client = Client::with_blocking(at(TWO_ADDRESSES, &replica)).expect("it connects");
+    assert_eq!(client.get::<Option<u8>, _>("key").wait(), Ok(None));
+    client.set("key", 1).wait().expect("the other one takes it");
+    let total = client.metrics().total();
+    assert_eq!((total.left, total.connects), (1, 2));
 }
 
 #[test]

@@ -258,6 +258,8 @@ impl NodeConnection {
         }
         let mut state = self.state();
         match was_open {
+            // This end closed what it had left.
+            true if *reason == CloseReason::Closed => {}
             true => state.last_failure = Some(reason.clone()),
             false => self.note_failure(&mut state, reason.clone()),
         }
@@ -307,7 +309,7 @@ impl NodeConnection {
     #[cold]
     pub fn leave(self: &Arc<Self>, answered: &Call, answer: &str) {
         let mut state = self.state();
-        let Some(conn) = self.current().filter(|conn| answered.is_on(conn)) else {
+        let Some(conn) = self.current().filter(|conn| conn.took(answered)) else {
             return;
         };
         let retries = &self.shared.config.retries;

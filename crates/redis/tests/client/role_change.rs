@@ -67,11 +67,7 @@ fn forward(from: io::Result<TcpStream>, to: io::Result<TcpStream>) {
 
 /// A server and its replica, which has all of its data.
 async fn primary_and_replica() -> (Server, Server) {
-    let options = Options {
-        extra: vec!["--repl-diskless-sync-delay 0".to_owned()],
-        ..Options::default()
-    };
-    let start = || Server::start(&options).expect("redis-server runs");
+    let start = || Server::start(&Options::default()).expect("redis-server runs");
     let (primary, replica) = (start(), start());
     replicate(&replica, &primary).await;
     (primary, replica)
@@ -96,9 +92,12 @@ fn says(server: &Server, section: &str, line: &str) -> bool {
 /// The replica takes over, without a loss.
 async fn swap_roles(primary: &Server, replica: &Server) {
     let port = replica.port().to_string();
-    primary
-        .command(&["FAILOVER", "TO", "127.0.0.1", &port])
-        .expect("it answers");
+    // The primary learns a little later than the replica itself that the replica has all data.
+    until("the primary accepts it", async || {
+        let failover = ["FAILOVER", "TO", "127.0.0.1", &port];
+        primary.command(&failover).is_ok()
+    })
+    .await;
     until("the roles are swapped", async || {
         says(primary, "replication", "role:slave") && says(replica, "replication", "role:master")
     })

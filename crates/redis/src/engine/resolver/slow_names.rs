@@ -1,4 +1,4 @@
-//! Names that take as long to resolve as a test wants.
+//! Names that take as long to resolve as a test wants, and one that has two addresses.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -64,7 +64,10 @@ impl NameServer {
     }
 }
 
-/// All names of tests.
+/// A name with two addresses of this machine, 127.0.0.1 and 127.0.0.2, in this order.
+pub(crate) const TWO_ADDRESSES: &str = "two-addresses";
+
+/// All slow names.
 pub(crate) static SLOW: [NameServer; 2] = [NameServer::new("slow-1"), NameServer::new("slow-2")];
 
 /// The address of a slow name, which is always this machine; `None` for all other names.
