@@ -129,7 +129,7 @@ impl Error {
     /// The error of a command of which this is known: whether it may fail after it has changed something.
     pub(crate) fn of_command(self, may_fail_midway: bool) -> Self {
         match self {
-            Self::Server(error) => Self::Server(error.to_command(may_fail_midway)),
+            Self::Server(error) => Self::Server(error.answering(may_fail_midway)),
             other => other,
         }
     }

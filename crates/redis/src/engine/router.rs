@@ -309,7 +309,7 @@ impl Router {
                     Error::Unavailable { why }
                 }
                 CloseReason::Refused(words) if is_lasting_refusal(&words) => {
-                    ServerError::new(words).to_command(false).into()
+                    ServerError::new(words).answering(false).into()
                 }
                 _ => return None,
             });

@@ -249,7 +249,7 @@ impl SubscriptionSet {
             }
             Ok((View::Error(error), _)) => {
                 // It changes no data.
-                let error = ServerError::from(error).to_command(false);
+                let error = ServerError::from(error).answering(false);
                 state.refused(number, &error);
             }
             _ => {}

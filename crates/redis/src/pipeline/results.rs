@@ -69,7 +69,7 @@ impl Results {
         let view = self.view(index)?;
         R::from_reply(view).map_err(|wrong| match (view, &self.outcomes[index]) {
             (View::Error(error), Ok(reply)) => ServerError::from(error)
-                .to_command(reply.may_fail_midway)
+                .answering(reply.may_fail_midway)
                 .into(),
             _ => wrong.into(),
         })

@@ -39,7 +39,7 @@ impl ServerError {
     }
 
     /// The answer to a command of which this is known: whether it may fail after it has changed something.
-    pub(crate) fn to_command(self, may_fail_midway: bool) -> Self {
+    pub(crate) fn answering(self, may_fail_midway: bool) -> Self {
         Self {
             may_have_executed: self.may_have_executed && may_fail_midway,
             ..self
@@ -412,9 +412,9 @@ mod tests {
         ] {
             let error = ServerError::new(text);
             assert_eq!(error.may_have_executed(), midway, "{text}");
-            let script = error.clone().to_command(true);
+            let script = error.clone().answering(true);
             assert_eq!(script.may_have_executed(), midway, "{text}");
-            assert!(!error.to_command(false).may_have_executed(), "{text}");
+            assert!(!error.answering(false).may_have_executed(), "{text}");
         }
     }
 

@@ -134,6 +134,49 @@ fn writes_go_on_at_the_server_that_took_over_and_each_is_executed_once() {
 }
 
 #[test]
+fn pipelines_and_transactions_go_on_at_the_server_that_took_over() {
+    run(async {
+        let (mut primary, mut replica) = primary_and_replica().await;
+        let name = Forwarder::to(&primary);
+        let client = Client::with(name.config()).await.expect("it connects");
+        let mut pipeline = client.pipeline();
+        let mut transaction = client.transaction();
+        let mut counted = Vec::new();
+        for _ in 0..100 {
+            let _read = pipeline.get::<Option<u32>, _>("other");
+            counted.push((pipeline.incr("piped"), transaction.incr("queued")));
+        }
+        for turn in 0..2 {
+            swap_roles(&primary, &replica).await;
+            name.lead_to(&replica);
+            if turn == 0 {
+                let results = pipeline.run().await;
+                for (number, (piped, _)) in (1..).zip(&counted) {
+                    assert_eq!(
+                        results.read(2 * number as usize - 1),
+                        Ok(number),
+                        "{piped:?}"
+                    );
+                }
+            } else {
+                let results = transaction.run().await.expect("it is executed");
+                for (number, (_, queued)) in (1..).zip(&counted) {
+                    assert_eq!(results.read(number as usize - 1), Ok(number), "{queued:?}");
+                }
+            }
+            assert_eq!(client.metrics().total().left, turn + 1);
+            (primary, replica) = (replica, primary);
+            until("the old primary follows the new one", async || {
+                says(&replica, "replication", "master_link_status:up")
+            })
+            .await;
+        }
+        assert_eq!(client.get::<u32, _>("piped").await, Ok(100));
+        assert_eq!(client.get::<u32, _>("queued").await, Ok(100));
+    });
+}
+
+#[test]
 fn a_slow_reply_comes_on_the_connection_that_was_left() {
     run(async {
         let (first, second) = primary_and_replica().await;
