@@ -98,7 +98,7 @@ impl SubscriptionSet {
     /// Subscribes to all of these, which are requested together.
     pub fn subscribe_all(&self, kind: Kind, names: &[impl AsRef<[u8]>]) -> Vec<Confirmation<'_>> {
         let mut state = self.state();
-        let subscribe = |name: &[u8]| state.subscribe(kind, name);
+        let mut subscribe = |name: &[u8]| state.subscribe(kind, name);
         let all: Vec<_> = names.iter().map(|name| subscribe(name.as_ref())).collect();
         drop(state);
         if all.iter().any(|(_, is_new)| *is_new) {

@@ -44,7 +44,8 @@ impl Replies<'_> {
         self.frames.iter().map(|frame| {
             let frame = frame.clone()?;
             match parse(frame)?.0 {
-                View::Error(error) => Err(ServerError::from(error).into()),
+                // None of the commands that go to several nodes fails midway.
+                View::Error(error) => Err(ServerError::from(error).answering(false).into()),
                 _ => Ok(frame),
             }
         })
