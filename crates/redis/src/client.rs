@@ -9,11 +9,13 @@ use std::time::Instant;
 
 use embar_mux::{MuxSettings, SocketOptions, Stats, block_on};
 
-use crate::command::{Class, Command, Fixed, Key, NodeId, Route};
+use crate::command::{Class, Command, Fixed, Key, Route};
 use crate::commands::Commands;
 use crate::config::{Config, Mode};
 use crate::dedicated::Dedicated;
-use crate::engine::{self, ConnWait, Dialer, Drivers, NodeConnection, Router, Shared, after};
+use crate::engine::{
+    self, ConnWait, Dialer, Drivers, NodeConnection, NodeInfo, Router, Shared, after,
+};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::pipeline::{Pipeline, Transaction};
@@ -238,18 +240,6 @@ impl Client {
     pub fn stats(&self) -> Vec<(String, Stats)> {
         self.router.stats()
     }
-}
-
-/// A node that a client knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeInfo {
-    /// Names it in [`Route::Node`].
-    pub id: NodeId,
-    /// Its host and port, or the path of its socket.
-    pub address: String,
-    /// How many slots it serves as a primary; 0: it is a replica, or has none.
-    pub slots: u16,
 }
 
 impl<'c> Commands for &'c Client {

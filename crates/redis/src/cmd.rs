@@ -2,7 +2,7 @@
 
 use crate::command::{Class, Command, Key, Route};
 use crate::error::Error;
-use crate::fan_out::{self, FanOut, Merge, Part};
+use crate::merge::{FanOut, Merge, Part};
 use crate::resp::{Arg, Out, bulk_len, header_len};
 use crate::slot::slot;
 use std::collections::HashMap;
@@ -18,6 +18,7 @@ const FAIL_MIDWAY: [&str; 5] = ["DEBUG", "EVAL", "EVALSHA", "FCALL", "MIGRATE"];
 
 mod keys;
 mod table;
+mod tips;
 mod unshareable;
 mod words;
 
@@ -211,52 +212,39 @@ impl Cmd {
         self.fanned().map_or(Route::Any, |known| known.route)
     }
 
-    fn fanned(&self) -> Option<&'static fan_out::Fanned> {
+    fn fanned(&self) -> Option<&'static tips::Fanned> {
         let mut words = self.words().from(0);
         let name = words.next().unwrap_or_default();
-        fan_out::find(name, words.next().unwrap_or_default())
+        tips::find(name, words.next().unwrap_or_default())
     }
 
     /// A command for each slot of its keys; `None`: it cannot be split.
     fn split(&self) -> Option<FanOut> {
         let words = self.words();
         let name = words.from(0).next()?;
-        let known = fan_out::find_split(name)?;
+        let known = tips::find_split(name)?;
         let name = std::str::from_utf8(name).ok()?;
         if !self.arguments().is_multiple_of(known.step) {
             return None;
         }
-        let mut by_slot = HashMap::new();
-        let mut parts: Vec<Part> = Vec::new();
-        let mut rest = words.from(1);
-        let mut place = 0;
-        while let Some(key) = rest.next() {
-            let at = *by_slot.entry(slot(key)).or_insert(parts.len());
-            if at == parts.len() {
-                let cmd = Self::begin(name, Routing::ByKeys(Route::Any), self.class());
-                let places = Vec::new();
-                parts.push(Part { cmd, places });
-            }
-            let part = &mut parts[at];
-            let mut cmd = std::mem::replace(&mut part.cmd, Self::empty()).key(key);
-            for _ in 1..known.step {
-                cmd = cmd.arg(rest.next()?);
-            }
-            part.cmd = cmd;
-            part.places.push(place);
-            place += 1;
+        let keys: Vec<&[u8]> = words.from(1).collect();
+        let mut by_slot: HashMap<u16, Vec<usize>> = HashMap::new();
+        for (place, key) in keys.iter().step_by(known.step).enumerate() {
+            by_slot.entry(slot(key)).or_default().push(place);
         }
+        let part = |(slot, places): (u16, Vec<usize>)| {
+            let its = |place: &usize| &keys[place * known.step..][..known.step];
+            let cmd = Self::write(name).args(places.iter().flat_map(its).copied());
+            let mut bytes = vec![0; cmd.encoded_len()];
+            cmd.encode(&mut bytes);
+            Part {
+                bytes,
+                slot,
+                places,
+            }
+        };
+        let parts = by_slot.into_iter().map(part).collect();
         Some(FanOut::slots(known.merge, parts))
-    }
-
-    fn empty() -> Self {
-        Self {
-            words: 0,
-            bulks: Vec::new(),
-            routing: Routing::ByKeys(Route::Any),
-            class: Class::Write,
-            check_shareable: false,
-        }
     }
 }
 

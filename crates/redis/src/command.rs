@@ -1,7 +1,7 @@
 //! A command: its bytes, the node it goes to, and whether the client may send it again.
 
 use crate::error::Error;
-use crate::fan_out::FanOut;
+use crate::merge::FanOut;
 use crate::resp::{Arg, Out, bulk_len};
 use crate::slot::slot;
 

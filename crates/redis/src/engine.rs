@@ -31,6 +31,7 @@ pub(crate) use drivers::Drivers;
 pub(crate) use manager::start;
 #[cfg(test)]
 pub(crate) use node::Node;
+pub use node::NodeInfo;
 pub(crate) use node_connection::{ConnWait, NodeConnection};
 #[cfg(test)]
 pub(crate) use resolver::slow_names;

@@ -7,53 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cmd::Cmd;
 use crate::command::{Class, Command, Route};
 use crate::engine::Router;
 use crate::error::Error;
-use crate::pipeline::{EncodedCommands, run_of};
-
-mod merge;
-mod table;
-
-pub(crate) use merge::Merge;
-pub(crate) use table::{Fanned, find, find_split};
-
-/// How a command goes to several nodes.
-#[derive(Debug)]
-#[doc(hidden)]
-pub struct FanOut {
-    merge: Merge,
-    parts: Parts,
-}
-
-#[derive(Debug)]
-enum Parts {
-    /// The whole command, to each.
-    Whole,
-    /// A command for each slot.
-    Slots(Vec<Part>),
-}
-
-/// A command about the keys of one slot.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub cmd: Cmd,
-    /// Which of all keys they are, from 0.
-    pub places: Vec<usize>,
-}
-
-impl FanOut {
-    pub(crate) fn whole(merge: Merge) -> Self {
-        let parts = Parts::Whole;
-        Self { merge, parts }
-    }
-
-    pub(crate) fn slots(merge: Merge, parts: Vec<Part>) -> Self {
-        let parts = Parts::Slots(parts);
-        Self { merge, parts }
-    }
-}
+use crate::merge::{FanOut, Part, Parts, Replies};
+use crate::runs::{EncodedCommands, run_of};
 
 /// The reply that was made of several.
 pub(crate) type Reply = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send>>;
@@ -79,11 +37,9 @@ pub(crate) fn send(
             Vec::new()
         }
         Parts::Slots(parts) => {
-            for part in &parts {
-                let route = part.cmd.route();
-                list.add_to(&part.cmd, route);
-                let Route::Slot(slot) = route else { continue };
-                let node = router.primary_of(slot);
+            for Part { bytes, slot, .. } in &parts {
+                list.add_encoded(bytes, Route::Slot(*slot), command.class());
+                let node = router.primary_of(*slot);
                 nodes.push(node.map_or_else(|| format!("slot {slot}"), |it| it.to_string()));
             }
             parts.into_iter().map(|part| part.places).collect()
@@ -94,7 +50,7 @@ pub(crate) fn send(
     Ok(Box::pin(async move {
         let results = run_of(&router, &list, timeout).await;
         let frames = (0..results.len()).map(|index| results.frames(index));
-        merge.reply(&merge::Replies {
+        merge.reply(&Replies {
             frames: frames.collect(),
             places: &places,
             nodes: &nodes,

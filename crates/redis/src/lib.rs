@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod attempt;
 pub mod client;
 pub mod cmd;
 pub mod command;
@@ -12,6 +13,7 @@ mod engine;
 pub mod error;
 mod fan_out;
 mod many_slots;
+mod merge;
 pub mod metrics;
 pub mod pipeline;
 pub mod prelude;
@@ -21,17 +23,19 @@ pub mod pubsub;
 mod pubsub_event;
 mod request;
 pub mod resp;
+mod runs;
 pub mod script;
 pub mod slot;
 pub mod tls;
 pub mod topology;
 pub mod url;
 
-pub use client::{Client, NodeInfo};
+pub use client::Client;
 pub use cmd::{Cmd, cmd};
 pub use config::Config;
 pub use embar_mux::CloseReason;
 pub use endpoint::Endpoint;
+pub use engine::NodeInfo;
 pub use error::Error;
 pub use many_slots::Scan;
 pub use request::{IntoBuffer, Request};

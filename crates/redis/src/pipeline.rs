@@ -18,7 +18,7 @@
 //! ```
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,21 +28,11 @@ use crate::command::Command;
 use crate::commands::Commands;
 use crate::engine::Router;
 use crate::resp::FromReply;
-pub(crate) use encoded::EncodedCommands;
-use run::Run;
+use crate::runs::{EncodedCommands, run_of};
+pub use crate::runs::{ResultKey, Results};
 
-mod encoded;
-mod lane;
-mod lanes;
-mod replies;
-mod results;
-mod retries;
-mod run;
-mod run_state;
 mod transaction;
 
-pub use encoded::ResultKey;
-pub use results::Results;
 pub(crate) use transaction::Executed;
 pub use transaction::Transaction;
 
@@ -138,16 +128,6 @@ impl<'c> Pipeline<'c> {
         let mut run = std::pin::pin!(self.run());
         block_on(|cx| run.as_mut().poll(cx))
     }
-}
-
-/// Sends all commands of a list and waits for all results.
-pub(crate) async fn run_of(
-    router: &Arc<Router>,
-    list: &EncodedCommands,
-    timeout: Option<Duration>,
-) -> Results {
-    let mut run = Run::new(router, list, timeout);
-    poll_fn(|cx| run.poll(cx)).await
 }
 
 impl fmt::Debug for Pipeline<'_> {

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use embar_mux::{Call, CallError, CloseReason, Connection, SubmitError, Turn, block_on};
 use tracing::Span;
-use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
+use crate::attempt::{ASKING, PROMPT_REDIRECTS, Target, cause, is_traced, submit};
 use crate::command::{Class, Command, Route};
-use crate::config::{Config, OnFull};
+use crate::config::Config;
 use crate::engine::{ConnWait, NodeConnection, Router, Timer, after};
 use crate::error::Error;
 use crate::fan_out;
@@ -26,12 +26,6 @@ mod answer;
 
 pub use answer::IntoBuffer;
 pub(crate) use answer::{Answer, FromFrames};
-
-/// Goes before a command that the client sends to the node to which its slot is moving.
-pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
-
-/// How many redirects of one command the client follows without a pause.
-pub(crate) const PROMPT_REDIRECTS: u32 = 3;
 
 /// A command for a client. As a future it resolves to the result; without an executor,
 /// [`Request::wait`] blocks for it. The first poll sends it. A request that is dropped after that may
@@ -83,40 +77,6 @@ struct Retrying {
     /// Why an earlier attempt has no reply, if the server may have executed it.
     unknown: Option<CloseReason>,
     span: Span,
-}
-
-/// Where a redirect leads.
-#[derive(Clone)]
-pub(crate) struct Target {
-    pub connection: Arc<NodeConnection>,
-    /// It was `ASK`: `ASKING` goes before the command, and the slot's route stays.
-    pub asking: bool,
-}
-
-/// Whether a subscriber of `tracing` wants each command. If not, this costs an instruction or two.
-#[inline]
-pub(crate) fn is_traced() -> bool {
-    STATIC_MAX_LEVEL >= LevelFilter::TRACE && LevelFilter::current() >= LevelFilter::TRACE
-}
-
-/// Submits a command of so many bytes and replies, which `fill` writes. If the connection has no room
-/// for it, it waits for its turn or is refused.
-#[inline]
-pub(crate) fn submit(
-    (conn, turn, on_full): (&Connection, &mut Turn, OnFull),
-    cx: &mut Context<'_>,
-    (len, replies, class): (usize, u32, Class),
-    timeout: Option<Duration>,
-    mut fill: impl FnMut(&mut [u8]),
-) -> Poll<Result<Call, SubmitError>> {
-    let class = class as u8;
-    match on_full {
-        OnFull::Wait => conn.poll_submit(turn, cx, len, replies, class, timeout, &mut fill),
-        OnFull::Refuse => {
-            let waker = Some(cx.waker().clone());
-            Poll::Ready(conn.submit(len, replies, class, timeout, waker, fill))
-        }
-    }
 }
 
 impl<'c, C: Command, R> Request<'c, C, R> {
@@ -582,18 +542,5 @@ fn leave_if_told<R>(
             Ok(Answer::NotExecuted(error))
         }
         other => other,
-    }
-}
-
-/// Why a server did not execute a command.
-pub(crate) fn cause(kind: &ErrorKind) -> RetryCause {
-    match kind {
-        ErrorKind::TryAgain => RetryCause::TryAgain,
-        ErrorKind::ClusterDown => RetryCause::ClusterDown,
-        ErrorKind::Loading => RetryCause::Loading,
-        ErrorKind::MasterDown => RetryCause::MasterDown,
-        ErrorKind::ReadOnly => RetryCause::ReadOnly,
-        ErrorKind::Moved { .. } | ErrorKind::Ask { .. } => RetryCause::Redirects,
-        _ => RetryCause::ReconnectOn,
     }
 }

@@ -11,6 +11,18 @@ use crate::command::NodeId;
 use crate::endpoint::Endpoint;
 use crate::metrics::CountedNode;
 
+/// A node that a client knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// Names it in [`Route::Node`](crate::command::Route::Node).
+    pub id: NodeId,
+    /// Its host and port, or the path of its socket.
+    pub address: String,
+    /// How many slots it serves as a primary; 0: it is a replica, or has none.
+    pub slots: u16,
+}
+
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Node {

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use embar_mux::{CloseReason, ConnectionState, Stats};
 
-use super::node::Node;
+use super::node::{Node, NodeInfo};
 use super::node_connection::NodeConnection;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::topology_changes::log_changes;
-use crate::client::NodeInfo;
 use crate::command::{Class, Route};
 use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use embar_mux::block_on;
 
-use super::encoded::{EncodedCommands, ResultKey};
-use super::results::{ReplyRange, Results};
 use crate::command::{Class, Command, Route};
 use crate::commands::Commands;
 use crate::config::Mode;
@@ -17,6 +15,7 @@ use crate::engine::Router;
 use crate::error::Error;
 use crate::request::{Answer, FromFrames, Request};
 use crate::resp::{ErrorKind, ErrorView, FromReply, ServerError, View, WrongType, parse};
+use crate::runs::{EncodedCommands, ReplyRange, ResultKey, Results};
 
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";

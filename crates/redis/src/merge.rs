@@ -1,7 +1,45 @@
-//! One reply of several.
+//! How a command goes to several nodes, and one reply of theirs.
 
 use crate::error::Error;
 use crate::resp::{Malformed, Out, ServerError, View, WrongType, header_len, parse};
+
+/// How a command goes to several nodes.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct FanOut {
+    pub(crate) merge: Merge,
+    pub(crate) parts: Parts,
+}
+
+#[derive(Debug)]
+pub(crate) enum Parts {
+    /// The whole command, to each.
+    Whole,
+    /// A command for each slot.
+    Slots(Vec<Part>),
+}
+
+/// A command about the keys of one slot.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Encoded.
+    pub bytes: Vec<u8>,
+    pub slot: u16,
+    /// Which of all keys they are, from 0.
+    pub places: Vec<usize>,
+}
+
+impl FanOut {
+    pub(crate) fn whole(merge: Merge) -> Self {
+        let parts = Parts::Whole;
+        Self { merge, parts }
+    }
+
+    pub(crate) fn slots(merge: Merge, parts: Vec<Part>) -> Self {
+        let parts = Parts::Slots(parts);
+        Self { merge, parts }
+    }
+}
 
 /// What becomes of the replies of several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +65,7 @@ pub(crate) enum Merge {
 }
 
 /// What came.
-pub(super) struct Replies<'r> {
+pub(crate) struct Replies<'r> {
     /// The reply of each.
     pub frames: Vec<Result<&'r [u8], Error>>,
     /// Of parts: which of all keys each is about.
@@ -83,7 +121,7 @@ impl Replies<'_> {
 
 impl Merge {
     /// One reply of all.
-    pub(super) fn reply(self, replies: &Replies<'_>) -> Result<Vec<u8>, Error> {
+    pub(crate) fn reply(self, replies: &Replies<'_>) -> Result<Vec<u8>, Error> {
         match self {
             Self::Same => first(&replies.all()?),
             Self::One => {

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use embar_mux::CloseReason;
 
+use crate::attempt::Target;
 use crate::command::Class;
 use crate::error::Error;
-use crate::request::Target;
 use crate::resp::ServerError;
 
 /// What was wrong last with a command.

@@ -11,11 +11,11 @@ use super::lane::{Ended, Queued};
 use super::replies::{Outcome, Replies};
 use super::results::{ReplyRange, Results};
 use super::retries::{Parked, Problem, Trouble};
+use crate::attempt::{PROMPT_REDIRECTS, Target, cause};
 use crate::command::{Class, Route};
 use crate::engine::{NodeConnection, Router, after};
 use crate::error::Error;
 use crate::metrics::RetryCause;
-use crate::request::{PROMPT_REDIRECTS, Target, cause};
 use crate::resp::{Address, ErrorKind, ServerError};
 
 /// What a run knows of its commands. Each command has its result, is with a lane, is ready to be given to

@@ -10,7 +10,7 @@ use crate::error::Error;
 /// Names a command's result in the [`Results`](super::Results) of a run.
 #[must_use = "only the key takes the command's result"]
 pub struct ResultKey<R> {
-    pub(super) index: usize,
+    pub(crate) index: usize,
     result: PhantomData<fn() -> R>,
 }
 
@@ -61,6 +61,20 @@ impl EncodedCommands {
             replies: command.replies(),
             may_fail_midway: command.may_fail_midway(),
             refused: command.refused(),
+        });
+    }
+
+    /// Adds one command of one reply that is encoded already.
+    pub fn add_encoded(&mut self, bytes: &[u8], route: Route, class: Class) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.commands.push(EncodedCommand {
+            bytes: start..self.bytes.len(),
+            route,
+            class,
+            replies: 1,
+            may_fail_midway: false,
+            refused: None,
         });
     }
 

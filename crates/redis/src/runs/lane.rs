@@ -10,10 +10,10 @@ use embar_mux::{Call, CallError, CloseReason, ConnectionState, SubmitError, Turn
 use tracing::Span;
 
 use super::encoded::EncodedCommands;
+use crate::attempt::{ASKING, is_traced, submit};
 use crate::command::Class;
 use crate::config::Config;
 use crate::engine::{ConnWait, NodeConnection, after};
-use crate::request::{ASKING, is_traced, submit};
 
 /// The most commands of a batch. One call of the connection takes all of them, and gives their replies
 /// back together; what a connection that breaks leaves without a reply is at most the rest of a batch.

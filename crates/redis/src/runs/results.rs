@@ -8,7 +8,7 @@ use crate::resp::{FromReply, ServerError, View, parse};
 
 /// Where the frames of a command's reply are.
 #[derive(Debug, Clone)]
-pub(super) struct ReplyRange {
+pub(crate) struct ReplyRange {
     pub buffer: usize,
     pub range: Range<usize>,
     /// The command may have changed something if it is an error.
@@ -18,13 +18,13 @@ pub(super) struct ReplyRange {
 /// The results of a pipeline or a transaction.
 #[derive(Debug)]
 pub struct Results {
-    pub(super) buffers: Vec<Vec<u8>>,
-    pub(super) outcomes: Vec<Result<ReplyRange, Error>>,
+    pub(crate) buffers: Vec<Vec<u8>>,
+    pub(crate) outcomes: Vec<Result<ReplyRange, Error>>,
 }
 
 impl Results {
     /// Of so many commands, which have no result yet.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self {
             buffers: Vec::new(),
             outcomes: (0..count).map(|_| Err(Error::Closed)).collect(),

@@ -4,12 +4,12 @@
 //! Left out are those with the response policy `special`, whose replies are about one node: they go to one. `MSETNX` cannot be split, as it sets all
 //! or none.
 
-use super::merge::Merge;
 use crate::command::Route;
+use crate::merge::Merge;
 
 /// A command without a key for several nodes.
 #[derive(Debug)]
-pub(crate) struct Fanned {
+pub(super) struct Fanned {
     name: &'static str,
     /// With this subcommand; empty: whatever follows.
     sub: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Fanned {
 
 /// A command whose keys may have several slots.
 #[derive(Debug)]
-pub(crate) struct Split {
+pub(super) struct Split {
     name: &'static str,
     /// How many words there are for each key, itself included.
     pub step: usize,
@@ -99,7 +99,7 @@ static SPLIT: [Split; 6] = [
 ];
 
 /// The row of a command by its name and the word behind that, in upper or lower case.
-pub(crate) fn find(name: &[u8], sub: &[u8]) -> Option<&'static Fanned> {
+pub(super) fn find(name: &[u8], sub: &[u8]) -> Option<&'static Fanned> {
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     FANNED
         .iter()
@@ -107,7 +107,7 @@ pub(crate) fn find(name: &[u8], sub: &[u8]) -> Option<&'static Fanned> {
 }
 
 /// The row of a command by its name, in upper or lower case.
-pub(crate) fn find_split(name: &[u8]) -> Option<&'static Split> {
+pub(super) fn find_split(name: &[u8]) -> Option<&'static Split> {
     let mut rows = SPLIT.iter();
     rows.find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
 }
