@@ -26,6 +26,9 @@ use std::thread;
 /// The client's address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 99, 2, 1);
 
+/// The addresses of all servers.
+const SERVERS: &str = "10.99.1.0/24";
+
 /// The router's address, the same at the ends of all cables.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
@@ -213,6 +216,8 @@ pub enum Lost {
     All,
     /// Packets in both directions, and those between it and other servers.
     Alone,
+    /// Packets between it and other servers: the client reaches it.
+    Peers,
 }
 
 /// A network of hosts that loses packets when a test says so.
@@ -302,6 +307,10 @@ impl Net {
             Lost::Replies => replies(),
             Lost::All => requests() + &replies(),
             Lost::Alone => rule(format!("from {server}")) + &rule(format!("to {server}")),
+            Lost::Peers => {
+                rule(format!("from {server} to {SERVERS}"))
+                    + &rule(format!("from {SERVERS} to {server}"))
+            }
         })
     }
 }
@@ -378,6 +387,23 @@ mod tests {
                     let after = before.parse::<u32>().unwrap() + 1;
                     expect_reply(&mut stream, &format!(":{after}\r\n"));
                 }
+                let before = count().parse::<u32>().unwrap();
+                net.lose(ip, Lost::Peers).unwrap();
+                writeln!(stream, "INCR count\r").unwrap();
+                expect_reply(&mut stream, &format!(":{}\r\n", before + 1));
+                let (host, port) = (ip.to_string(), cut.port().to_string());
+                let linked = || {
+                    let info = other.command(&["INFO", "replication"]).unwrap();
+                    info.contains("master_link_status:up")
+                };
+                other.command(&["REPLICAOF", &host, &port]).unwrap();
+                until(|| {
+                    let info = other.command(&["INFO", "replication"]).unwrap();
+                    info.contains("master_link_down_since_seconds:")
+                });
+                assert!(!linked(), "nothing arrives");
+                net.heal(ip, Lost::Peers).unwrap();
+                until(linked);
             });
         });
     }
