@@ -11,7 +11,7 @@ use embar_mux::{MuxSettings, SocketOptions, Stats, block_on};
 
 use crate::command::{Class, Command, Fixed, Key, Route};
 use crate::commands::Commands;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::dedicated::Dedicated;
 use crate::engine::{
     self, ConnWait, Dialer, Drivers, NodeConnection, NodeInfo, Router, Shared, after,
@@ -25,6 +25,7 @@ use crate::request::{IntoBuffer, Request};
 use crate::resp::FromReply;
 use crate::tls::Encryption;
 
+mod first_contact;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +65,9 @@ impl Client {
     ///
     /// Within a Tokio runtime, tasks of that runtime serve the connections; otherwise a thread of the
     /// client's own does.
+    ///
+    /// For a cluster it is enough that its nodes tell which of them serves which slot, and that one
+    /// primary answers. While a shard is down, commands for its slots fail, and others succeed.
     ///
     /// # Errors
     /// For a malformed URL; when no server answers in time. At once, with [`Error::Server`], when all
@@ -115,35 +119,6 @@ impl Client {
             router,
             _close: Arc::new(CloseOnDrop(shared)),
         })
-    }
-
-    async fn first_contact(&self) -> Result<(), Error> {
-        let ping = Fixed::new(prefix!(1, 4, "PING"), (), Route::Any, Class::Read);
-        self.contact(ping).await?;
-        if self.config().mode == Mode::Cluster {
-            // Waits until the routes are known, as a command does. As a write it goes to a primary:
-            // replicas may take longer to connect.
-            let ping = Fixed::new(prefix!(1, 4, "PING"), (), Route::Slot(0), Class::Write);
-            self.contact(ping).await?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the reply to a first command, unless it is clear that there will be none.
-    async fn contact(&self, ping: Fixed<()>) -> Result<(), Error> {
-        let mut ping = pin!(self.send::<_, ()>(ping).timeout(self.config().timeout));
-        let contact = poll_fn(|cx| match ping.as_mut().poll(cx) {
-            Poll::Pending => match self.router.lasting_failure() {
-                Some(error) => Poll::Ready(Err(error)),
-                None => Poll::Pending,
-            },
-            done => done,
-        });
-        match contact.await {
-            // It waited for a connection, after an attempt to connect had failed.
-            Err(Error::TimedOut) => Err(self.router.unreachable().unwrap_or(Error::TimedOut)),
-            outcome => outcome,
-        }
     }
 
     /// A request with this command. Awaiting the request sends the command.

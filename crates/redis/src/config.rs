@@ -25,8 +25,8 @@ use crate::tls::{Tls, TlsConfigError};
 pub struct Config {
     /// One server or a cluster.
     pub mode: Mode,
-    /// The server, or some nodes of the cluster, which the client tries in this order. It learns the
-    /// other nodes from them.
+    /// The server, or some nodes of the cluster. The client asks several of them at once, whichever they
+    /// are, and learns the other nodes from them.
     pub seeds: Vec<Endpoint>,
     /// Encrypts connections and checks the server's certificate; see [`tls`](crate::tls). `None`: no
     /// encryption.
@@ -77,8 +77,8 @@ pub struct Config {
     pub reconnect_on: Option<Vec<String>>,
     /// Which nodes answer reads. By default primaries.
     pub read_from: ReadFrom,
-    /// How often the client reads the cluster's topology when nothing else makes it do so. By default
-    /// 30 s.
+    /// How often the client reads the cluster's topology when nothing else makes it do so: each time a
+    /// quarter sooner or later, at random, so that many clients do not ask at once. By default 30 s.
     pub refresh_interval: Duration,
     /// Bytes of the longest reply; the client closes a connection that exceeds them. By default
     /// 513 MiB.

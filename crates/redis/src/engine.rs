@@ -5,17 +5,24 @@
 //! `protocol`,
 //! `drivers` and `dialer` (how a connection opens), `shared` (what all parts of a client use),
 //! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
-//! node serves which slot), `refresh` (reads that from the cluster), `manager` (the thread), and
-//! `subscriptions`.
+//! node serves which slot), `cluster_info`, `answers`, `inquiry`, `question`, `failures` and `refresh`
+//! (read that from the cluster), `first_topology` (what a client that connects waits for), `manager` (the thread),
+//! and `subscriptions`.
 
+mod answers;
+mod cluster_info;
 mod dialer;
 mod drivers;
+mod failures;
+mod first_topology;
+mod inquiry;
 mod leave_pace;
 mod manager;
 mod node;
 mod node_connection;
 mod open_transaction;
 mod protocol;
+mod question;
 mod refresh;
 mod resolver;
 mod router;

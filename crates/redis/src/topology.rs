@@ -160,6 +160,15 @@ impl Topology {
         self.index_of(slot).map(|shard| &self.shards[shard])
     }
 
+    /// Whether the same primaries serve the same slots, whatever their replicas are.
+    pub(crate) fn has_same_primaries(&self, other: &Self) -> bool {
+        let both = self.shards.iter().zip(&other.shards);
+        self.shards.len() == other.shards.len()
+            && both
+                .into_iter()
+                .all(|(one, other)| one.primary == other.primary && one.ranges == other.ranges)
+    }
+
     /// How many slots no shard serves.
     #[must_use]
     pub fn uncovered(&self) -> usize {

@@ -11,7 +11,7 @@ use std::thread;
 
 use embar_mux::Connection;
 
-use super::refresh::Refresh;
+use super::refresh::{Outcome, Refresh};
 use super::router::Router;
 use super::schedule::Job;
 use super::shared::Shared;
@@ -24,6 +24,7 @@ pub(crate) fn start(router: &Arc<Router>) -> io::Result<()> {
         router: Arc::downgrade(router),
         waker: Waker::from(Arc::clone(&router.shared.schedule)),
         refresh: None,
+        epoch: None,
     };
     thread::Builder::new()
         .name("redis-manager".into())
@@ -39,6 +40,8 @@ struct ConnectionManager {
     waker: Waker,
     /// The refresh that is running.
     refresh: Option<Refresh>,
+    /// The epoch of the topology that the client has, if a node told it.
+    epoch: Option<u64>,
 }
 
 impl ConnectionManager {
@@ -70,12 +73,23 @@ impl ConnectionManager {
         let Some(router) = self.router.upgrade() else {
             return;
         };
-        let refresh = self.refresh.get_or_insert_with(|| Refresh::new(&router));
+        let epoch = self.epoch;
+        let new = || Refresh::new(&router, epoch);
+        let refresh = self.refresh.get_or_insert_with(new);
         let cx = &mut Context::from_waker(&self.waker);
-        if let Poll::Ready(succeeded) = refresh.poll(&router, cx) {
-            self.refresh = None;
-            self.shared.counters.refreshed(succeeded);
-            self.shared.schedule.refresh_done(succeeded);
+        let Poll::Ready(outcome) = refresh.poll(&router, cx) else {
+            return;
+        };
+        self.refresh = None;
+        let succeeded = matches!(outcome, Outcome::Adopted(_));
+        self.shared.counters.refreshed(succeeded);
+        self.shared.schedule.refresh_done(succeeded);
+        match outcome {
+            Outcome::Adopted(epoch) => {
+                self.epoch = epoch.or(self.epoch);
+                router.first_topology.found();
+            }
+            Outcome::Failed(failures) => router.first_topology.failed(failures),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use embar_mux::{CloseReason, ConnectionState, Stats};
 
+use super::first_topology::FirstTopology;
 use super::node::{Node, NodeInfo};
 use super::node_connection::NodeConnection;
 use super::routes::Routes;
@@ -27,6 +28,7 @@ const MAX_NODES: usize = 4096;
 pub(crate) struct Router {
     pub shared: Arc<Shared>,
     routes: ArcSwap<Routes>,
+    pub first_topology: FirstTopology,
     /// Held while routes are replaced.
     replacing: Mutex<()>,
     /// How many topologies were taken over.
@@ -45,6 +47,7 @@ impl Router {
         Self {
             shared,
             routes: ArcSwap::from_pointee(routes),
+            first_topology: FirstTopology::default(),
             replacing: Mutex::new(()),
             generation: AtomicU64::new(0),
         }
@@ -219,6 +222,15 @@ impl Router {
     /// One slot of each primary that serves any.
     pub fn slot_of_each_primary(&self) -> Vec<u16> {
         self.routes.load().slot_of_each_primary()
+    }
+
+    /// As [`Router::slot_of_each_primary`], those first that will probably answer, others at random.
+    pub fn slots_by_distance(&self) -> Vec<u16> {
+        let routes = self.routes.load();
+        let mut slots = routes.slot_of_each_primary();
+        fastrand::shuffle(&mut slots);
+        slots.sort_by_cached_key(|slot| routes.primary(*slot).map(|node| node.distance()));
+        slots
     }
 
     /// One of the nodes, also a replica, which is not known to be gone if there is any such; another number gives another node.

@@ -164,7 +164,7 @@ impl Schedule {
             work.run_at(task, Some(now));
         }
         let pause = if succeeded {
-            self.config.refresh_interval
+            spread(self.config.refresh_interval)
         } else {
             MIN_REFRESH_INTERVAL
         };
@@ -264,6 +264,13 @@ impl Schedule {
     }
 }
 
+/// A random time between three and five quarters of this one: so clients that began together do not
+/// ask together for ever.
+fn spread(interval: Duration) -> Duration {
+    let half = (interval / 2).mul_f64(fastrand::f64());
+    (interval - interval / 4).saturating_add(half)
+}
+
 /// Wakes the future that reads the topology.
 impl Wake for Schedule {
     fn wake(self: Arc<Self>) {
@@ -281,5 +288,23 @@ impl Drop for Timer {
     fn drop(&mut self) {
         let waker = self.schedule.work().timers.remove(self.key);
         drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_refreshes_differ_around_the_interval() {
+        let interval = Duration::from_secs(40);
+        let pauses: Vec<_> = (0..1000).map(|_| spread(interval)).collect();
+        let range = Duration::from_secs(30)..=Duration::from_secs(50);
+        assert!(pauses.iter().all(|pause| range.contains(pause)));
+        for middle in [Duration::from_secs(35), Duration::from_secs(45)] {
+            assert!(pauses.iter().any(|pause| *pause < middle));
+            assert!(pauses.iter().any(|pause| *pause > middle));
+        }
+        assert!(spread(Duration::MAX) >= Duration::MAX - Duration::MAX / 4);
     }
 }

@@ -21,3 +21,4 @@ mod silence;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;

@@ -237,7 +237,7 @@ fn other_nodes_are_reconnected_while_one_is_cut_off() {
                     let kill = ["CLIENT", "KILL", "TYPE", "normal"];
                     cluster.nodes()[1].command(&kill).expect("it answers");
                     until("it is back", async || client.incr(&key).await.is_ok()).await;
-                    // Each time the client asks for the topology, first the node that is cut off.
+                    // The client asks the node that is cut off, too.
                     until("the topology is read", async || refreshes() > before).await;
                 }
             });

@@ -1,0 +1,96 @@
+//! Why nodes did not tell the topology.
+
+use std::fmt;
+
+use super::question::NoAnswer;
+use crate::endpoint::Endpoint;
+use crate::resp::ServerError;
+
+/// How many nodes an error names.
+const NAMED: usize = 3;
+
+/// Why nodes did not tell the topology.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    /// The first of these nodes, and why.
+    named: Vec<String>,
+    /// What a server said that refused.
+    refused: Option<ServerError>,
+    /// How many servers refused.
+    refusals: u32,
+    /// How many nodes did not tell, with those that refused.
+    nodes: u32,
+}
+
+impl Failures {
+    pub fn note(&mut self, node: &Endpoint, why: NoAnswer) {
+        let why = match why {
+            NoAnswer::Refused(error) => {
+                self.refusals += 1;
+                self.refused.insert(error).text.clone()
+            }
+            NoAnswer::Failed(why) => why,
+        };
+        self.nodes += 1;
+        tracing::debug!(%node, "no topology: {why}");
+        if self.named.len() < NAMED {
+            self.named.push(format!("{node}: {why}"));
+        }
+    }
+
+    /// No node was asked, because all back off.
+    pub fn is_empty(&self) -> bool {
+        self.nodes == 0
+    }
+
+    /// What a server said when all that were asked refused: to ask them again is no use.
+    pub fn all_refused(&self) -> Option<&ServerError> {
+        let refused = self.refused.as_ref();
+        refused.filter(|_| self.refusals == self.nodes)
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.named {
+            [] => f.write_str("no node has answered"),
+            named => f.write_str(&named.join("; ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::{View, parse};
+
+    fn refused() -> NoAnswer {
+        let Ok((View::Error(error), _)) = parse(b"-NOPERM no\r\n") else {
+            panic!("it is an error");
+        };
+        NoAnswer::Refused(error.into())
+    }
+
+    #[test]
+    fn all_refused_when_no_node_failed_otherwise() {
+        let mut failures = Failures::default();
+        assert!(failures.is_empty() && failures.all_refused().is_none());
+        for port in 1..=2 {
+            failures.note(&Endpoint::tcp("a", port), refused());
+            assert!(
+                failures
+                    .all_refused()
+                    .is_some_and(|error| error.text == "NOPERM no")
+            );
+        }
+        failures.note(
+            &Endpoint::tcp("b", 3),
+            NoAnswer::Failed("silent".to_owned()),
+        );
+        assert_eq!(failures.all_refused(), None);
+        let all = failures.to_string();
+        assert_eq!(all, "a:1: NOPERM no; a:2: NOPERM no; b:3: silent");
+        failures.note(&Endpoint::tcp("c", 4), refused());
+        assert_eq!(failures.to_string(), all, "it names only some");
+    }
+}

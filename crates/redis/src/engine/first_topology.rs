@@ -1,0 +1,75 @@
+//! What a client that connects waits for: the first topology of its cluster.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use super::failures::Failures;
+use crate::resp::ServerError;
+
+/// Whether the client has a topology; why not, until it does.
+#[derive(Default)]
+pub(crate) struct FirstTopology(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    known: bool,
+    failures: Failures,
+    /// The task that connects: there is only one.
+    waiting: Option<Waker>,
+}
+
+impl FirstTopology {
+    /// The client has a topology.
+    pub(super) fn found(&self) {
+        let mut state = self.state();
+        state.known = true;
+        state.failures = Failures::default();
+        Self::wake(state);
+    }
+
+    /// A reading of the topology has failed.
+    pub(super) fn failed(&self, failures: Failures) {
+        let mut state = self.state();
+        // A reading that could ask nobody tells nothing new.
+        if !state.known && !failures.is_empty() {
+            state.failures = failures;
+        }
+        Self::wake(state);
+    }
+
+    fn wake(mut state: MutexGuard<'_, State>) {
+        let waiting = state.waiting.take();
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ready when there is a topology, or when all nodes refused to tell: it would be no use to ask again. Each reading
+    /// wakes the task.
+    ///
+    /// # Errors
+    /// What a server said.
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), ServerError>> {
+        let mut state = self.state();
+        if state.known {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(error) = state.failures.all_refused() {
+            return Poll::Ready(Err(error.clone()));
+        }
+        let old = state.waiting.replace(cx.waker().clone());
+        // Dropping a waker may run any code.
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Why there is none, for the caller of the client.
+    pub fn why_not(&self) -> String {
+        let why = &self.state().failures;
+        format!("no node tells which serves which slot: {why}")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
