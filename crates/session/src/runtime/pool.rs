@@ -1,5 +1,6 @@
 //! The worker threads of one server or client: started, handed connections, and ended.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -134,24 +135,25 @@ impl WorkerPool {
         drop(self.dealer.deal(command));
     }
 
-    /// Accepts nothing more. Returns when that is so; in a handler, which holds up its worker, at once. A hand-over that is under way comes
-    /// to its end before: either both processes know that the new one has the listeners, or this one closes them.
+    /// Accepts nothing more. Returns when that is so; in a handler, which holds up its worker, and where a hand-over calls it, at once. A
+    /// hand-over that is under way comes to its end before: either both processes know that the new one has the listeners, or this one
+    /// closes them.
     pub(super) fn stop_accepting(&self) {
         self.has_stopped.request();
-        let under_way = match is_worker() {
+        let held = match is_worker() || HOLDS_LISTENERS.get() {
             // The end of a hand-over that is under way looks for this.
-            true => self.handing_over.try_lock().ok(),
+            true => self.handing_over.try_lock().ok().map(Held::new),
             false => Some(self.hold_listeners()),
         };
-        if under_way.is_some() {
+        if held.is_some() {
             self.close_listeners();
         }
     }
 
     /// Keeps the listeners open as long as what it returns lives.
-    pub(super) fn hold_listeners(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn hold_listeners(&self) -> Held<'_> {
         let held = self.handing_over.lock();
-        held.unwrap_or_else(PoisonError::into_inner)
+        Held::new(held.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As [`WorkerPool::stop_accepting`], for who holds them.
@@ -204,6 +206,29 @@ impl WorkerPool {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+thread_local! {
+    /// This thread has a [`Held`], so it must not wait for one.
+    static HOLDS_LISTENERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps the listeners of a pool open.
+pub(super) struct Held<'p>(
+    #[allow(dead_code, reason = "what counts is that it is held")] MutexGuard<'p, ()>,
+);
+
+impl<'p> Held<'p> {
+    fn new(guard: MutexGuard<'p, ()>) -> Self {
+        HOLDS_LISTENERS.set(true);
+        Self(guard)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        HOLDS_LISTENERS.set(false);
     }
 }
 

@@ -242,7 +242,7 @@ impl Server {
     /// Closes the listeners, and adopts no connection any more; sessions, and connections that were accepted, go on. Returns when each of the latter counts in
     /// [`Server::stats`], as a session or as one of the `arrivals`: when there is none of both, everybody has been served. It waits for workers
     /// that are held up, unless a handler calls it. An [offer](crate::hand_over::offer()) of the listeners ends. If another process takes them just
-    /// now, it waits for the end of that: listeners and state go over, or stay.
+    /// now, it waits for the end of that: listeners and state go over, or stay. (In the function that makes the state it does not wait.)
     ///
     /// Who waits in the backlog then is refused, unless another process has the listener: see [`hand_over`](crate::hand_over).
     pub fn stop_accepting(&self) {

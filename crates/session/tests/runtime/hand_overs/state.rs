@@ -37,6 +37,27 @@ fn state_goes_over_whole_before_the_new_process_is_ready() {
 }
 
 #[test]
+fn a_server_may_be_told_to_stop_by_the_function_that_makes_its_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let server = server(directory.path()).start(|_| Echo).unwrap();
+    thread::scope(|scope| {
+        let offer = scope.spawn(|| {
+            hand_over::offer_with_state(&server, &door, LONG, || {
+                server.stop_accepting();
+                Ok(b"state".to_vec())
+            })
+        });
+        let mut taken = hand_over::take(&door, LONG).unwrap();
+        assert_eq!(taken.state(), b"state");
+        assert!(!taken.listeners().is_empty());
+        taken.ready().unwrap();
+        offer.join().unwrap().unwrap();
+        assert_eq!(server.stats().listening, 0);
+    });
+}
+
+#[test]
 fn the_old_process_goes_on_where_the_new_one_dies_with_the_state() {
     let directory = tempfile::tempdir().unwrap();
     let door = directory.path().join("door");
