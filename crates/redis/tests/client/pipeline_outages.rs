@@ -437,6 +437,13 @@ fn commands_that_wait_for_a_dead_node_go_where_its_slots_go() {
             }
         }
         cluster.kill(0);
+        // The outcome of a write would be unknown that goes out before the client notices.
+        until("the connection is over", async || {
+            let read = client.get::<Option<u32>, _>(&tags[0]);
+            let _unanswered = read.timeout(Duration::from_millis(20)).await;
+            client.metrics().total().connects_failed > 0
+        })
+        .await;
         let move_slots = async {
             until("they wait for the node", async || {
                 client.metrics().total().connects_failed > 2
