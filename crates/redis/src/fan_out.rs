@@ -47,6 +47,7 @@ pub(crate) fn send(
     };
     let (router, merge) = (Arc::clone(router), fan_out.merge);
     let may_change = command.class() == Class::Write;
+    let may_fail_midway = command.may_fail_midway();
     Ok(Box::pin(async move {
         let results = run_of(&router, &list, timeout).await;
         let frames = (0..results.len()).map(|index| results.frames(index));
@@ -55,6 +56,7 @@ pub(crate) fn send(
             places: &places,
             nodes: &nodes,
             may_change,
+            may_fail_midway,
         })
     }))
 }

@@ -1,7 +1,7 @@
 //! How a command goes to several nodes, and one reply of theirs.
 
 use crate::error::Error;
-use crate::resp::{Malformed, Out, ServerError, View, WrongType, header_len, parse};
+use crate::resp::{Out, ServerError, View, WrongType, header_len, parse};
 
 /// How a command goes to several nodes.
 #[derive(Debug)]
@@ -52,8 +52,6 @@ pub(crate) enum Merge {
     NotNull,
     /// The sum of numbers.
     Sum,
-    /// The smallest number, also element by element.
-    Min,
     /// Whether all are true, also element by element.
     And,
     /// The elements of all arrays.
@@ -74,6 +72,8 @@ pub(crate) struct Replies<'r> {
     pub nodes: &'r [String],
     /// The command may change data.
     pub may_change: bool,
+    /// It may do so and then fail.
+    pub may_fail_midway: bool,
 }
 
 impl Replies<'_> {
@@ -82,8 +82,10 @@ impl Replies<'_> {
         self.frames.iter().map(|frame| {
             let frame = frame.clone()?;
             match parse(frame)?.0 {
-                // None of the commands that go to several nodes fails midway.
-                View::Error(error) => Err(ServerError::from(error).answering(false).into()),
+                View::Error(error) => {
+                    let error = ServerError::from(error);
+                    Err(error.answering(self.may_fail_midway).into())
+                }
                 _ => Ok(frame),
             }
         })
@@ -106,7 +108,7 @@ impl Replies<'_> {
         let Some((place, error)) = first else {
             return Ok(all);
         };
-        if failed == 1 && self.frames.len() == 1 {
+        if self.frames.len() == 1 {
             return Err(error);
         }
         Err(Error::OnSomeNodes {
@@ -140,7 +142,6 @@ impl Merge {
                 }
             }
             Self::Sum => by_number(&replies.all()?, i64::saturating_add),
-            Self::Min => by_number(&replies.all()?, i64::min),
             Self::And => by_number(&replies.all()?, |a, b| i64::from(a != 0 && b != 0)),
             Self::Joined => {
                 let all = replies.all()?;
@@ -182,7 +183,8 @@ fn elements(frame: &[u8]) -> Result<Vec<&[u8]>, Error> {
         View::Array(items) | View::Set(items) => items.len(),
         other => return Err(WrongType::new("an array of each node", other).into()),
     };
-    let mut rest = after_first_line(frame)?;
+    let first_line = memchr::memchr(b'\n', frame).map_or(frame.len(), |end| end + 1);
+    let mut rest = &frame[first_line..];
     let mut elements = Vec::with_capacity(count);
     for _ in 0..count {
         let (element, behind) = rest.split_at(parse(rest)?.1);
@@ -192,22 +194,14 @@ fn elements(frame: &[u8]) -> Result<Vec<&[u8]>, Error> {
     Ok(elements)
 }
 
-fn after_first_line(frame: &[u8]) -> Result<&[u8], Malformed> {
-    let end = memchr::memchr(b'\n', frame).map_or(frame.len(), |end| end + 1);
-    Ok(&frame[end..])
-}
-
 /// Brings numbers together, or arrays of them element by element.
 fn by_number(all: &[&[u8]], join: fn(i64, i64) -> i64) -> Result<Vec<u8>, Error> {
     let Some((first, rest)) = all.split_first() else {
         return Err(no_reply());
     };
     if let View::Integer(first) = parse(first)?.0 {
-        let rest = rest.iter().map(|frame| number(frame));
-        let joined = rest
-            .into_iter()
-            .try_fold(first, |sum, it| it.map(|it| join(sum, it)))?;
-        return Ok(integer(joined));
+        let join_next = |sum, frame: &&[u8]| Ok::<_, Error>(join(sum, number(frame)?));
+        return rest.iter().try_fold(first, join_next).map(integer);
     }
     let mut joined = numbers(first)?;
     for frame in rest {
@@ -267,6 +261,7 @@ mod tests {
             places: &[],
             nodes: &nodes,
             may_change: true,
+            may_fail_midway: false,
         })?;
         Ok(String::from_utf8(reply).unwrap())
     }
@@ -282,7 +277,6 @@ mod tests {
         );
         assert_eq!(of(Merge::NotNull, &["_\r\n", "_\r\n"]), "_\r\n");
         assert_eq!(of(Merge::Sum, &[":1\r\n", ":2\r\n", ":-7\r\n"]), ":-4\r\n");
-        assert_eq!(of(Merge::Min, &[":3\r\n", ":2\r\n"]), ":2\r\n");
         let (a, b) = ("*2\r\n:1\r\n:1\r\n", "*2\r\n:0\r\n:1\r\n");
         assert_eq!(of(Merge::And, &[a, b]), b);
         let (a, b) = ("*1\r\n$1\r\na\r\n", "*2\r\n$1\r\nb\r\n*0\r\n");
@@ -300,6 +294,7 @@ mod tests {
             places: &[vec![2, 0], vec![1]],
             nodes: &[],
             may_change: false,
+            may_fail_midway: false,
         };
         let reply = Merge::InOrder.reply(&replies).unwrap();
         assert_eq!(reply, b"*3\r\n$-1\r\n$1\r\nb\r\n$1\r\na\r\n");
@@ -332,6 +327,17 @@ mod tests {
         let none = merged(Merge::One, &["-NOTBUSY x\r\n", "-NOTBUSY y\r\n"]);
         let none = none.unwrap_err();
         assert!(!none.may_have_executed(), "{none:?}");
+        // A script may have written before it failed, at each of them.
+        let frames = [b"-ERR x\r\n"; 2];
+        let failed = Merge::Each.reply(&Replies {
+            frames: frames.iter().map(|frame| Ok(&frame[..])).collect(),
+            places: &[],
+            nodes: &[],
+            may_change: true,
+            may_fail_midway: true,
+        });
+        let failed = failed.unwrap_err();
+        assert!(failed.may_have_executed(), "{failed:?}");
     }
 
     #[test]

@@ -215,10 +215,12 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
     /// Sends a command to several nodes that does not go to one, for this reason.
     #[cold]
     fn fan_out(&mut self, refused: Error) -> Result<(), Error> {
-        let goes_to_several = matches!(refused, Error::CrossSlot | Error::SeveralNodes);
-        let Some(parts) = self.command.fan_out().filter(|_| goes_to_several) else {
+        let Some(parts) = self.command.fan_out() else {
             return Err(refused);
         };
+        if let Some(error) = self.command.refused() {
+            return Err(error);
+        }
         let timeout = self.time_left();
         let reply = fan_out::send(self.router, &self.command, parts, timeout)?;
         self.state = State::FannedOut(reply);

@@ -1,9 +1,10 @@
 //! Which commands go to several nodes, and what becomes of the replies: the tips `request_policy` and `response_policy` that Redis 7.0 gives for them,
 //! and later versions for `ACL` and `CONFIG`. A test compares the two.
 //!
-//! Left out are those with the response policy `special`, whose replies are about one node: they go to one. `MSETNX` cannot be split, as it sets all
+//! Left out are those with the response policy `special`, whose replies are about one node: they go to one; and `WAIT`, which no shared connection carries. `MSETNX` cannot be split, as it sets all
 //! or none.
 
+use super::words::is;
 use crate::command::Route;
 use crate::merge::Merge;
 
@@ -54,7 +55,7 @@ const fn split(name: &'static str, step: usize, merge: Merge) -> Split {
     Split { name, step, merge }
 }
 
-static FANNED: [Fanned; 29] = [
+static FANNED: [Fanned; 27] = [
     all("ACL", "DELUSER", Merge::Same),
     all("ACL", "LOAD", Merge::Same),
     all("ACL", "SAVE", Merge::Same),
@@ -85,8 +86,6 @@ static FANNED: [Fanned; 29] = [
     all("SLOWLOG", "GET", Merge::Joined),
     all("SLOWLOG", "LEN", Merge::Sum),
     all("SLOWLOG", "RESET", Merge::Same),
-    primaries("WAIT", "", Merge::Min),
-    primaries("WAITAOF", "", Merge::Min),
 ];
 
 static SPLIT: [Split; 6] = [
@@ -100,7 +99,6 @@ static SPLIT: [Split; 6] = [
 
 /// The row of a command by its name and the word behind that, in upper or lower case.
 pub(super) fn find(name: &[u8], sub: &[u8]) -> Option<&'static Fanned> {
-    let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     FANNED
         .iter()
         .find(|row| is(name, row.name) && (row.sub.is_empty() || is(sub, row.sub)))
@@ -109,5 +107,5 @@ pub(super) fn find(name: &[u8], sub: &[u8]) -> Option<&'static Fanned> {
 /// The row of a command by its name, in upper or lower case.
 pub(super) fn find_split(name: &[u8]) -> Option<&'static Split> {
     let mut rows = SPLIT.iter();
-    rows.find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
+    rows.find(|row| is(name, row.name))
 }

@@ -39,7 +39,9 @@ impl Description {
     /// Where it goes, as it has no key.
     fn route(&self) -> Route {
         let is_later = TIPPED_LATER.contains(&self.name.join("|").as_str());
-        if self.has_tip("response_policy:special") {
+        // What no shared connection carries goes where its own one leads.
+        let is_refused = built(&self.name).refused().is_some();
+        if self.has_tip("response_policy:special") || is_refused {
             Route::Any
         } else if self.has_tip("request_policy:all_nodes") || is_later {
             Route::AllNodes

@@ -268,7 +268,7 @@ impl State {
     /// Has those subscriptions assigned anew whose nodes are not theirs any more. False when there was no room for a request.
     fn leave_nodes(&mut self, router: &Router) -> bool {
         let (mut complete, mut interrupted) = (true, false);
-        for connection in self.connections.values_mut() {
+        for (&node, connection) in &mut self.connections {
             let is_gone = !router.has_node(&connection.endpoint);
             let members: Vec<u64> = connection.members.iter().copied().collect();
             for number in members {
@@ -297,7 +297,7 @@ impl State {
                 connection.members.remove(&number);
                 self.unassigned.push(number);
             }
-            if is_gone {
+            if is_gone && self.anywhere == Some(node) {
                 self.anywhere = None;
             }
         }
