@@ -215,14 +215,14 @@ thread_local! {
 }
 
 /// Keeps the listeners of a pool open.
-pub(super) struct Held<'p>(
-    #[allow(dead_code, reason = "what counts is that it is held")] MutexGuard<'p, ()>,
-);
+pub(super) struct Held<'p> {
+    _guard: MutexGuard<'p, ()>,
+}
 
 impl<'p> Held<'p> {
     fn new(guard: MutexGuard<'p, ()>) -> Self {
         HOLDS_LISTENERS.set(true);
-        Self(guard)
+        Self { _guard: guard }
     }
 }
 
