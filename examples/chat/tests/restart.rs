@@ -213,6 +213,24 @@ fn who_does_not_come_back_to_the_new_server_is_gone() {
     assert_eq!(anna.next(), "* ben joined");
 }
 
+/// Who has come for the room does not say that it is ready, so a stop waits for it. Who asks twice does not.
+#[test]
+fn a_server_that_is_asked_twice_to_stop_waits_for_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let (mut server, _) = server_with(&["--hand-over", door.to_str().unwrap()]);
+    let _taken = hand_over::take(&door, LONG).unwrap();
+    // Signals that come together are one.
+    let status = loop {
+        server.signal(Signal::INT);
+        thread::sleep(PAUSE);
+        if let Some(status) = server.has_ended() {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(1), "it did not wait");
+}
+
 #[test]
 fn where_the_old_server_dies_before_it_hands_over_the_new_one_listens_itself() {
     let directory = tempfile::tempdir().unwrap();

@@ -65,10 +65,14 @@ impl Program {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LONG;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.has_ended() {
                 return status;
             }
             assert!(Instant::now() < deadline, "it does not end");
