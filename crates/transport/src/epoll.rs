@@ -75,8 +75,10 @@ pub struct Epoll {
     sleeper: Sleeper,
     wakeup: Option<Wakeup>,
     entries: Slab<Entry>,
-    /// To be tried by the next round, each at most once.
+    /// To be tried by the next round; each is here or among the told ones, once.
     ready: Vec<Token>,
+    /// To be tried before those: the kernel told of them since the last round.
+    told: Vec<Token>,
     /// The round in work; kept for its memory.
     round: Vec<Token>,
     /// Streams by shared memory that each round looks at.
@@ -93,6 +95,8 @@ pub struct Epoll {
     outstanding: usize,
     rounds_since_look: u32,
     bytes_at_look: u64,
+    /// The next poll asks the kernel before it tries what is known to be ready.
+    looks_first: bool,
     /// Whether the latest poll took all edges that there were.
     drained: bool,
     spin: Spin,
@@ -126,6 +130,7 @@ impl Epoll {
             wakeup: None,
             entries: Slab::new(),
             ready: Vec::new(),
+            told: Vec::new(),
             round: Vec::new(),
             hot: Vec::new(),
             cooled: Vec::new(),
@@ -136,6 +141,7 @@ impl Epoll {
             outstanding: 0,
             rounds_since_look: 0,
             bytes_at_look: 0,
+            looks_first: false,
             drained: false,
             spin: Spin::default(),
         })
@@ -161,13 +167,14 @@ impl Epoll {
         let most = token.index() + 1;
         let Self {
             ready,
+            told,
             round,
             hot,
             cooled,
             to_wake,
             ..
         } = self;
-        for list in [ready, round, hot, cooled, to_wake] {
+        for list in [ready, told, round, hot, cooled, to_wake] {
             list.reserve(most.saturating_sub(list.len()));
         }
         token
@@ -256,6 +263,9 @@ impl Epoll {
         }
         self.deliver_done(out);
         self.end_rests(false);
+        if std::mem::take(&mut self.looks_first) {
+            self.look(Some(Duration::ZERO), out)?;
+        }
         self.run_round(out);
         self.try_hot(out);
         self.rounds_since_look += 1;
@@ -263,7 +273,7 @@ impl Epoll {
         if produced && !self.look_is_due() {
             return Ok(true);
         }
-        if produced || !self.ready.is_empty() {
+        if produced || self.has_ready() {
             self.look(Some(Duration::ZERO), out)?;
             return Ok(true);
         }
@@ -282,7 +292,7 @@ impl Epoll {
     ) -> io::Result<()> {
         let waits = timeout != Some(Duration::ZERO);
         // The last tries of the spinning may have found that there is more to try.
-        let timeout = if !self.ready.is_empty() || (waits && !self.doze()) {
+        let timeout = if self.has_ready() || (waits && !self.doze()) {
             Some(Duration::ZERO)
         } else {
             timeout
@@ -291,6 +301,12 @@ impl Epoll {
         self.run_round(out);
         self.try_hot(out);
         Ok(())
+    }
+
+    /// The next poll begins with asking the kernel what else became ready, also if something is known to be: its user was
+    /// busy for so long that others may wait.
+    pub fn look_first(&mut self) {
+        self.looks_first = true;
     }
 
     /// Whether the latest [`Reactor::poll`] asked the kernel and took all that there was: by
@@ -306,11 +322,11 @@ impl Epoll {
             ROUNDS_PER_LOOK
         };
         self.rounds_since_look >= rounds
-            || self.bytes_moved() - self.bytes_at_look >= BYTES_PER_LOOK
+            || self.counters.bytes_moved() - self.bytes_at_look >= BYTES_PER_LOOK
     }
 
-    fn bytes_moved(&self) -> u64 {
-        self.counters.recv_bytes + self.counters.send_bytes
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.told.is_empty()
     }
 
     /// Asks the kernel for edges, and waits for one at most `timeout`.
@@ -344,7 +360,7 @@ impl Epoll {
         };
         self.counters.polls += 1;
         self.rounds_since_look = 0;
-        self.bytes_at_look = self.bytes_moved();
+        self.bytes_at_look = self.counters.bytes_moved();
         let woken = if asleep {
             self.sleeper.take()
         } else {
@@ -389,7 +405,7 @@ impl Epoll {
             Some(Entry::Listener(listener)) => listener.note_edge(),
             Some(Entry::Stream(connection)) => connection.note_edges(flags),
         }
-        self.queue(token);
+        self.queue_told(token);
     }
 }
 

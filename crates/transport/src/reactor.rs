@@ -124,6 +124,12 @@ pub struct IoCounters {
     pub polls: u64,
 }
 
+impl IoCounters {
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.recv_bytes + self.send_bytes
+    }
+}
+
 /// Drives listeners and connections of one thread.
 ///
 /// The call order is: submit (`listen`, `add`, `connect`, `recv`, `send`, `close`), then [`poll`],

@@ -91,8 +91,6 @@ pub(super) struct SessionDriver<P: Protocol> {
     span: Option<Box<tracing::Span>>,
     /// Where there are rates.
     pace: Option<Box<Pace>>,
-    /// The round in which it had all of its share; its next turn is in a later one.
-    share_was_over_at: Option<Now>,
 }
 
 /// How a session stands after a round.
@@ -158,7 +156,6 @@ impl<P: Protocol> SessionDriver<P> {
             share: Share::default(),
             span: None,
             pace,
-            share_was_over_at: None,
         }
     }
 
@@ -212,9 +209,9 @@ impl<P: Protocol> SessionDriver<P> {
         self.deliver_more(now);
     }
 
-    /// Whether it had all of its share in the round that began now.
-    pub(super) fn had_its_share(&self, now: Now) -> bool {
-        self.share_was_over_at == Some(now)
+    /// Whether its latest turn ended with its share, and not because there was nothing left to do.
+    pub(super) fn has_had_its_share(&self) -> bool {
+        self.share.is_over()
     }
 
     /// As [`SessionDriver::deliver`], in the same turn.
@@ -242,8 +239,6 @@ impl<P: Protocol> SessionDriver<P> {
         loop {
             self.deliver_all(now);
             if self.share.is_over() {
-                self.share_was_over_at = Some(now);
-                self.session.0.mark();
                 return false;
             }
             let Some(room) = self.core.waits_for_room() else {

@@ -1,12 +1,13 @@
 //! A worker thread: one reactor and the sessions that live on it.
 //!
-//! A round is: completions, commands if a thread woke the worker, deadlines, and what was marked.
-//! The clock is read once per round. A session is found by the index of its token; one whose token
+//! A round is: completions, commands if a thread woke the worker, deadlines, sessions with much to
+//! do (`worker/busy.rs`), and what was marked. The clock is read once per round, and after each turn of a busy session. A session is found by the index of its token; one whose token
 //! is stale but whose buffers are still with the reactor waits among the closing ones. Accepted
 //! connections are apart until they greet: `worker/arriving.rs`.
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +30,14 @@ use super::session::Session;
 use super::shared::Shared;
 use super::timer_queue::TimerQueue;
 use crate::{CloseReason, Closed, SessionCore, Side};
+use busy::Busy;
 
 /// So many gather at a time without an allocation; of one session there may be several entries, as
 /// one whose end came early stays until its time.
 const GATHERING: usize = 64;
 
 mod arriving;
+mod busy;
 mod listeners;
 
 pub(super) use listeners::Entrance;
@@ -45,6 +48,8 @@ const MARK_PASSES: usize = 2;
 struct Slot<P: Protocol> {
     token: Token,
     driver: SessionDriver<P>,
+    /// It is among the busy ones, and its next turn comes there.
+    is_busy: bool,
     /// Held as long as the session lives.
     _place: Place,
 }
@@ -88,8 +93,7 @@ pub(super) struct Worker<P: Protocol> {
     closing: Vec<Box<Slot<P>>>,
     timers: TimerQueue,
     marks: Vec<usize>,
-    /// Of the marked ones, those that had their share in this round.
-    later: Vec<usize>,
+    busy: Busy,
     /// Sessions whose messages gather, and until when; the earliest first.
     gathering: VecDeque<(Token, Now)>,
     /// When what is left is cut.
@@ -122,7 +126,7 @@ impl<P: Protocol + Clone> Worker<P> {
             closing: Vec::new(),
             timers: TimerQueue::default(),
             marks: Vec::new(),
-            later: Vec::new(),
+            busy: Busy::default(),
             gathering: VecDeque::with_capacity(GATHERING),
             draining: None,
             cut: false,
@@ -152,7 +156,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let mut completions = Vec::new();
         let mut now = clock::now();
         while !self.is_done() {
-            let timeout = if self.mailbox.marks.any() {
+            let timeout = if self.mailbox.marks.any() || !self.busy.is_empty() {
                 Some(Duration::ZERO)
             } else {
                 self.next_deadline().map(|at| at.since(now))
@@ -167,6 +171,7 @@ impl<P: Protocol + Clone> Worker<P> {
             self.look_at_due(now);
             self.look_at_arrivals(now);
             self.look_at_gathered(now);
+            self.serve_busy(now);
             // Last, because a worker does not wake itself for its own marks.
             self.look_at_marked(now);
         }
@@ -193,12 +198,17 @@ impl<P: Protocol + Clone> Worker<P> {
         match completion {
             Completion::Received {
                 token, buf, result, ..
-            } => self.with(token, now, |driver, _| {
-                driver.received(buf, &result, now);
-            }),
+            } => {
+                let is_much = result
+                    .as_ref()
+                    .is_ok_and(|&count| count >= busy::MUCH_BYTES);
+                self.tell(token, now, is_much, |driver| {
+                    driver.received(buf, &result, now);
+                });
+            }
             Completion::Sent {
                 token, buf, result, ..
-            } => self.with(token, now, |driver, _| driver.sent(buf, &result, now)),
+            } => self.tell(token, now, false, |driver| driver.sent(buf, &result, now)),
             Completion::Accepted {
                 listener,
                 stream,
@@ -321,12 +331,13 @@ impl<P: Protocol + Clone> Worker<P> {
         self.mailbox.marks.make_room(index);
         let most = self.slots.len();
         self.marks.reserve(most);
-        self.later.reserve(most);
+        self.busy.make_room(most);
         self.gathering.reserve(most);
         self.registry.enter(driver.session());
         self.slots[index] = Some(Box::new(Slot {
             token,
             driver,
+            is_busy: false,
             _place: place,
         }));
         self.live += 1;
@@ -343,6 +354,9 @@ impl<P: Protocol + Clone> Worker<P> {
             Some(DriverState::Live) => {
                 let deadline = slot.driver.next_tick();
                 self.timers.arm(token, &mut slot.driver.timer, deadline);
+                if slot.driver.has_had_its_share() && !mem::replace(&mut slot.is_busy, true) {
+                    self.busy.add(token);
+                }
             }
             Some(DriverState::Closing) => {
                 let slot = self.slots[token.index()].take();
@@ -407,8 +421,7 @@ impl<P: Protocol + Clone> Worker<P> {
     }
 
     fn look_at_marked(&mut self, now: Now) {
-        let mut marks = std::mem::take(&mut self.marks);
-        let mut later = std::mem::take(&mut self.later);
+        let mut marks = mem::take(&mut self.marks);
         // Handlers may mark further sessions; what is still marked after that waits for the next
         // round, so that sessions that mark themselves over and over do not keep the worker.
         for _ in 0..MARK_PASSES {
@@ -420,11 +433,11 @@ impl<P: Protocol + Clone> Worker<P> {
                 let Some(Some(slot)) = self.slots.get_mut(index) else {
                     continue;
                 };
-                let token = slot.token;
-                if slot.driver.had_its_share(now) {
-                    later.push(index);
+                if slot.is_busy {
+                    // Its turn does what is asked for, too.
                     continue;
                 }
+                let token = slot.token;
                 match slot.driver.gather(now) {
                     Some(until) => self.gathering.push_back((token, until)),
                     None => self.with(token, now, |driver, _| driver.apply_requests(now)),
@@ -432,10 +445,6 @@ impl<P: Protocol + Clone> Worker<P> {
             }
         }
         self.marks = marks;
-        for index in later.drain(..) {
-            self.mailbox.marks.mark(index);
-        }
-        self.later = later;
     }
 
     fn look_at_gathered(&mut self, now: Now) {

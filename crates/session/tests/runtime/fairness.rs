@@ -4,12 +4,13 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use embar_frame::{FIRST_RESERVED_ID, FrameHeader};
 use embar_session::{
-    Address, Client, CloseReason, Flow, Handler, Message, OnFull, Plain, Server, Session, Settings,
+    Address, Client, CloseReason, Flow, Handler, Message, OnFull, Plain, Server, Session,
+    SessionId, Settings,
 };
 
 use crate::hello::hello;
@@ -121,6 +122,98 @@ fn a_flood_of_small_messages_leaves_room_for_others() {
 fn a_slow_handler_leaves_time_for_others() {
     let before = overtaken(200, Duration::from_millis(2));
     assert!(before <= 20, "{before} messages came before");
+}
+
+/// Sessions that flood one worker, and a quiet one.
+#[derive(Default)]
+struct Crowd {
+    /// All messages of the floods are on their way.
+    open: AtomicBool,
+    /// The client's end of the quiet one.
+    quiet: OnceLock<Session>,
+    /// Messages of the floods that were taken.
+    taken: AtomicUsize,
+    /// Whose messages were taken since the quiet one has something to say, one entry for each change.
+    since: Mutex<Vec<SessionId>>,
+}
+
+/// The quiet one speaks when so many messages of the floods were taken.
+const SPEAKS_AT: usize = 6_000;
+
+struct InCrowd {
+    crowd: Arc<Crowd>,
+    /// Learns how many flooding sessions had a turn before the quiet one.
+    passed: Sender<usize>,
+}
+
+impl Handler for InCrowd {
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+        let crowd = &self.crowd;
+        let mut since = crowd.since.lock().unwrap();
+        if message.id() == 2 {
+            self.passed.send(since.len()).unwrap();
+            return Flow::Continue;
+        }
+        let taken = crowd.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        if taken == 1 {
+            // Keeps the worker from reading until there is much to read.
+            until("all is sent", || crowd.open.load(Ordering::Acquire));
+        } else if taken == SPEAKS_AT {
+            let quiet = crowd.quiet.get().unwrap();
+            quiet.send_with(2, 0, |_| ()).unwrap();
+            // Then the kernel has it for the server.
+            until("it is sent", || quiet.stats().queued_bytes == 0);
+            // However short turns are, this one is over.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if taken >= SPEAKS_AT && since.last() != Some(&session.id()) {
+            since.push(session.id());
+        }
+        Flow::Continue
+    }
+}
+
+#[test]
+fn who_has_little_to_say_waits_for_one_turn_of_those_who_flood_and_not_for_all() {
+    const FLOODS: usize = 8;
+    const EACH: usize = 10_000;
+    let crowd = Arc::new(Crowd::default());
+    let (passed, told) = channel();
+    let server = {
+        let (crowd, passed) = (Arc::clone(&crowd), Mutex::new(passed));
+        Server::builder()
+            .listen(loopback())
+            .start(move |_| InCrowd {
+                crowd: Arc::clone(&crowd),
+                passed: passed.lock().unwrap().clone(),
+            })
+            .unwrap()
+    };
+    let settings = Settings::default().with(|settings| {
+        settings.on_full = OnFull::Wait { timeout: LONG };
+    });
+    let client = Client::with(Plain, settings).unwrap();
+    let connect = || {
+        let (handler, _) = recorder();
+        client.connect(server.address(), handler).unwrap()
+    };
+    assert!(crowd.quiet.set(connect()).is_ok());
+    let floods: Vec<_> = (0..FLOODS).map(|_| connect()).collect();
+    for flood in &floods {
+        for _ in 0..EACH {
+            flood.send_with(1, 0, |_| ()).unwrap();
+        }
+    }
+    for flood in &floods {
+        until("all is sent", || flood.stats().queued_bytes == 0);
+    }
+    crowd.open.store(true, Ordering::Release);
+    let passed = told.recv_timeout(LONG).unwrap();
+    // The one that had its turn then.
+    assert_eq!(passed, 1, "sessions that had a turn meanwhile");
+    until("all was taken", || {
+        crowd.taken.load(Ordering::Relaxed) == FLOODS * EACH
+    });
 }
 
 #[test]

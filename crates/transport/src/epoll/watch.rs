@@ -80,14 +80,14 @@ impl Epoll {
     ///
     /// Listeners that rest after a failure are not waited for.
     pub fn rest(&mut self) -> bool {
-        let nothing = self.ready.is_empty() && self.done.is_empty();
+        let nothing = !self.has_ready() && self.done.is_empty();
         nothing && self.doze() && self.sleeper.try_sleep()
     }
 
     /// As [`Epoll::rest`], but what peers publish in shared memory ends no wait: none of them is asked to wake this side. So
     /// whoever waits looks for that by itself, after a while.
     pub fn rest_unasked(&mut self) -> bool {
-        self.ready.is_empty() && self.done.is_empty() && self.sleeper.try_sleep()
+        !self.has_ready() && self.done.is_empty() && self.sleeper.try_sleep()
     }
 
     /// The rest is over. A wake that came meanwhile is not reported: its reason is to be looked for now.

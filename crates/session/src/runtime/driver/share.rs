@@ -6,7 +6,7 @@ use crate::runtime::clock;
 const MESSAGES: u32 = 1024;
 
 /// After as much time in its handler a session's turn is over, nanoseconds.
-const TIME_NS: u64 = 250_000;
+const TIME_NS: u64 = 100_000;
 
 /// Most messages between two looks at the clock. The first few come sooner, as a handler may be slow.
 const LOOK_EVERY: u32 = 16;
