@@ -17,8 +17,10 @@ impl Epoll {
     }
 
     /// Tries what is ready, each once: all that the kernel told of since the last round, and of the
-    /// others so many as move [`BYTES_PER_ROUND`]. The rest is first in the next round.
+    /// others so many as move [`BYTES_PER_ROUND`]. The rest is first in the next round, and there is
+    /// a rest only if something is over: who hears of nothing knows that all was tried.
     pub(super) fn run_round(&mut self, out: &mut Vec<Completion<Mapped>>) {
+        let before = out.len();
         std::mem::swap(&mut self.ready, &mut self.round);
         let mut moved = 0;
         let mut told = std::mem::take(&mut self.told);
@@ -30,7 +32,8 @@ impl Epoll {
         let mut round = std::mem::take(&mut self.round);
         let mut tried = 0;
         // One at least, however much the others moved.
-        while tried < round.len() && (tried == 0 || moved < BYTES_PER_ROUND) {
+        while tried < round.len() && (tried == 0 || moved < BYTES_PER_ROUND || out.len() == before)
+        {
             moved += self.try_once(round[tried], out);
             tried += 1;
         }
