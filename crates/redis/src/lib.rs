@@ -24,6 +24,7 @@ mod pubsub_event;
 mod request;
 pub mod resp;
 mod runs;
+mod scan;
 pub mod script;
 pub mod slot;
 pub mod tls;
@@ -37,7 +38,7 @@ pub use embar_mux::CloseReason;
 pub use endpoint::Endpoint;
 pub use engine::NodeInfo;
 pub use error::Error;
-pub use many_slots::Scan;
 pub use request::{IntoBuffer, Request};
 #[cfg(feature = "tls")]
 pub use rustls;
+pub use scan::{ElementScan, Scan};

@@ -126,6 +126,14 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         block_on(|cx| Pin::new(&mut self).poll(cx))
     }
 
+    /// The call that was answered, which knows its connection. `None` if it went to several nodes, or has no result.
+    pub(crate) fn into_answered(self) -> Option<Call> {
+        match self.state {
+            State::Submitted(call, _) => Some(call),
+            _ => None,
+        }
+    }
+
     fn retrying(&mut self) -> &mut Retrying {
         self.retrying_after(Duration::ZERO)
     }
@@ -463,7 +471,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Future for Request<'_, C, R
                         _ => leave_if_told(outcome, call, connection, config),
                     };
                     if let Ok(Answer::Result(result)) = outcome {
-                        this.state = State::Over;
+                        // The call stays for those who want to know who answered.
                         return Poll::Ready(result.map_err(|error| this.failed(error)));
                     }
                     // The time until now counts.

@@ -12,7 +12,7 @@ use super::node_connection::NodeConnection;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::topology_changes::log_changes;
-use crate::command::{Class, Route};
+use crate::command::{Class, NodeId, Route};
 use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
@@ -219,11 +219,6 @@ impl Router {
         Some(routes.primary(slot)?.endpoint.clone())
     }
 
-    /// One slot of each primary that serves any.
-    pub fn slot_of_each_primary(&self) -> Vec<u16> {
-        self.routes.load().slot_of_each_primary()
-    }
-
     /// As [`Router::slot_of_each_primary`], those first that will probably answer, others at random.
     pub fn slots_by_distance(&self) -> Vec<u16> {
         let routes = self.routes.load();
@@ -247,6 +242,14 @@ impl Router {
     /// Whether there is a node at this endpoint.
     pub fn has_node(&self, endpoint: &Endpoint) -> bool {
         self.routes.load().find(endpoint).is_some()
+    }
+
+    /// The node that is known at one of these endpoints, or else a new one at the first of them. `None` as for
+    /// a redirect to too many nodes, or without endpoints.
+    pub fn node_at(&self, endpoints: &[Endpoint]) -> Option<NodeId> {
+        let known = endpoints.iter().find(|endpoint| self.has_node(endpoint));
+        let node = self.node(known.or(endpoints.first())?)?;
+        Some(node.id)
     }
 
     /// The node at this endpoint, which it adds if it is new. `None` when there are so many already

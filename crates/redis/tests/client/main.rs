@@ -17,6 +17,7 @@ mod pubsub;
 mod refusals;
 mod replicas;
 mod role_change;
+mod scans;
 mod silence;
 mod support;
 #[cfg(feature = "tls")]
