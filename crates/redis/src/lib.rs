@@ -1,15 +1,18 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod address_map;
 mod attempt;
 pub mod client;
 pub mod cmd;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod credentials;
 pub mod dedicated;
 mod endpoint;
 mod engine;
+pub mod env;
 pub mod error;
 mod fan_out;
 mod many_slots;
@@ -26,6 +29,7 @@ pub mod resp;
 mod runs;
 mod scan;
 pub mod script;
+mod secret;
 pub mod slot;
 pub mod tls;
 pub mod topology;

@@ -238,6 +238,10 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
     /// Submits it to the node that serves its slot, or to which the last redirect leads.
     fn poll_submit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Some(error) = self.refused() {
+            let goes_to_all = matches!(error, Error::SeveralNodes);
+            if goes_to_all && self.router.awaits_topology() {
+                return self.no_node(Route::AllNodes, cx);
+            }
             return Poll::Ready(self.fan_out(error));
         }
         if self.time_left() == Some(Duration::ZERO) {
@@ -254,9 +258,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
             None => {
                 let (route, class) = (self.command.route(), self.command.class());
                 let Some(connection) = self.router.connection(route, class) else {
-                    self.router.shared.schedule.request_refresh();
-                    let why = self.router.why_no_node(route);
-                    return self.pause(RetryCause::NoNode, why, cx);
+                    return self.no_node(route, cx);
                 };
                 (connection, false)
             }
@@ -270,6 +272,9 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
                 self.retrying().why = reason.to_string();
             }
             self.waits.turn.end();
+            if let Some(error) = self.router.first_refusal() {
+                return Poll::Ready(Err(error));
+            }
             return self.poll_deadline(cx);
         };
         self.waits.conn.end();
@@ -292,6 +297,17 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
             }
             Poll::Pending => self.poll_deadline(cx),
         }
+    }
+
+    /// No node is known that serves it.
+    #[cold]
+    fn no_node<T>(&mut self, route: Route, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        if let Some(error) = self.router.first_refusal() {
+            return Poll::Ready(Err(error));
+        }
+        self.router.shared.schedule.request_refresh();
+        let why = self.router.why_no_node(route);
+        self.pause(RetryCause::NoNode, &why, cx)
     }
 
     #[inline]

@@ -267,7 +267,7 @@ impl Scan<'_> {
         while router.generation() == known {
             if Instant::now() >= deadline {
                 let slot = self.passes.first_left().unwrap_or(SLOTS - 1);
-                let why = router.why_no_node(Route::Slot(slot)).to_owned();
+                let why = router.why_no_node(Route::Slot(slot)).into_owned();
                 return Err(Error::Unavailable { why });
             }
             self.pause(TOPOLOGY_LOOK).await;

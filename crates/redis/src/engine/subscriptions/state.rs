@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use super::connection::{Batch, ConnectRequest, NodeSubscriptions, Request};
@@ -326,7 +326,7 @@ impl State {
             // It goes on when it is.
             return true;
         }
-        let mut has_room = connection.end_unwanted();
+        let mut has_room = connection.send_auth() && connection.end_unwanted();
         while has_room {
             let Some(batch) = next_batch(
                 connection,
@@ -348,6 +348,23 @@ impl State {
             }
         }
         connection.has_requests()
+    }
+
+    /// Tells the servers who the client is now. False when there was no room for that everywhere.
+    pub fn authenticate(&mut self, auth: &Arc<[u8]>) -> bool {
+        let mut complete = true;
+        for connection in self.connections.values_mut() {
+            complete &= connection.authenticate(auth);
+        }
+        complete
+    }
+
+    /// An answer came on a connection: if that of `AUTH` is the next one there, this is it, and of that node.
+    pub fn authenticated(&mut self, number: u64) -> Option<Endpoint> {
+        let known = self.connections.get_mut(&number)?;
+        let endpoint = known.authenticated()?;
+        self.answered(number);
+        Some(endpoint)
     }
 
     /// A connection is over.
