@@ -206,7 +206,7 @@ fn what_cannot_be_read_is_named() {
             "{error}"
         );
     }
-    let error = refused("redis://h?protocol=3").to_string();
+    let error = refused("redis://h?protocol=4").to_string();
     assert!(error.contains("resp2 or resp3"), "{error}");
     assert!(refused("http://h").to_string().contains("redis-cluster://"));
 }
