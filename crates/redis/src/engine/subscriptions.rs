@@ -35,6 +35,7 @@ use wanted::SubscriptionState;
 mod connection;
 mod events;
 mod names;
+mod next_batch;
 mod state;
 mod wanted;
 
