@@ -51,6 +51,12 @@ impl Call {
         Duration::from_nanos(clock::now().saturating_sub(self.since))
     }
 
+    /// Whether the command of another call went to the same connection.
+    #[must_use]
+    pub fn shares_connection_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Ready once the reply is complete, or no reply will come. `read` gets all frames of the reply,
     /// one behind the other. It may take the memory; what it leaves serves another reply.
     ///

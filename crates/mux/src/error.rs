@@ -21,6 +21,8 @@ pub enum CloseReason {
     /// Encryption failed. Also when the peer closed the connection before it sent anything, as
     /// servers do that accept encrypted connections only.
     Tls(TlsError),
+    /// This end was not ready to connect; why.
+    NotReady(String),
     /// The peer did not accept the greeting; its words.
     Refused(String),
     /// The peer sent what its protocol does not allow.
@@ -45,6 +47,7 @@ impl fmt::Display for CloseReason {
             Self::ConnectTimeout => f.write_str("cannot connect: it takes too long"),
             Self::Io(kind) => write!(f, "the connection broke: {kind}"),
             Self::Tls(error) => write!(f, "no connection: {error}"),
+            Self::NotReady(why) => write!(f, "no connection: {why}"),
             Self::Refused(words) => write!(f, "the server refused the connection: {words}"),
             Self::BadReply(what) => write!(f, "the server sent nonsense: {what}"),
             Self::Unusable(why) => write!(f, "the connection was given up: {why}"),

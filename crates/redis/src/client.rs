@@ -26,6 +26,7 @@ use crate::resp::FromReply;
 use crate::tls::Encryption;
 
 mod first_contact;
+mod lazy;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,9 @@ struct CloseOnDrop(Arc<Shared>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.schedule.end();
+        if let Some(credentials) = &self.0.credentials {
+            credentials.end();
+        }
     }
 }
 
@@ -110,11 +114,12 @@ impl Client {
         let encryption = config.tls.as_ref().map(Encryption::new).transpose();
         let encryption = encryption.map_err(Error::Config)?;
         let cannot = |error: std::io::Error| Error::Config(format!("cannot start: {error}"));
-        let dialer = Dialer::new(drivers.map_err(cannot)?, encryption);
+        let map = config.address_map.clone();
+        let dialer = Dialer::new(drivers.map_err(cannot)?, encryption, map);
         let shared = Shared::new(config, dialer);
         let router = Arc::new(Router::new(Arc::clone(&shared)));
         engine::start(&router).map_err(cannot)?;
-        shared.schedule.request_refresh();
+        engine::start_authentication(&router).map_err(cannot)?;
         Ok(Self {
             router,
             _close: Arc::new(CloseOnDrop(shared)),
@@ -179,7 +184,7 @@ impl Client {
         });
         let conn = conn.await?;
         own.release();
-        Ok(Dedicated::new(&conn))
+        Ok(Dedicated::new(&conn, &own, shared))
     }
 
     /// A subscriber that holds at most `capacity` events until the program takes them.
@@ -189,6 +194,14 @@ impl Client {
     #[must_use]
     pub fn subscriber(&self, capacity: usize) -> Subscriber {
         Subscriber::new(&self.router, capacity, self.clone())
+    }
+
+    /// Asks the provider of credentials soon, and tells living connections of new ones: for programs that learn of a change before
+    /// it is time. Does nothing without a provider. See [`credentials`](crate::credentials).
+    pub fn renew_credentials(&self) {
+        if let Some(credentials) = &self.router.shared.credentials {
+            credentials.renew();
+        }
     }
 
     /// The configuration.

@@ -1,10 +1,13 @@
 //! The configuration of a client.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use thiserror::Error;
 
+pub use crate::address_map::{AddressMap, Destination};
+use crate::credentials::CredentialsProvider;
 pub use crate::endpoint::{DEFAULT_PORT, Endpoint};
+pub use crate::secret::Secret;
 use crate::tls::{Tls, TlsConfigError};
 
 /// How to reach a server or a cluster, and how the client behaves. [`Config::default`] is one server on
@@ -35,10 +38,22 @@ pub struct Config {
     pub username: Option<String>,
     /// The password. `None`: no authentication.
     pub password: Option<Secret>,
+    /// Gives the user and the password instead of `username` and `password`, and others when they change; see
+    /// [`credentials`](crate::credentials).
+    pub credentials: Option<CredentialsProvider>,
     /// The database to select. Clusters have only database 0.
     pub database: u32,
     /// The name of the connections in the server's `CLIENT LIST`.
     pub client_name: Option<String>,
+    /// The name and the version of the library that servers since 7.2 show in `CLIENT LIST` (`CLIENT SETINFO`): by default those of
+    /// this crate. A library on top of it says its own. `None`: the client does not tell. A server that refuses to take
+    /// them is of use all the same.
+    pub lib_name: Option<String>,
+    /// See `lib_name`.
+    pub lib_version: Option<String>,
+    /// Where to connect to nodes that this machine does not reach at the addresses that they announce. `None`: at
+    /// these.
+    pub address_map: Option<AddressMap>,
     /// The version of the protocol. By default RESP3, and RESP2 with servers that do not know RESP3.
     pub protocol: ProtocolVersion,
     /// How many connections to each node callers share. By default 1.
@@ -95,8 +110,12 @@ impl Default for Config {
             tls: None,
             username: None,
             password: None,
+            credentials: None,
             database: 0,
             client_name: None,
+            lib_name: Some(env!("CARGO_PKG_NAME").to_owned()),
+            lib_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            address_map: None,
             protocol: ProtocolVersion::default(),
             mux_per_node: 1,
             max_in_flight: 4096,
@@ -169,10 +188,16 @@ impl Config {
         if self.username.is_some() && self.password.is_none() {
             return Err(ConfigError::UserWithoutPassword);
         }
-        if let Some(name) = &self.client_name
-            && !name.bytes().all(|byte| byte.is_ascii_graphic())
-        {
+        if self.credentials.is_some() && (self.username.is_some() || self.password.is_some()) {
+            return Err(ConfigError::CredentialsTwice);
+        }
+        let is_graphic = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !self.client_name.iter().all(is_graphic) {
             return Err(ConfigError::ClientName);
+        }
+        let library = [&self.lib_name, &self.lib_version];
+        if !library.into_iter().flatten().all(is_graphic) {
+            return Err(ConfigError::Library);
         }
         let words = self.reconnect_on.as_deref().unwrap_or_default();
         if words.len() > MAX_RECONNECT_WORDS || !words.iter().all(|word| is_error_word(word)) {
@@ -224,6 +249,11 @@ pub enum ConfigError {
     /// Redis needs a password to authenticate a user.
     #[error("a user is named without a password; give both, or none of them")]
     UserWithoutPassword,
+    /// There is one source of credentials.
+    #[error(
+        "credentials come from a provider, or are a username and a password; leave one of them out"
+    )]
+    CredentialsTwice,
     /// The settings of encryption make no sense.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
@@ -233,6 +263,9 @@ pub enum ConfigError {
     /// Redis takes only printable ASCII without spaces.
     #[error("the client name may have only printable ASCII characters and no spaces")]
     ClientName,
+    /// As for the client name.
+    #[error("lib_name and lib_version may have only printable ASCII characters and no spaces")]
+    Library,
     /// Errors begin with a word, and redirects lead elsewhere.
     #[error(
         "reconnect_on takes at most 32 first words of errors, such as READONLY, but not MOVED and ASK, which the client follows"
@@ -338,29 +371,6 @@ impl RetryPolicy {
     }
 }
 
-/// A secret text: its `Debug` form does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text. Keep it out of logs and errors.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -394,6 +404,10 @@ mod tests {
         assert_eq!(
             refused(|c| c.client_name = Some("a b".to_owned())),
             ConfigError::ClientName
+        );
+        assert_eq!(
+            refused(|c| c.lib_version = Some("1\n".to_owned())),
+            ConfigError::Library
         );
         for word in ["", "READONLY You", "A,B", "MOVED"] {
             let config = Config {
@@ -466,6 +480,19 @@ mod tests {
         config.reconnect_on = Some(Vec::new());
         assert!(!config.reconnects_on(readonly));
         assert!(!Config::cluster([]).reconnects_on(readonly));
+    }
+
+    #[test]
+    fn credentials_have_one_source() {
+        use crate::credentials::Credentials;
+        let provide = || async { Ok::<_, String>(Credentials::new(None::<&str>, "word")) };
+        let mut config = Config {
+            credentials: Some(CredentialsProvider::new(provide)),
+            ..Config::default()
+        };
+        assert_eq!(config.check(), Ok(()));
+        config.password = Some(Secret::new("word"));
+        assert_eq!(config.check(), Err(ConfigError::CredentialsTwice));
     }
 
     #[test]

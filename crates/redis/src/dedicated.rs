@@ -10,13 +10,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use embar_mux::{Call, CallError, Connection, SubmitError, Turn, block_on};
+use own_connection::OwnConnection;
 
 use crate::command::Command;
 use crate::commands::Commands;
+use crate::engine::{Authenticated, NodeConnection, Shared};
 use crate::error::Error;
 use crate::pipeline::{Executed, Results, Transaction};
 use crate::request::{Answer, FromFrames};
 use crate::resp::FromReply;
+
+mod own_connection;
 
 /// A connection for one caller alone, from [`Client::dedicated`](crate::Client::dedicated). Dropping it
 /// closes it.
@@ -47,14 +51,23 @@ use crate::resp::FromReply;
 /// # }
 /// ```
 pub struct Dedicated {
-    connection: Connection,
+    own: Arc<OwnConnection>,
 }
 
 impl Dedicated {
-    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
-        Self {
-            connection: Connection::clone(connection),
+    /// `opened` has opened the connection.
+    pub(crate) fn new(
+        connection: &Connection,
+        opened: &NodeConnection,
+        shared: &Arc<Shared>,
+    ) -> Self {
+        let own = Arc::new(OwnConnection::new(connection.clone()));
+        if let Some(credentials) = &shared.credentials {
+            let member: Arc<dyn Authenticated> = Arc::clone(&own) as Arc<dyn Authenticated>;
+            credentials.add(Arc::downgrade(&member));
+            credentials.opened(opened.credentials_version());
         }
+        Self { own }
     }
 
     /// A request with this command. The first poll sends it, behind the commands sent before.
@@ -64,7 +77,7 @@ impl Dedicated {
 
     fn request<C: Command, R>(&self, command: C) -> DedicatedRequest<'_, C, R> {
         DedicatedRequest {
-            connection: &self.connection,
+            own: &self.own,
             command,
             timeout: None,
             turn: Turn::default(),
@@ -99,13 +112,13 @@ impl<'d> Commands for &'d Dedicated {
 
 impl Drop for Dedicated {
     fn drop(&mut self) {
-        self.connection.close();
+        self.own.connection.close();
     }
 }
 
 impl fmt::Debug for Dedicated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dedicated({:?})", self.connection)
+        write!(f, "Dedicated({:?})", self.own.connection)
     }
 }
 
@@ -113,7 +126,7 @@ impl fmt::Debug for Dedicated {
 /// poll sends it.
 #[must_use = "a command is sent when it is awaited"]
 pub struct DedicatedRequest<'d, C, R> {
-    connection: &'d Connection,
+    own: &'d OwnConnection,
     command: C,
     timeout: Option<Duration>,
     turn: Turn,
@@ -144,17 +157,12 @@ impl<C: Command + Unpin, R: FromFrames> Future for DedicatedRequest<'_, C, R> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let (len, replies) = (this.command.encoded_len(), this.command.replies());
+        let replies = this.command.replies();
         let call = match &mut this.call {
             Some(call) => call,
             None => {
-                let command = &this.command;
-                let mut fill = |out: &mut [u8]| command.encode(out);
-                let class = command.class() as u8;
                 let (turn, timeout) = (&mut this.turn, this.timeout);
-                let submitted = this
-                    .connection
-                    .poll_submit(turn, cx, len, replies, class, timeout, &mut fill);
+                let submitted = this.own.poll_submit(&this.command, turn, cx, timeout);
                 match submitted {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(call)) => this.call.insert(call),

@@ -2,19 +2,22 @@
 //! both.
 //!
 //! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `open_transaction`,
-//! `protocol`,
-//! `drivers` and `dialer` (how a connection opens), `shared` (what all parts of a client use),
+//! `greeting` and `protocol`,
+//! `drivers` and `dialer` (how a connection opens), `credential_store` and `shared` (what all parts of a client use),
 //! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
 //! node serves which slot), `cluster_info`, `answers`, `inquiry`, `question`, `failures` and `refresh`
 //! (read that from the cluster), `first_topology` (what a client that connects waits for), `manager` (the thread),
-//! and `subscriptions`.
+//! `authentication` (tells living connections of new credentials), and `subscriptions`.
 
 mod answers;
+mod authentication;
 mod cluster_info;
+mod credential_store;
 mod dialer;
 mod drivers;
 mod failures;
 mod first_topology;
+mod greeting;
 mod inquiry;
 mod leave_pace;
 mod manager;
@@ -33,8 +36,11 @@ mod subscriptions;
 mod timers;
 mod topology_changes;
 
+pub(crate) use authentication::start as start_authentication;
+pub(crate) use credential_store::Authenticated;
 pub(crate) use dialer::Dialer;
 pub(crate) use drivers::Drivers;
+pub(crate) use greeting::encoded_auth;
 pub(crate) use manager::start;
 #[cfg(test)]
 pub(crate) use node::Node;

@@ -1,15 +1,18 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod address_map;
 mod attempt;
 pub mod client;
 pub mod cmd;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod credentials;
 pub mod dedicated;
 mod endpoint;
 mod engine;
+pub mod env;
 pub mod error;
 mod fan_out;
 mod many_slots;
@@ -24,7 +27,9 @@ mod pubsub_event;
 mod request;
 pub mod resp;
 mod runs;
+mod scan;
 pub mod script;
+mod secret;
 pub mod slot;
 pub mod tls;
 pub mod topology;
@@ -37,7 +42,7 @@ pub use embar_mux::CloseReason;
 pub use endpoint::Endpoint;
 pub use engine::NodeInfo;
 pub use error::Error;
-pub use many_slots::Scan;
 pub use request::{IntoBuffer, Request};
 #[cfg(feature = "tls")]
 pub use rustls;
+pub use scan::{ElementScan, Scan};

@@ -126,6 +126,14 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
         block_on(|cx| Pin::new(&mut self).poll(cx))
     }
 
+    /// The call that was answered, which knows its connection. `None` if it went to several nodes, or has no result.
+    pub(crate) fn into_answered(self) -> Option<Call> {
+        match self.state {
+            State::Submitted(call, _) => Some(call),
+            _ => None,
+        }
+    }
+
     fn retrying(&mut self) -> &mut Retrying {
         self.retrying_after(Duration::ZERO)
     }
@@ -230,6 +238,10 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
     /// Submits it to the node that serves its slot, or to which the last redirect leads.
     fn poll_submit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Some(error) = self.refused() {
+            let goes_to_all = matches!(error, Error::SeveralNodes);
+            if goes_to_all && self.router.awaits_topology() {
+                return self.no_node(Route::AllNodes, cx);
+            }
             return Poll::Ready(self.fan_out(error));
         }
         if self.time_left() == Some(Duration::ZERO) {
@@ -246,9 +258,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
             None => {
                 let (route, class) = (self.command.route(), self.command.class());
                 let Some(connection) = self.router.connection(route, class) else {
-                    self.router.shared.schedule.request_refresh();
-                    let why = self.router.why_no_node(route);
-                    return self.pause(RetryCause::NoNode, why, cx);
+                    return self.no_node(route, cx);
                 };
                 (connection, false)
             }
@@ -262,6 +272,9 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
                 self.retrying().why = reason.to_string();
             }
             self.waits.turn.end();
+            if let Some(error) = self.router.first_refusal() {
+                return Poll::Ready(Err(error));
+            }
             return self.poll_deadline(cx);
         };
         self.waits.conn.end();
@@ -284,6 +297,17 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
             }
             Poll::Pending => self.poll_deadline(cx),
         }
+    }
+
+    /// No node is known that serves it.
+    #[cold]
+    fn no_node<T>(&mut self, route: Route, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        if let Some(error) = self.router.first_refusal() {
+            return Poll::Ready(Err(error));
+        }
+        self.router.shared.schedule.request_refresh();
+        let why = self.router.why_no_node(route);
+        self.pause(RetryCause::NoNode, &why, cx)
     }
 
     #[inline]
@@ -463,7 +487,7 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Future for Request<'_, C, R
                         _ => leave_if_told(outcome, call, connection, config),
                     };
                     if let Ok(Answer::Result(result)) = outcome {
-                        this.state = State::Over;
+                        // The call stays for those who want to know who answered.
                         return Poll::Ready(result.map_err(|error| this.failed(error)));
                     }
                     // The time until now counts.

@@ -22,8 +22,8 @@ mod value;
 mod view;
 
 pub use encode::{Arg, Out, bulk_len, header_len};
-pub(crate) use error::is_lasting_refusal;
 pub use error::{Address, ErrorKind, ErrorView, ServerError};
+pub(crate) use error::{is_lasting_refusal, is_refusal_of_credentials};
 pub use framer::{Framer, ReplyLimits};
 pub use from_reply::{FromReply, WrongType};
 pub use value::Value;

@@ -8,6 +8,10 @@
 //! unix:/path[?...]    redis+unix://[[user]:password@]/path[?...]
 //! ```
 //!
+//! `valkey` in place of `redis` means the same: `valkey://`, `valkeys://`, `valkey-cluster://`, `valkeys-cluster://`, `valkey+unix://`.
+//! A scheme may have capital letters. The crate `redis` takes some of these options by other names, which this crate
+//! takes, too: `db`, `user`, `pass`, `protocol=2` and `protocol=3`. But a `+` is a plus here, and never a space.
+//!
 //! TLS takes the feature `tls`; see [`tls`](crate::tls). `#insecure` at the end of a URL with TLS means
 //! `tls_insecure=true`.
 //!
@@ -19,7 +23,9 @@ use std::{str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, Mode, OnFull, ProtocolVersion, ReadFrom, Secret};
+use crate::config::{
+    AddressMap, Config, ConfigError, Mode, OnFull, ProtocolVersion, ReadFrom, Secret,
+};
 use crate::endpoint::{DEFAULT_PORT, Endpoint};
 use crate::tls::Tls;
 
@@ -27,8 +33,8 @@ use crate::tls::Tls;
 mod tests;
 
 /// The options behind the `?`. Each sets the field of [`Config`] of its name.
-pub const OPTIONS: &str = "database (or db), username, password, client_name, \
-    protocol=resp2|resp3, mux_per_node, max_in_flight, on_full=wait|refuse, timeout, \
+pub const OPTIONS: &str = "database (or db), username (or user), password (or pass), client_name, \
+    lib_name, lib_version (empty: not told), address_map=announced-host:port=host:port,..., protocol=resp2|resp3, mux_per_node, max_in_flight, on_full=wait|refuse, timeout, \
     connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
     retry_writes=true|false, reconnect_on=READONLY,LOADING,... (empty: never), read_from=primary|prefer-replica|replica|any, refresh_interval, \
     max_reply_bytes, ring_bytes; with TLS also tls_ca_file (may be given several times), \
@@ -76,6 +82,11 @@ pub enum UrlError {
         /// Its name.
         option: String,
     },
+    /// The crate cannot read an entry of the address map.
+    #[error(
+        "address_map must be host:port=host:port, from an announced address to the one to connect to; further ones behind commas"
+    )]
+    AddressMap,
     /// The crate cannot read an option's value.
     #[error("the value of the option {option} must be {wanted}")]
     Value {
@@ -89,8 +100,8 @@ pub enum UrlError {
     Config(#[from] ConfigError),
 }
 
-const SCHEMES: &str =
-    "redis://, rediss://, redis-cluster://, rediss-cluster://, redis+unix://, unix:";
+const SCHEMES: &str = "redis://, rediss://, redis-cluster://, rediss-cluster://, redis+unix:, unix:, \
+    or the same with valkey";
 
 impl Config {
     /// Reads a URL as described in [`url`](crate::url). Settings that it does not have get their defaults.
@@ -99,7 +110,7 @@ impl Config {
     /// When the URL is malformed, or [`Config::check`] refuses the settings.
     pub fn from_url(url: &str) -> Result<Self, UrlError> {
         let (url, insecure) = match url.strip_suffix("#insecure") {
-            Some(rest) if url.starts_with("rediss") => (rest, true),
+            Some(rest) if is_encrypted(url) => (rest, true),
             _ => (url, false),
         };
         let (rest, options) = url.split_once('?').unwrap_or((url, ""));
@@ -114,7 +125,7 @@ impl Config {
             })
         };
         let (scheme, rest) = rest.split_once(':').ok_or(UrlError::Scheme)?;
-        match (scheme, rest.strip_prefix("//")) {
+        match (&*plain_scheme(scheme), rest.strip_prefix("//")) {
             ("redis", Some(rest)) => config.servers(rest)?,
             ("rediss", Some(rest)) => {
                 config.tls = encrypted();
@@ -130,7 +141,7 @@ impl Config {
                 config.servers(rest)?;
             }
             ("unix" | "redis+unix", Some(rest)) => config.socket(rest)?,
-            ("unix", None) => config.socket(rest)?,
+            ("unix" | "redis+unix", None) => config.socket(rest)?,
             _ => return Err(UrlError::Scheme),
         }
         for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -151,6 +162,7 @@ impl Config {
             None => text,
         };
         let (hosts, database) = text.split_once('/').unwrap_or((text, ""));
+        let database = database.strip_suffix('/').unwrap_or(database);
         if !database.is_empty() {
             self.database = database.parse().map_err(|_| UrlError::Database)?;
         }
@@ -189,12 +201,22 @@ impl Config {
     fn option(&mut self, name: &str, value: &str) -> Result<(), UrlError> {
         match name {
             "database" | "db" => self.database = number("database", value)?,
-            "username" => self.username = Some(value.to_owned()),
-            "password" => self.password = Some(Secret::new(value)),
+            "username" | "user" => self.username = Some(value.to_owned()),
+            "password" | "pass" => self.password = Some(Secret::new(value)),
+            "lib_name" => self.lib_name = Some(value.to_owned()).filter(|name| !name.is_empty()),
+            "lib_version" => {
+                self.lib_version = Some(value.to_owned()).filter(|version| !version.is_empty());
+            }
+            "address_map" => self.address_map = Some(address_map(value)?),
             "client_name" => self.client_name = Some(value.to_owned()),
             "protocol" => {
                 use ProtocolVersion::{Resp2, Resp3};
-                let known = [("resp2", Resp2), ("resp3", Resp3)];
+                let known = [
+                    ("resp2", Resp2),
+                    ("resp3", Resp3),
+                    ("2", Resp2),
+                    ("3", Resp3),
+                ];
                 self.protocol = choice("protocol", "resp2 or resp3", value, known)?;
             }
             "mux_per_node" => self.mux_per_node = number("mux_per_node", value)?,
@@ -266,6 +288,32 @@ impl FromStr for Config {
     fn from_str(url: &str) -> Result<Self, UrlError> {
         Self::from_url(url)
     }
+}
+
+/// A scheme as if it were one of Redis, in small letters.
+fn plain_scheme(scheme: &str) -> String {
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.strip_prefix("valkey") {
+        Some(rest) => format!("redis{rest}"),
+        None => scheme,
+    }
+}
+
+fn is_encrypted(url: &str) -> bool {
+    let scheme = url.split(':').next().unwrap_or_default();
+    plain_scheme(scheme).starts_with("rediss")
+}
+
+/// `announced=actual,...`
+fn address_map(text: &str) -> Result<AddressMap, UrlError> {
+    let entries = text.split(',').filter(|entry| !entry.is_empty());
+    let read = |entry: &str| {
+        let (announced, actual) = entry.split_once('=').ok_or(UrlError::AddressMap)?;
+        let read = |text| endpoint(text).map_err(|_| UrlError::AddressMap);
+        Ok((read(announced)?, read(actual)?))
+    };
+    let entries: Result<Vec<_>, UrlError> = entries.map(read).collect();
+    Ok(AddressMap::table(entries?))
 }
 
 /// `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.

@@ -24,6 +24,8 @@ impl Client {
     pub(super) async fn first_contact(&self) -> Result<(), Error> {
         let deadline = after(self.config().timeout);
         let contact = async {
+            self.first_credentials(deadline).await?;
+            self.router.shared.schedule.request_refresh();
             match self.config().mode {
                 Mode::Standalone => self.ping(Route::Any, Class::Read, deadline).await,
                 Mode::Cluster => {
@@ -51,6 +53,28 @@ impl Client {
         let ping = Fixed::new(prefix!(1, 4, "PING"), (), route, class);
         let left = deadline.saturating_duration_since(Instant::now());
         self.send(ping).timeout(left)
+    }
+
+    /// Waits for the provider of credentials, if there is one.
+    async fn first_credentials(&self, deadline: Instant) -> Result<(), Error> {
+        let shared = &self.router.shared;
+        let Some(credentials) = &shared.credentials else {
+            return Ok(());
+        };
+        let mut timer = None;
+        poll_fn(|cx| {
+            if credentials.poll_first(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            if Instant::now() >= deadline {
+                let why = credentials.current().err().unwrap_or_default();
+                return Poll::Ready(Err(Error::Unavailable { why }));
+            }
+            let schedule = &shared.schedule;
+            schedule.wake_at(&mut timer, deadline, cx.waker());
+            Poll::Pending
+        })
+        .await
     }
 
     /// Waits until it is known which node serves which slot.

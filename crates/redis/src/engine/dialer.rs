@@ -8,6 +8,7 @@ use embar_mux::{Address, CloseReason, Connection, ConnectionLimits, TlsError, Tl
 use super::drivers::Drivers;
 use super::protocol::RedisProtocol;
 use super::resolver::{Resolver, resolve};
+use crate::address_map::{AddressMap, Destination};
 use crate::endpoint::Endpoint;
 use crate::tls::Encryption;
 
@@ -15,14 +16,17 @@ use crate::tls::Encryption;
 pub(crate) struct Dialer {
     drivers: Drivers,
     encryption: Option<Encryption>,
+    map: Option<AddressMap>,
     resolver: Arc<Resolver>,
 }
 
 impl Dialer {
-    pub fn new(drivers: Drivers, encryption: Option<Encryption>) -> Self {
+    /// `map` says where to connect to what a node announces.
+    pub fn new(drivers: Drivers, encryption: Option<Encryption>, map: Option<AddressMap>) -> Self {
         Self {
             drivers,
             encryption,
+            map,
             resolver: Arc::default(),
         }
     }
@@ -30,7 +34,15 @@ impl Dialer {
     /// Runs a job that calls [`Dialer::open`] for this endpoint: here if that does not block, or else
     /// on a thread.
     pub fn run(&self, endpoint: &Endpoint, job: impl FnOnce() + Send + 'static) {
-        self.resolver.run(endpoint, job);
+        self.resolver.run(&self.destination(endpoint).endpoint, job);
+    }
+
+    /// Where to connect to it.
+    fn destination(&self, endpoint: &Endpoint) -> Destination {
+        match &self.map {
+            Some(map) => map.destination(endpoint),
+            None => endpoint.clone().into(),
+        }
     }
 
     /// Begins to connect. A host with several addresses gets another one at each attempt. Blocks while
@@ -42,12 +54,13 @@ impl Dialer {
         limits: ConnectionLimits,
         protocol: RedisProtocol,
     ) -> Result<Connection, CloseReason> {
-        let address = address(endpoint, attempt)?;
+        let destination = self.destination(endpoint);
+        let address = address(&destination.endpoint, attempt)?;
         let mux = self.drivers.of(endpoint);
         let opened = match &self.encryption {
             None => mux.open(address, limits, protocol),
             Some(encryption) => {
-                let target = encryption.target(endpoint).map_err(CloseReason::Tls)?;
+                let target = encryption.target(&destination).map_err(CloseReason::Tls)?;
                 mux.open_tls(address, &target, limits, protocol)
             }
         };

@@ -63,6 +63,16 @@ impl FirstTopology {
         Poll::Pending
     }
 
+    /// Whether there is one.
+    pub fn is_known(&self) -> bool {
+        self.state().known
+    }
+
+    /// What a server said, when all nodes refused to tell.
+    pub fn refusal(&self) -> Option<ServerError> {
+        self.state().failures.all_refused().cloned()
+    }
+
     /// Why there is none, for the caller of the client.
     pub fn why_not(&self) -> String {
         let why = &self.state().failures;

@@ -88,6 +88,7 @@ impl ConnectionManager {
             Outcome::Adopted(epoch) => {
                 self.epoch = epoch.or(self.epoch);
                 router.first_topology.found();
+                self.shared.settle();
             }
             Outcome::Failed(failures) => router.first_topology.failed(failures),
         }

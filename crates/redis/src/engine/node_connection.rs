@@ -5,7 +5,7 @@
 //! connection whose server answers that another one has taken over (`Config::reconnect_on`).
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -14,14 +14,16 @@ use arc_swap::ArcSwapOption;
 use embar_mux::waiters::{Outworn, Place, Waiters};
 use embar_mux::{Call, CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
 
+use super::greeting::Purpose;
 use super::leave_pace::LeavePace;
-use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
+use super::protocol::{ConnectionOwner, RedisProtocol};
 use super::schedule::Task;
 use super::shared::Shared;
 use super::timers::after;
 use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
 use crate::metrics::{ConnectionLog, NodeCounters};
+use crate::resp::is_refusal_of_credentials;
 
 /// Most commands of the one caller of a dedicated connection that wait for a reply; further ones wait to be sent. Not
 /// fewer: what waits may be overtaken by what the caller sends just when there is room again.
@@ -39,6 +41,8 @@ pub(crate) struct NodeConnection {
     failures: AtomicU32,
     /// As the field of the same name in `state`, to look at without the lock.
     retired: AtomicBool,
+    /// Which credentials its connection began with.
+    credentials_version: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -87,6 +91,7 @@ impl NodeConnection {
             is_dedicated,
             failures: AtomicU32::new(0),
             retired: AtomicBool::new(false),
+            credentials_version: AtomicU64::new(0),
             state: Mutex::default(),
         })
     }
@@ -199,6 +204,11 @@ impl NodeConnection {
             return;
         }
         self.log.connecting();
+        let (credentials, version) = match self.shared.current_credentials() {
+            Ok(known) => known,
+            Err(why) => return self.connected(Err(CloseReason::NotReady(why))),
+        };
+        self.credentials_version.store(version, Ordering::Relaxed);
         let config = &*self.shared.config;
         let limit = |usual| match self.is_dedicated {
             true => Duration::MAX,
@@ -218,7 +228,7 @@ impl NodeConnection {
         let read_replica = config.mode == Mode::Cluster && config.read_from != ReadFrom::Primary;
         let purpose = Purpose::Commands { read_replica };
         let owner = Box::new(Owner(Arc::downgrade(self)));
-        let protocol = RedisProtocol::new(config, purpose, owner);
+        let protocol = RedisProtocol::new(config, credentials.as_ref(), purpose, owner);
         let dialer = &self.shared.dialer;
         let attempt = self.failures().wrapping_add(self.state().left);
         let opened = dialer.open(&self.endpoint, attempt, limits, protocol);
@@ -238,12 +248,32 @@ impl NodeConnection {
             Err(reason) => self.note_failure(&mut state, reason),
         }
         self.wake(state);
+        if let Some(credentials) = self
+            .shared
+            .credentials
+            .as_ref()
+            .filter(|_| !self.is_dedicated)
+        {
+            // Those who were told meanwhile did not include this one.
+            credentials.opened(self.credentials_version());
+        }
+    }
+
+    /// Which credentials its connection began with.
+    pub fn credentials_version(&self) -> u64 {
+        self.credentials_version.load(Ordering::Relaxed)
     }
 
     /// The connection is open: the server has accepted the greeting.
     fn came_up(&self) {
         self.log.opened(&self.endpoint);
         self.failures.store(0, Ordering::Relaxed);
+        if self.shared.config.mode == Mode::Standalone {
+            self.shared.settle();
+        }
+        if let Some(credentials) = &self.shared.credentials {
+            credentials.accepted(self.credentials_version());
+        }
         let mut state = self.state();
         state.not_before = None;
         self.wake(state);
@@ -255,6 +285,11 @@ impl NodeConnection {
             self.log.lost(&self.endpoint, reason);
         } else {
             self.log.failed(&self.endpoint, reason, self.failures());
+        }
+        if let (Some(credentials), CloseReason::Refused(words)) = (&self.shared.credentials, reason)
+            && is_refusal_of_credentials(words)
+        {
+            credentials.refused(Some(self.credentials_version()));
         }
         let mut state = self.state();
         match was_open {

@@ -7,24 +7,12 @@ use embar_mux::{
     BadReply, CloseReason, FrameKind, Framing, Greeting, Meters, Part, Protocol, TlsError,
 };
 
+use super::greeting::{Purpose, Step, encoded, greetings};
 use super::open_transaction::OpenTransaction;
-use crate::config::{Config, ProtocolVersion};
-use crate::resp::{
-    ErrorKind, ErrorView, Framer, Out, ReplyLimits, View, bulk_len, header_len, parse,
-};
+use crate::config::Config;
+use crate::credentials::Credentials;
+use crate::resp::{ErrorKind, ErrorView, Framer, ReplyLimits, View, parse};
 use crate::tls::explain;
-
-/// What a connection is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Commands of callers.
-    Commands {
-        /// The node may be a replica, and is to answer reads.
-        read_replica: bool,
-    },
-    /// Subscriptions: every frame behind the greeting is a push.
-    Subscriptions,
-}
 
 /// Whom a connection reports to. The driver calls it, so it must not block.
 pub(crate) trait ConnectionOwner: Send + 'static {
@@ -46,20 +34,13 @@ pub(crate) trait ConnectionOwner: Send + 'static {
     fn closed(&self, reason: &CloseReason, was_open: bool);
 }
 
-/// A command of the greeting: its words.
-type Words = Vec<Vec<u8>>;
-
-fn words(words: &[&[u8]]) -> Words {
-    words.iter().map(|word| word.to_vec()).collect()
-}
-
 /// The Redis protocol on one connection.
 pub(crate) struct RedisProtocol {
     framer: Framer,
     /// The commands of the greeting that are to be sent.
-    greeting: Vec<Words>,
+    greeting: Vec<Step>,
     /// The greeting for a server that does not know RESP3.
-    fallback: Option<Vec<Words>>,
+    fallback: Option<Vec<Step>>,
     purpose: Purpose,
     owner: Box<dyn ConnectionOwner>,
     /// Every frame is a push from now on.
@@ -71,8 +52,13 @@ pub(crate) struct RedisProtocol {
 }
 
 impl RedisProtocol {
-    pub fn new(config: &Config, purpose: Purpose, owner: Box<dyn ConnectionOwner>) -> Self {
-        let (greeting, fallback) = greetings(config, purpose);
+    pub fn new(
+        config: &Config,
+        credentials: Option<&Arc<Credentials>>,
+        purpose: Purpose,
+        owner: Box<dyn ConnectionOwner>,
+    ) -> Self {
+        let (greeting, fallback) = greetings(config, credentials, purpose);
         let limits = ReplyLimits {
             max_reply_bytes: config.max_reply_bytes,
             ..ReplyLimits::default()
@@ -95,20 +81,8 @@ impl RedisProtocol {
             self.only_pushes = self.purpose == Purpose::Subscriptions;
             return Greeting::Done;
         }
-        let mut bytes = Vec::new();
-        for command in &self.greeting {
-            let words = command.iter().map(|word| bulk_len(word.len()));
-            let at = bytes.len();
-            bytes.resize(at + header_len(command.len()) + words.sum::<usize>(), 0);
-            let mut out = Out::new(&mut bytes[at..]);
-            out.header(command.len());
-            for word in command {
-                out.bulk(word);
-            }
-            out.finish();
-        }
         Greeting::Send {
-            bytes,
+            bytes: encoded(&self.greeting),
             replies: self.greeting.len() as u32,
         }
     }
@@ -120,47 +94,6 @@ impl RedisProtocol {
         };
         let unknown = matches!(error.kind(), ErrorKind::UnknownCommand | ErrorKind::NoProto);
         unknown && self.fallback.is_some()
-    }
-}
-
-/// The commands to begin with, and those for a server that does not know RESP3.
-fn greetings(config: &Config, purpose: Purpose) -> (Vec<Words>, Option<Vec<Words>>) {
-    let password = config
-        .password
-        .as_ref()
-        .map(|secret| secret.reveal().as_bytes());
-    let user = config.username.as_deref().map(str::as_bytes);
-    let name = config.client_name.as_deref().map(str::as_bytes);
-    // Behind the words of either version.
-    let mut both = Vec::new();
-    if config.database != 0 {
-        both.push(words(&[b"SELECT", config.database.to_string().as_bytes()]));
-    }
-    if purpose == (Purpose::Commands { read_replica: true }) {
-        both.push(words(&[b"READONLY"]));
-    }
-    let mut resp2 = Vec::new();
-    match (user, password) {
-        (Some(user), Some(password)) => resp2.push(words(&[b"AUTH", user, password])),
-        (None, Some(password)) => resp2.push(words(&[b"AUTH", password])),
-        _ => {}
-    }
-    if let Some(name) = name {
-        resp2.push(words(&[b"CLIENT", b"SETNAME", name]));
-    }
-    resp2.extend(both.iter().cloned());
-    let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
-    if let Some(password) = password {
-        hello.extend([b"AUTH".as_slice(), user.unwrap_or(b"default"), password]);
-    }
-    if let Some(name) = name {
-        hello.extend([b"SETNAME".as_slice(), name]);
-    }
-    let mut resp3 = vec![words(&hello)];
-    resp3.append(&mut both);
-    match config.protocol {
-        ProtocolVersion::Resp2 => (resp2, None),
-        ProtocolVersion::Resp3 => (resp3, Some(resp2)),
     }
 }
 
@@ -196,13 +129,17 @@ impl Protocol for RedisProtocol {
         let Some(mut reply) = reply else {
             return Ok(self.next_step());
         };
+        let mut steps = self.greeting.iter();
         while !reply.is_empty() {
             let (answer, len) = parse(reply).map_err(|malformed| malformed.to_string())?;
-            if self.needs_fallback(&answer) {
+            let is_optional = steps.next().is_some_and(|step| step.is_optional);
+            if !is_optional && self.needs_fallback(&answer) {
                 self.greeting = self.fallback.take().unwrap_or_default();
                 return Ok(self.next_step());
             }
-            if let View::Error(error) = answer {
+            if let View::Error(error) = answer
+                && !is_optional
+            {
                 return Err(without_arguments(&error));
             }
             reply = &reply[len..];

@@ -1,5 +1,6 @@
 //! Which node a command goes to: follows redirects, and takes over topologies.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,12 +13,12 @@ use super::node_connection::NodeConnection;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::topology_changes::log_changes;
-use crate::command::{Class, Route};
+use crate::command::{Class, NodeId, Route};
 use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::metrics::{Metrics, NodeMetrics};
-use crate::resp::{Address, ServerError, is_lasting_refusal};
+use crate::resp::{Address, ServerError, is_lasting_refusal, is_refusal_of_credentials};
 use crate::tls::is_lasting;
 use crate::topology::Topology;
 
@@ -143,7 +144,14 @@ impl Router {
     }
 
     /// Why there is no known node for a command.
-    pub fn why_no_node(&self, route: Route) -> &'static str {
+    pub fn why_no_node(&self, route: Route) -> Cow<'static, str> {
+        if self.awaits_topology() {
+            return self.first_topology.why_not().into();
+        }
+        self.why_none_serves(route).into()
+    }
+
+    fn why_none_serves(&self, route: Route) -> &'static str {
         let slot = match route {
             Route::Slot(slot) => slot,
             Route::Node(_) => return "the node has left the cluster",
@@ -219,11 +227,6 @@ impl Router {
         Some(routes.primary(slot)?.endpoint.clone())
     }
 
-    /// One slot of each primary that serves any.
-    pub fn slot_of_each_primary(&self) -> Vec<u16> {
-        self.routes.load().slot_of_each_primary()
-    }
-
     /// As [`Router::slot_of_each_primary`], those first that will probably answer, others at random.
     pub fn slots_by_distance(&self) -> Vec<u16> {
         let routes = self.routes.load();
@@ -247,6 +250,14 @@ impl Router {
     /// Whether there is a node at this endpoint.
     pub fn has_node(&self, endpoint: &Endpoint) -> bool {
         self.routes.load().find(endpoint).is_some()
+    }
+
+    /// The node that is known at one of these endpoints, or else a new one at the first of them. `None` as for
+    /// a redirect to too many nodes, or without endpoints.
+    pub fn node_at(&self, endpoints: &[Endpoint]) -> Option<NodeId> {
+        let known = endpoints.iter().find(|endpoint| self.has_node(endpoint));
+        let node = self.node(known.or(endpoints.first())?)?;
+        Some(node.id)
     }
 
     /// The node at this endpoint, which it adds if it is new. `None` when there are so many already
@@ -306,9 +317,25 @@ impl Router {
         Some(Error::Unavailable { why })
     }
 
+    /// Whether it does not know the nodes of its cluster yet, as it has not connected before.
+    pub fn awaits_topology(&self) -> bool {
+        self.shared.config.mode == Mode::Cluster && !self.first_topology.is_known()
+    }
+
+    /// Why no server will accept the client, as long as none has.
+    #[cold]
+    pub fn first_refusal(&self) -> Option<Error> {
+        if self.shared.is_settled() {
+            return None;
+        }
+        let refusal = self.first_topology.refusal().map(Error::from);
+        refusal.or_else(|| self.lasting_failure())
+    }
+
     /// Why connecting fails with every node, for reasons that last: TLS, or a refused greeting. `None` if it
     /// may yet succeed.
     pub fn lasting_failure(&self) -> Option<Error> {
+        let has_provider = self.shared.credentials.is_some();
         let mut why = None;
         for node in &*self.routes.load().nodes {
             let connection = node.connection(0);
@@ -318,6 +345,12 @@ impl Router {
                 CloseReason::Tls(error) if is_lasting(&error) => {
                     let why = CloseReason::Tls(error).to_string();
                     Error::Unavailable { why }
+                }
+                // The provider may have others.
+                CloseReason::Refused(words)
+                    if has_provider && is_refusal_of_credentials(&words) =>
+                {
+                    return None;
                 }
                 CloseReason::Refused(words) if is_lasting_refusal(&words) => {
                     ServerError::new(words).answering(false).into()

@@ -1,13 +1,15 @@
 //! What the connections, subscriptions and requests of one client share: its configuration, its
-//! dialer, the work for the manager's thread, and counters.
+//! credentials and dialer, the work for the manager's thread, and counters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::credential_store::CredentialStore;
 use super::dialer::Dialer;
 use super::schedule::Schedule;
 use crate::command::NodeId;
 use crate::config::Config;
+use crate::credentials::Credentials;
 use crate::metrics::ClientCounters;
 
 /// What connections, subscriptions and requests of one client share.
@@ -16,19 +18,55 @@ pub(crate) struct Shared {
     pub dialer: Dialer,
     pub schedule: Arc<Schedule>,
     pub counters: Arc<ClientCounters>,
+    /// Where there is a provider of credentials.
+    pub credentials: Option<Arc<CredentialStore>>,
+    /// Those of the configuration.
+    fixed_credentials: Option<Arc<Credentials>>,
+    /// A server has accepted the client, and in a cluster told the topology.
+    is_settled: AtomicBool,
     nodes: AtomicU32,
 }
 
 impl Shared {
     pub fn new(config: Config, dialer: Dialer) -> Arc<Self> {
         let config = Arc::new(config);
+        let password = config.password.as_ref();
+        let fixed =
+            password.map(|password| Credentials::new(config.username.as_ref(), password.reveal()));
+        let provider = config.credentials.clone();
         Arc::new(Self {
+            credentials: provider.map(CredentialStore::new),
+            fixed_credentials: fixed.map(Arc::new),
+            is_settled: AtomicBool::new(false),
             schedule: Arc::new(Schedule::new(Arc::clone(&config))),
             dialer,
             counters: Arc::default(),
             nodes: AtomicU32::new(0),
             config,
         })
+    }
+
+    /// What to authenticate with, and its version.
+    ///
+    /// # Errors
+    /// Why the provider has given nothing yet.
+    pub fn current_credentials(&self) -> Result<(Option<Arc<Credentials>>, u64), String> {
+        match &self.credentials {
+            None => Ok((self.fixed_credentials.clone(), 0)),
+            Some(store) => {
+                let (credentials, version) = store.current()?;
+                Ok((Some(credentials), version))
+            }
+        }
+    }
+
+    /// See [`Router::first_refusal`](super::router::Router::first_refusal).
+    pub fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
+    }
+
+    pub fn settle(&self) {
+        self.is_settled.store(true, Ordering::Relaxed);
     }
 
     /// A number that no node of the client has had.

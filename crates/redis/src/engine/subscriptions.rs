@@ -15,14 +15,19 @@ use std::time::{Duration, Instant};
 
 use embar_mux::{CloseReason, Connection, ConnectionLimits};
 
-use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
+use super::authentication::log_refusal;
+use super::credential_store::Authenticated;
+use super::greeting::{Purpose, encoded_auth};
+use super::protocol::{ConnectionOwner, RedisProtocol};
 use super::router::Router;
 use super::schedule::{Task, Timer};
 use super::shared::Shared;
 use super::timers::after;
+use crate::credentials::Credentials;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::pubsub_event::{Event, Kind};
-use crate::resp::{ServerError, View, parse};
+use crate::resp::{ServerError, View, is_refusal_of_credentials, parse};
 use connection::ConnectRequest;
 use state::{State, StateGuard};
 use wanted::SubscriptionState;
@@ -30,6 +35,7 @@ use wanted::SubscriptionState;
 mod connection;
 mod events;
 mod names;
+mod next_batch;
 mod state;
 mod wanted;
 
@@ -67,6 +73,9 @@ impl SubscriptionSet {
             state: Mutex::new(State::new(capacity, max_request_bytes)),
         });
         set.shared.schedule.run_after_refreshes(set.task());
+        if let Some(credentials) = &set.shared.credentials {
+            credentials.add(Weak::clone(&set.me) as Weak<dyn Authenticated>);
+        }
         set
     }
 
@@ -178,14 +187,25 @@ impl SubscriptionSet {
     /// Opens a connection, here if that does not block, or else on a thread.
     fn connect(self: &Arc<Self>, request: ConnectRequest) {
         let (set, endpoint) = (Arc::clone(self), request.endpoint.clone());
-        let open = move || {
-            let opened = set.open(&request);
-            set.connected(request.number, opened);
+        let open = move || match set.shared.current_credentials() {
+            Ok((credentials, version)) => {
+                let opened = set.open(&request, credentials.as_ref());
+                set.connected(request.number, opened);
+                if let Some(store) = &set.shared.credentials {
+                    // Those who were told meanwhile did not include this one.
+                    store.opened(version);
+                }
+            }
+            Err(why) => set.connected(request.number, Err(CloseReason::NotReady(why))),
         };
         self.shared.dialer.run(&endpoint, open);
     }
 
-    fn open(self: &Arc<Self>, request: &ConnectRequest) -> Result<Connection, CloseReason> {
+    fn open(
+        self: &Arc<Self>,
+        request: &ConnectRequest,
+        credentials: Option<&Arc<Credentials>>,
+    ) -> Result<Connection, CloseReason> {
         let config = &*self.shared.config;
         let limits = ConnectionLimits {
             // Pushes answer no command, so none is ever in flight.
@@ -198,7 +218,7 @@ impl SubscriptionSet {
             set: Arc::downgrade(self),
             number: request.number,
         });
-        let protocol = RedisProtocol::new(config, Purpose::Subscriptions, owner);
+        let protocol = RedisProtocol::new(config, credentials, Purpose::Subscriptions, owner);
         let dialer = &self.shared.dialer;
         dialer.open(&request.endpoint, request.attempt, limits, protocol)
     }
@@ -229,10 +249,28 @@ impl SubscriptionSet {
             return;
         };
         tracing::debug!(node = %known.endpoint, "a subscriber's connection is over: {reason}");
+        if let (Some(credentials), CloseReason::Refused(words)) = (&self.shared.credentials, reason)
+            && is_refusal_of_credentials(words)
+        {
+            credentials.refused(None);
+        }
         state.went_down(number);
         let failures = state.failures;
         drop(state);
         self.update_after_failure(failures);
+    }
+
+    /// The server did not take new credentials.
+    fn not_authenticated(&self, state: &State, number: u64, node: &Endpoint, error: &ServerError) {
+        if is_refusal_of_credentials(&error.text) {
+            log_refusal(node, error);
+            if let Some(credentials) = &self.shared.credentials {
+                credentials.refused(None);
+            }
+        } else if let Some(connection) = state.connections.get(&number) {
+            // With RESP2 a subscriber may not say who it is. The next connection begins with that.
+            connection.close();
+        }
     }
 
     /// A frame came on a connection.
@@ -250,8 +288,13 @@ impl SubscriptionSet {
             Ok((View::Error(error), _)) => {
                 // It changes no data.
                 let error = ServerError::from(error).answering(false);
-                state.refused(number, &error);
+                match state.authenticated(number) {
+                    Some(node) => self.not_authenticated(&state, number, &node, &error),
+                    None => state.refused(number, &error),
+                }
             }
+            // Only `AUTH` is answered so.
+            Ok((View::Simple(_), _)) => drop(state.authenticated(number)),
             _ => {}
         }
         if std::mem::take(&mut state.has_moved) {
@@ -259,6 +302,14 @@ impl SubscriptionSet {
             self.shared.schedule.request_refresh();
             self.update_at(Instant::now() + MOVED_PAUSE);
         }
+    }
+}
+
+impl Authenticated for SubscriptionSet {
+    fn authenticate(&self, credentials: &Credentials) {
+        let auth: Arc<[u8]> = encoded_auth(credentials).into();
+        let told = self.state().authenticate(&auth);
+        self.update_later_unless(told);
     }
 }
 

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_mux::block_on;
+use embar_mux::{Call, block_on};
 
 use crate::command::{Class, Command, Route};
 use crate::commands::Commands;
@@ -37,7 +37,7 @@ impl Commands for &mut Transaction<'_> {
     type Output<C: Command, R: FromReply> = ResultKey<R>;
 
     fn execute<C: Command, R: FromReply>(self, command: C) -> ResultKey<R> {
-        self.list.add(&command)
+        self.add(&command)
     }
 }
 
@@ -76,6 +76,23 @@ impl<'c> Transaction<'c> {
         executed
             .map(|executed| self.results(executed))
             .ok_or_else(|| WrongType::new("the results of EXEC", View::Null).into())
+    }
+
+    /// As [`Transaction::run`], for commands that change nothing, and so may be sent again. Also gives
+    /// the call, which knows over which connection they were answered.
+    pub(crate) async fn run_repeatable(&self) -> Result<(Results, Call), Error> {
+        let whole = self.whole()?.ok_or(Error::Closed)?;
+        let request = Request::<_, Option<Executed>>::new(self.router, whole);
+        let mut request = request.repeatable();
+        let executed = (&mut request).await?;
+        let call = request.into_answered().ok_or(Error::Closed)?;
+        let executed = executed.ok_or_else(|| WrongType::new("the results of EXEC", View::Null))?;
+        Ok((self.results(executed), call))
+    }
+
+    /// Adds a command.
+    pub(crate) fn add<C: Command, R: FromReply>(&mut self, command: &C) -> ResultKey<R> {
+        self.list.add(command)
     }
 
     /// The transaction as one command; `None` if it has no commands.

@@ -237,6 +237,13 @@ pub(crate) fn is_lasting_refusal(words: &str) -> bool {
     }
 }
 
+/// Whether a server that answers so to a greeting or to `AUTH` wants other credentials.
+pub(crate) fn is_refusal_of_credentials(words: &str) -> bool {
+    let kind = ServerError::new(words).kind;
+    matches!(kind, ErrorKind::NoAuth | ErrorKind::WrongPass)
+        || words.starts_with("ERR invalid password")
+}
+
 /// Whether a server answers so only before it has changed anything, whatever the command is.
 ///
 /// Each command inside of a script is checked as if it had come alone, so a script may fail with most of

@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn each_connection_has_one_lane_however_many_there_are() {
         let drivers = Drivers::on_thread(&MuxSettings::default()).expect("a thread");
-        let shared = Shared::new(Config::default(), Dialer::new(drivers, None));
+        let shared = Shared::new(Config::default(), Dialer::new(drivers, None, None));
         let connections: Vec<_> = (0..3 * FEW as u16)
             .map(|number| NodeConnection::dedicated(Endpoint::tcp("a", 1 + number), &shared))
             .collect();

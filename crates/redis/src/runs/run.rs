@@ -6,6 +6,7 @@
 //! began the next one, a node that is silent would hold up the redirects of all others until the
 //! deadline.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ enum Way {
     /// Over this connection, perhaps behind `ASKING`.
     To(Arc<NodeConnection>, bool),
     /// Nowhere now, and why.
-    Nowhere(RetryCause, &'static str),
+    Nowhere(RetryCause, Cow<'static, str>),
 }
 
 impl<'r> Run<'r> {
@@ -78,6 +79,10 @@ impl<'r> Run<'r> {
             let now = Instant::now();
             if now >= self.state.deadline {
                 self.give_up();
+                continue;
+            }
+            if let Some(error) = self.router.first_refusal() {
+                self.refuse(&error);
                 continue;
             }
             self.state.parked.take_due(now, &mut self.state.ready);
@@ -229,7 +234,7 @@ impl<'r> Run<'r> {
                         router.shared.schedule.request_refresh();
                         Round::new()
                     });
-                    let problem = Problem::NotTaken(why.to_owned());
+                    let problem = Problem::NotTaken(why.into_owned());
                     self.state.pause(index, cause, problem, round);
                 }
             }
@@ -249,10 +254,25 @@ impl<'r> Run<'r> {
         let target = target.map(|target| (target.connection, target.asking));
         match target.or_else(served_by) {
             None => Way::Nowhere(RetryCause::NoNode, self.router.why_no_node(entry.route)),
-            Some((connection, _)) if connection.is_retired() => {
-                Way::Nowhere(RetryCause::Redirects, "the node has left the cluster")
-            }
+            Some((connection, _)) if connection.is_retired() => Way::Nowhere(
+                RetryCause::Redirects,
+                "the node has left the cluster".into(),
+            ),
             Some((connection, asking)) => Way::To(connection, asking),
+        }
+    }
+
+    /// No server accepts the client: all commands fail for that.
+    #[cold]
+    fn refuse(&mut self, error: &Error) {
+        let state = &mut self.state;
+        let mut left = std::mem::take(&mut state.ready);
+        state.parked.take_all(&mut left);
+        for lane in &mut self.lanes.all {
+            left.extend(lane.take_unsent());
+        }
+        for index in left {
+            state.fail(index, error.clone());
         }
     }
 

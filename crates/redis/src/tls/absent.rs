@@ -3,7 +3,7 @@
 use embar_mux::{TlsError, TlsTarget};
 
 use super::{Tls, TlsConfigError};
-use crate::endpoint::Endpoint;
+use crate::address_map::Destination;
 
 /// Without the feature there is no encryption, and no value of this type.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ impl Encryption {
         Err(TlsConfigError::FeatureOff.to_string())
     }
 
-    pub fn target(&self, _: &Endpoint) -> Result<TlsTarget, TlsError> {
+    pub fn target(&self, _: &Destination) -> Result<TlsTarget, TlsError> {
         match *self {}
     }
 }

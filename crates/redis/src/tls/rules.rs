@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::Tls;
+use crate::address_map::Destination;
 use crate::endpoint::Endpoint;
 
 /// A configuration of rustls that the program made. Two are equal if they are the same object.
@@ -66,13 +67,14 @@ impl Encryption {
     }
 
     /// How to encrypt a connection to this server.
-    pub fn target(&self, endpoint: &Endpoint) -> Result<TlsTarget, TlsError> {
-        let host = match endpoint {
+    pub fn target(&self, server: &Destination) -> Result<TlsTarget, TlsError> {
+        let host = match &server.endpoint {
             Endpoint::Tcp { host, .. } => host,
             // `Config::check` refuses Unix sockets, and nodes never announce one.
             Endpoint::Unix(_) => "localhost",
         };
-        let name = self.name.as_deref().unwrap_or(host);
+        let name = server.tls_name.as_deref().or(self.name.as_deref());
+        let name = name.unwrap_or(host);
         self.to(name)
             .map_err(|error| TlsError::new(TlsFault::WrongName, error))
     }

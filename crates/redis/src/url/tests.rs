@@ -164,14 +164,7 @@ fn every_option_sets_its_field() {
 
 #[test]
 fn what_cannot_be_read_is_named() {
-    for url in [
-        "",
-        "localhost",
-        "http://h",
-        "redis:h",
-        "user:pw@h",
-        "redis+unix:/x",
-    ] {
+    for url in ["", "localhost", "http://h", "redis:h", "user:pw@h"] {
         assert_eq!(refused(url), UrlError::Scheme, "{url}");
     }
     for url in [
@@ -213,7 +206,7 @@ fn what_cannot_be_read_is_named() {
             "{error}"
         );
     }
-    let error = refused("redis://h?protocol=3").to_string();
+    let error = refused("redis://h?protocol=4").to_string();
     assert!(error.contains("resp2 or resp3"), "{error}");
     assert!(refused("http://h").to_string().contains("redis-cluster://"));
 }
@@ -256,5 +249,76 @@ fn no_error_shows_a_password() {
     ] {
         let error = refused(url);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");
+    }
+}
+
+#[test]
+fn schemes_and_options_of_others_are_taken() {
+    let plain = config("redis://u:p@h:1/2");
+    for url in [
+        "valkey://u:p@h:1/2",
+        "VALKEY://u:p@h:1/2/",
+        "REDIS://h:1/?db=2&user=u&pass=p",
+    ] {
+        assert_eq!(config(url), plain, "{url}");
+    }
+    let read = config("valkey-cluster://a,b");
+    assert_eq!((read.mode, read.seeds.len()), (Mode::Cluster, 2));
+    for (url, version) in [
+        ("redis://h?protocol=2", ProtocolVersion::Resp2),
+        ("redis://h?protocol=3", ProtocolVersion::Resp3),
+    ] {
+        assert_eq!(config(url).protocol, version, "{url}");
+    }
+    let socket = config("unix:/run/redis.sock?user=u&pass=a+b&db=3");
+    for url in [
+        "redis+unix:/run/redis.sock?user=u&pass=a+b&db=3",
+        "valkey+unix:///run/redis.sock?username=u&password=a%2Bb&database=3",
+        "valkey+unix://u:a+b@/run/redis.sock?db=3",
+    ] {
+        assert_eq!(config(url), socket, "{url}");
+    }
+    assert_eq!(refused("valkeyx://h"), UrlError::Scheme);
+    assert_eq!(
+        refused("redis://h?protocol=4").to_string(),
+        "the value of the option protocol must be resp2 or resp3"
+    );
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn schemes_of_others_encrypt() {
+    assert_eq!(config("valkeys://h").tls, Some(Tls::default()));
+    assert_eq!(config("valkeys-cluster://h").tls, Some(Tls::default()));
+    for url in [
+        "valkeys://h:1/#insecure",
+        "rediss://h:1/0#insecure",
+        "Rediss://h#insecure",
+    ] {
+        let tls = config(url).tls.expect("it encrypts");
+        assert!(tls.danger_accept_any_certificate, "{url}");
+    }
+}
+
+#[test]
+fn the_library_may_have_another_name_or_none() {
+    let read = config("redis://h?lib_name=mine&lib_version=");
+    assert_eq!(
+        (read.lib_name.as_deref(), read.lib_version),
+        (Some("mine"), None)
+    );
+}
+
+#[test]
+fn a_map_of_addresses_is_a_list_of_pairs() {
+    let read = config("redis-cluster://h?address_map=10.0.0.1:7000=nat:1,[::1]:7001=[::2]:2");
+    let wanted = AddressMap::table([
+        (Endpoint::tcp("10.0.0.1", 7000), Endpoint::tcp("nat", 1)),
+        (Endpoint::tcp("::1", 7001), Endpoint::tcp("::2", 2)),
+    ]);
+    assert_eq!(read.address_map, Some(wanted));
+    for map in ["a:1", "a:1=", "=b:1", "a:1=b:0"] {
+        let url = format!("redis://h?address_map={map}");
+        assert_eq!(refused(&url), UrlError::AddressMap, "{map}");
     }
 }

@@ -1,10 +1,13 @@
 //! The client against real servers, alone and as clusters, while they work and while they fail.
 
+mod addresses;
 mod basics;
 mod cluster;
+mod credentials;
 mod dedicated;
 mod executed;
 mod faults;
+mod lazy;
 mod limits;
 mod metrics;
 mod network;
@@ -17,6 +20,7 @@ mod pubsub;
 mod refusals;
 mod replicas;
 mod role_change;
+mod scans;
 mod silence;
 mod support;
 #[cfg(feature = "tls")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use embar_redis::command::Route;
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::Endpoint;
+use embar_redis::config::{AddressMap, Destination, Endpoint};
 use embar_redis::pubsub::{Event, Kind};
 use embar_redis::rustls::pki_types::{CertificateDer, pem::PemObject};
 use embar_redis::rustls::{ClientConfig, RootCertStore};
@@ -516,5 +516,26 @@ fn only_commands_that_were_encrypted_have_an_unknown_outcome() {
         // The server was killed before it read any of those of unknown outcome.
         assert_eq!(client.get::<u32, _>("sum").await, Ok(done));
         assert!(done > 0 && unknown > 0, "{done} done, {unknown} unknown");
+    });
+}
+
+#[test]
+fn a_server_that_is_reached_elsewhere_has_the_name_that_the_map_says() {
+    let authority = Authority::new();
+    let server = server_with(authority.certify(&["redis.internal"]), &[]);
+    run(async {
+        let announced = Endpoint::tcp("redis.internal", 6379);
+        let here = || Destination::from(endpoint(server.address()));
+        let config = |destination| {
+            let config = Config::standalone(announced.clone());
+            let mut config = patient(encrypted(trusting(&authority), config));
+            config.address_map = Some(AddressMap::table([(announced.clone(), destination)]));
+            config
+        };
+        let why = refused(config(here())).await;
+        assert!(why.contains("tls_server_name"), "{why}");
+        let named = config(here().tls_name("redis.internal"));
+        let client = Client::with(named).await.expect("it connects");
+        client.set("key", 1).await.expect("it is set");
     });
 }

@@ -33,12 +33,14 @@ pub(super) struct NodeSubscriptions {
     pub new: VecDeque<u64>,
     /// Such of them as the server refused together: what is still to be found out is which one it means. The last ones are next.
     pub halves: Vec<Vec<u64>>,
-    /// Requests without an answer, oldest first.
-    requests: VecDeque<Request>,
+    /// Requests without an answer, oldest first; `None`: the server was told who the client is.
+    requests: VecDeque<Option<Request>>,
     /// How many of these are about a name.
     pending: ByName<u32>,
     /// Subscriptions to end there as soon as there is room for the request.
     unwanted: ByName<()>,
+    /// What tells the server who the client is now, as soon as there is room for it.
+    auth: Option<Arc<[u8]>>,
     /// Subscriptions that were made again and are not logged yet.
     pub renewed: usize,
 }
@@ -108,6 +110,7 @@ impl NodeSubscriptions {
             requests: VecDeque::new(),
             pending: ByName::default(),
             unwanted: ByName::default(),
+            auth: None,
             renewed: 0,
         }
     }
@@ -167,6 +170,34 @@ impl NodeSubscriptions {
         true
     }
 
+    /// Tells the server who the client is now. False when that has to wait until there is room. A connection that is not open yet
+    /// begins with that.
+    pub fn authenticate(&mut self, auth: &Arc<[u8]>) -> bool {
+        if self.is_open() {
+            self.auth = Some(Arc::clone(auth));
+        }
+        self.send_auth()
+    }
+
+    /// Sends what there was no room for before. False when there is none yet.
+    pub fn send_auth(&mut self) -> bool {
+        let (Some(conn), Some(auth)) = (&self.conn, self.auth.take()) else {
+            return true;
+        };
+        let posted = conn.post(auth.len(), |out| out.copy_from_slice(&auth));
+        match posted {
+            Ok(()) => self.requests.push_back(None),
+            Err(_) => self.auth = Some(auth),
+        }
+        posted.is_ok()
+    }
+
+    /// Takes an answer, if it is the one to that.
+    pub fn authenticated(&mut self) -> Option<Endpoint> {
+        self.requests.pop_front_if(|request| request.is_none())?;
+        Some(self.endpoint.clone())
+    }
+
     fn post(&mut self, begin: bool, kind: Kind, names: Vec<Name>) -> bool {
         let Some(conn) = &self.conn else {
             return false;
@@ -199,18 +230,18 @@ impl NodeSubscriptions {
                 None => self.pending.insert(kind, Arc::clone(name), 1),
             }
         }
-        self.requests.push_back(Request {
+        self.requests.push_back(Some(Request {
             begin,
             kind,
             names,
             answered: 0,
-        });
+        }));
         true
     }
 
     /// Takes an answer. True when it answers the oldest request.
     pub fn answered(&mut self, begin: bool, kind: Kind, name: &[u8]) -> bool {
-        let Some(request) = self.requests.front_mut() else {
+        let Some(Some(request)) = self.requests.front_mut() else {
             return false;
         };
         let is_next = request.open().first().is_some_and(|next| **next == *name);
@@ -227,7 +258,7 @@ impl NodeSubscriptions {
 
     /// Takes an error: the oldest request, which the server refused.
     pub fn refused(&mut self) -> Option<Request> {
-        let request = self.requests.pop_front()?;
+        let request = self.requests.pop_front()??;
         for name in request.open() {
             self.is_over(request.kind, name);
         }

@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-use super::connection::{Batch, ConnectRequest, NodeSubscriptions, Request};
+use super::connection::{ConnectRequest, NodeSubscriptions, Request};
 use super::events::Events;
 use super::names::Name;
+use super::next_batch::next_batch;
 use super::wanted::{Subscription, SubscriptionState, Subscriptions};
 use crate::endpoint::Endpoint;
 use crate::engine::router::Router;
@@ -326,7 +327,7 @@ impl State {
             // It goes on when it is.
             return true;
         }
-        let mut has_room = connection.end_unwanted();
+        let mut has_room = connection.send_auth() && connection.end_unwanted();
         while has_room {
             let Some(batch) = next_batch(
                 connection,
@@ -348,6 +349,23 @@ impl State {
             }
         }
         connection.has_requests()
+    }
+
+    /// Tells the servers who the client is now. False when there was no room for that everywhere.
+    pub fn authenticate(&mut self, auth: &Arc<[u8]>) -> bool {
+        let mut complete = true;
+        for connection in self.connections.values_mut() {
+            complete &= connection.authenticate(auth);
+        }
+        complete
+    }
+
+    /// An answer came on a connection: if that of `AUTH` is the next one there, this is it, and of that node.
+    pub fn authenticated(&mut self, number: u64) -> Option<Endpoint> {
+        let known = self.connections.get_mut(&number)?;
+        let endpoint = known.authenticated()?;
+        self.answered(number);
+        Some(endpoint)
     }
 
     /// A connection is over.
@@ -541,45 +559,6 @@ impl State {
             self.due.reader = self.reader.take();
         }
     }
-}
-
-/// What the next request on a connection is about; `None`: nothing is to be requested there.
-fn next_batch(
-    connection: &mut NodeSubscriptions,
-    subscriptions: &mut Subscriptions,
-    node: u64,
-    max_bytes: usize,
-) -> Option<Batch> {
-    let mut add = |batch: &mut Option<Batch>, number: u64| {
-        // It may have ended, or gone elsewhere.
-        let is_wanted =
-            |it: &&mut Subscription| it.node == Some(node) && it.state == SubscriptionState::New;
-        let Some(it) = subscriptions.get(number).filter(is_wanted) else {
-            return true;
-        };
-        let (kind, slot) = (it.kind, it.slot);
-        let batch = batch.get_or_insert_with(|| Batch::of(kind, slot, max_bytes));
-        batch.add(kind, slot, number, &it.name)
-    };
-    let mut batch = None;
-    while batch.is_none()
-        && let Some(mut half) = connection.halves.pop()
-    {
-        let added = half.iter().take_while(|number| add(&mut batch, **number));
-        let rest = half.split_off(added.count());
-        if !rest.is_empty() {
-            connection.halves.push(rest);
-        }
-    }
-    // A half goes alone, as it was refused with others.
-    let is_half = batch.is_some();
-    while let Some(&number) = connection.new.front().filter(|_| !is_half) {
-        if !add(&mut batch, number) {
-            break;
-        }
-        connection.new.pop_front();
-    }
-    batch
 }
 
 fn text(view: View<'_>) -> Option<&[u8]> {
