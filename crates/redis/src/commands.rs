@@ -14,6 +14,7 @@ use crate::command::{Args, Class, Command, Fixed, Key, Route};
 use crate::resp::FromReply;
 
 pub mod bitmaps;
+pub mod blocking;
 pub mod geo;
 pub mod hashes;
 pub mod hyperloglog;

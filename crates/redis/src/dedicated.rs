@@ -1,5 +1,4 @@
-//! A connection for one caller alone: for commands that block, or that depend on the connection's
-//! state.
+//! A connection for one caller alone: for commands that depend on the connection's state.
 
 use std::fmt;
 use std::future::Future;
@@ -11,8 +10,10 @@ use std::time::Duration;
 
 use embar_mux::{Call, CallError, Connection, SubmitError, Turn, block_on};
 
+use crate::cmd::{Cmd, cmd};
 use crate::command::Command;
 use crate::commands::Commands;
+use crate::commands::blocking::{BlockingCommand, Blocks, milliseconds};
 use crate::error::Error;
 use crate::pipeline::{Executed, Results, Transaction};
 use crate::request::{Answer, FromFrames};
@@ -21,8 +22,8 @@ use crate::resp::FromReply;
 /// A connection for one caller alone, from [`Client::dedicated`](crate::Client::dedicated). Dropping it
 /// closes it.
 ///
-/// Blocking commands wait here without delaying other callers, and the connection's state stays:
-/// `WATCH`, `SELECT`, `CLIENT` settings. It belongs to one node, so it follows no redirects; and it
+/// The connection's state stays: `WATCH`, `SELECT`, `CLIENT` settings. Blocking commands wait here without delaying other
+/// callers, as they do on the pool of the [`Client`](crate::Client), which is for them when they need no such state. It belongs to one node, so it follows no redirects; and it
 /// does not reconnect, as a broken connection has lost its state. Commands have no time limit but the
 /// one in their arguments, or [`DedicatedRequest::timeout`].
 ///
@@ -48,12 +49,15 @@ use crate::resp::FromReply;
 /// ```
 pub struct Dedicated {
     connection: Connection,
+    /// How much longer than the server a caller waits for a command that blocks.
+    reserve: Duration,
 }
 
 impl Dedicated {
-    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
+    pub(crate) fn new(connection: &Arc<Connection>, reserve: Duration) -> Self {
         Self {
             connection: Connection::clone(connection),
+            reserve,
         }
     }
 
@@ -89,11 +93,34 @@ impl Dedicated {
     }
 }
 
+impl Dedicated {
+    /// `WAIT replicas wait`: waits until so many replicas have all that was written on this connection, at most so long: how
+    /// many have it. Writes of other connections do not count. [`Duration::MAX`] is for ever.
+    pub fn replicated(&self, replicas: u32, wait: Duration) -> DedicatedRequest<'_, Cmd, u64> {
+        let limit = wait.saturating_add(self.reserve);
+        let command = cmd("WAIT").arg(replicas).arg(milliseconds(wait));
+        self.send(command).timeout(limit)
+    }
+}
+
 impl<'d> Commands for &'d Dedicated {
     type Output<C: Command, R: FromReply> = DedicatedRequest<'d, C, R>;
 
     fn execute<C: Command, R: FromReply>(self, command: C) -> DedicatedRequest<'d, C, R> {
         self.send(command)
+    }
+}
+
+impl<'d> Blocks for &'d Dedicated {
+    type Output<R: FromReply> = DedicatedRequest<'d, Cmd, R>;
+
+    fn block<R: FromReply>(
+        self,
+        command: BlockingCommand,
+        wait: Duration,
+    ) -> DedicatedRequest<'d, Cmd, R> {
+        let limit = wait.saturating_add(self.reserve);
+        self.send(command.waiting(wait)).timeout(limit)
     }
 }
 

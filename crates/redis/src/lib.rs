@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
+pub mod blocking;
 pub mod client;
 pub mod cmd;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod consumer;
 pub mod dedicated;
 mod endpoint;
 mod engine;
@@ -37,6 +39,7 @@ pub use embar_mux::CloseReason;
 pub use endpoint::Endpoint;
 pub use engine::NodeInfo;
 pub use error::Error;
+pub use futures_core::Stream;
 pub use many_slots::Scan;
 pub use request::{IntoBuffer, Request};
 #[cfg(feature = "tls")]

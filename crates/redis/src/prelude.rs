@@ -2,6 +2,7 @@
 
 pub use crate::commands::Commands;
 pub use crate::commands::bitmaps::BitmapCommands;
+pub use crate::commands::blocking::BlockingCommands;
 pub use crate::commands::geo::GeoCommands;
 pub use crate::commands::hashes::HashCommands;
 pub use crate::commands::hyperloglog::HyperLogLogCommands;

@@ -13,7 +13,7 @@ pub use general::{
 pub use geo::{GeoAddOptions, GeoFrom, GeoSearchOptions, GeoShape, GeoUnit};
 pub use numbers::{BitField, BitOp, BitUnit, Overflow};
 pub use sorted_sets::{Aggregate, Extreme, Limit, ZAddOptions, ZCombine, ZRangeOptions};
-pub(super) use streams::millis;
+pub(crate) use streams::millis;
 pub use streams::{Trim, XAddOptions, XClaimOptions, XPendingOptions, XReadGroupOptions};
 
 /// An enum of words.

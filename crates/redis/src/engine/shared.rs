@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::dialer::Dialer;
+use super::pool::Pool;
 use super::schedule::Schedule;
 use crate::command::NodeId;
 use crate::config::Config;
@@ -16,14 +17,18 @@ pub(crate) struct Shared {
     pub dialer: Dialer,
     pub schedule: Arc<Schedule>,
     pub counters: Arc<ClientCounters>,
+    /// Connections for commands that block.
+    pub pool: Arc<Pool>,
     nodes: AtomicU32,
 }
 
 impl Shared {
     pub fn new(config: Config, dialer: Dialer) -> Arc<Self> {
         let config = Arc::new(config);
+        let schedule = Arc::new(Schedule::new(Arc::clone(&config)));
         Arc::new(Self {
-            schedule: Arc::new(Schedule::new(Arc::clone(&config))),
+            pool: Pool::new(config.max_blocking, config.blocking_idle, &schedule),
+            schedule,
             dialer,
             counters: Arc::default(),
             nodes: AtomicU32::new(0),

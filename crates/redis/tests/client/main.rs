@@ -1,7 +1,9 @@
 //! The client against real servers, alone and as clusters, while they work and while they fail.
 
 mod basics;
+mod blocking;
 mod cluster;
+mod consumer;
 mod dedicated;
 mod executed;
 mod faults;
