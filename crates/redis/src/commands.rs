@@ -16,6 +16,7 @@ use crate::resp::FromReply;
 pub mod bitmaps;
 pub mod blocking;
 pub mod geo;
+pub mod hash_fields;
 pub mod hashes;
 pub mod hyperloglog;
 pub mod keys;

@@ -14,6 +14,7 @@ mod endpoint;
 mod engine;
 pub mod error;
 mod fan_out;
+pub mod function;
 mod many_slots;
 mod merge;
 pub mod metrics;

@@ -2,6 +2,7 @@
 
 mod general;
 mod geo;
+mod hashes;
 mod numbers;
 mod sorted_sets;
 mod streams;
@@ -11,6 +12,7 @@ pub use general::{
     SortOptions,
 };
 pub use geo::{GeoAddOptions, GeoFrom, GeoSearchOptions, GeoShape, GeoUnit};
+pub use hashes::HSetExOptions;
 pub use numbers::{BitField, BitOp, BitUnit, Overflow};
 pub use sorted_sets::{Aggregate, Extreme, Limit, ZAddOptions, ZCombine, ZRangeOptions};
 pub(crate) use streams::millis;

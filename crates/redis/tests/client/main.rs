@@ -19,6 +19,7 @@ mod pubsub;
 mod refusals;
 mod replicas;
 mod role_change;
+mod scripts;
 mod silence;
 mod support;
 #[cfg(feature = "tls")]
