@@ -181,11 +181,12 @@ fn a_stopped_consumer_ends_at_once_when_its_acknowledgements_are_out() {
                 delivery.acknowledge();
             }
             assert!(consumer.next().await.expect("it has ended").is_none());
-            numbers
+            (numbers, consumer)
         });
         until("it waits for more", async || blocked(&server)).await;
         stopper.stop();
-        assert_eq!(reads.await.expect("no panic"), [0, 1, 2, 3, 4]);
+        let (numbers, _consumer) = reads.await.expect("no panic");
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
         assert_eq!(pending(&client).await, 0);
         until("nobody waits", async || !blocked(&server)).await;
         // What comes later is for others.
@@ -412,6 +413,11 @@ fn what_the_program_holds_bounds_what_it_gets_and_comes_only_once() {
             delivery.acknowledge();
         }
         assert_eq!(numbers, (1..9).collect::<Vec<_>>());
+        let options = XPendingOptions::new(9);
+        let pending = client.xpending_range("stream", "group", "-", "+", options);
+        let pending: Vec<(String, String, u64, u64)> = pending.await.expect("it answers");
+        let given_again = pending.iter().filter(|(.., deliveries)| *deliveries > 1);
+        assert_eq!(given_again.count(), 0, "{pending:?}");
     });
 }
 
