@@ -1,11 +1,8 @@
 //! The client: commands in, results out, for one server or a cluster.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Instant;
 
 use embar_mux::{MuxSettings, SocketOptions, Stats, block_on};
 
@@ -13,9 +10,7 @@ use crate::command::{Class, Command, Fixed, Key, Route};
 use crate::commands::Commands;
 use crate::config::Config;
 use crate::dedicated::Dedicated;
-use crate::engine::{
-    self, ConnWait, Dialer, Drivers, NodeConnection, NodeInfo, Router, Shared, after,
-};
+use crate::engine::{self, Dialer, Drivers, NodeInfo, Router, Shared, Tries, after};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::pipeline::{Pipeline, Transaction};
@@ -154,8 +149,9 @@ impl Client {
         Transaction::new(&self.router)
     }
 
-    /// A connection for the caller alone, to the node to which `route` leads: for commands that block,
-    /// and for `WATCH`.
+    /// A connection for the caller alone, to the node to which `route` leads: for `WATCH`, and what else depends on the
+    /// connection's state. Commands that block take connections of a pool by themselves
+    /// ([`BlockingCommands`](crate::commands::blocking::BlockingCommands)).
     ///
     /// # Errors
     /// When that node does not answer in time.
@@ -166,25 +162,10 @@ impl Client {
         let shared = &self.router.shared;
         let connection = self.router.connection(route, Class::Write);
         let connection = connection.ok_or(Error::Closed)?;
-        let own = NodeConnection::dedicated(connection.endpoint.clone(), shared);
+        let endpoint = connection.endpoint.clone();
         let deadline = after(shared.config.timeout);
-        let (mut timer, mut wait) = (None, ConnWait::default());
-        let conn = poll_fn(|cx| {
-            if let Poll::Ready(conn) = own.poll_conn(&mut wait, cx) {
-                return Poll::Ready(Ok(conn));
-            }
-            if Instant::now() >= deadline {
-                let why = own
-                    .last_failure()
-                    .map_or_else(String::new, |why| why.to_string());
-                return Poll::Ready(Err(Error::Unavailable { why }));
-            }
-            shared.schedule.wake_at(&mut timer, deadline, cx.waker());
-            Poll::Pending
-        });
-        let conn = conn.await?;
-        own.release();
-        Ok(Dedicated::new(&conn, &own, shared))
+        let opened = engine::open(shared, &endpoint, deadline, Tries::UntilDeadline).await?;
+        Ok(Dedicated::new(opened, shared))
     }
 
     /// A subscriber that holds at most `capacity` events until the program takes them.

@@ -12,11 +12,12 @@ use words::Words;
 /// Bytes of memory that a command begins with: enough for most.
 const INITIAL_BYTES: usize = 96;
 
-/// The commands of Redis 7.0 that may change something and then fail. All others check everything before
+/// The known commands that may change something and then fail. All others check everything before
 /// they change anything. `EXEC` fails as a whole or gives each command a result.
 const FAIL_MIDWAY: [&str; 5] = ["DEBUG", "EVAL", "EVALSHA", "FCALL", "MIGRATE"];
 
 mod keys;
+mod newer;
 mod table;
 mod tips;
 mod unshareable;
@@ -24,8 +25,8 @@ mod words;
 
 /// Begins a command that has no method, or of which a part is known only when the program runs.
 ///
-/// The crate knows the keys of all commands of Redis 7.0, and which of them only read. Of any other
-/// command it takes the first argument for the key, and does not send it again; [`Cmd::key`] and
+/// The crate knows the keys of all commands of Redis 7.0, and which of them only read, and of most that came later
+/// (Redis 8, with vector sets, and Valkey 9). Of any other command it takes the first argument for the key, and does not send it again; [`Cmd::key`] and
 /// [`Cmd::read_only`] say more.
 ///
 /// ```no_run
@@ -38,12 +39,17 @@ mod words;
 /// ```
 #[must_use = "a command does nothing until it is sent"]
 pub fn cmd(name: &str) -> Cmd {
-    let known = table::find(name.as_bytes());
+    let known = find(name.as_bytes());
     let cmd = Cmd::begin(name, Routing::ByName(known), Class::Write);
     Cmd {
         check_shareable: true,
         ..cmd
     }
+}
+
+/// What the crate knows of a command, by its name in upper or lower case.
+fn find(name: &[u8]) -> Option<&'static Known> {
+    table::find(name).or_else(|| newer::find(name))
 }
 
 /// A command that is built word by word, in its encoded form. See [`cmd`].
@@ -142,7 +148,7 @@ impl Cmd {
         self
     }
 
-    /// Says that it changes nothing, which the crate does not know of commands newer than Redis 7.0: it
+    /// Says that it changes nothing, which the crate does not know of all commands newer than Redis 7.0: it
     /// may go to a replica, and the client sends it again when its connection breaks.
     pub fn read_only(mut self) -> Self {
         let route = self.route();
@@ -297,7 +303,7 @@ impl Command for Cmd {
     fn may_fail_midway(&self) -> bool {
         let words = self.words();
         let name = words.from(0).next().unwrap_or_default();
-        let known = || !self.check_shareable || table::find(name).is_some();
+        let known = || !self.check_shareable || find(name).is_some();
         let in_parts = FAIL_MIDWAY.iter().any(|known| words::is(name, known));
         self.class() == Class::Write && (in_parts || !known())
     }

@@ -14,7 +14,9 @@ use crate::command::{Args, Class, Command, Fixed, Key, Route};
 use crate::resp::FromReply;
 
 pub mod bitmaps;
+pub mod blocking;
 pub mod geo;
+pub mod hash_fields;
 pub mod hashes;
 pub mod hyperloglog;
 pub mod keys;

@@ -60,7 +60,13 @@ pub struct Config {
     pub mux_per_node: usize,
     /// How many commands one connection may have in flight; a dedicated one never more than 1024. By default 4096.
     pub max_in_flight: usize,
-    /// What the client does with a command beyond that. By default the command waits.
+    /// How many connections to each node there are for commands that block, as
+    /// [`BlockingCommands`](crate::commands::blocking::BlockingCommands) has them: one for each that waits at a time. Further
+    /// ones wait in their order, within `timeout`. By default 64.
+    pub max_blocking: usize,
+    /// How long such a connection stays when no command uses it. By default 60 s.
+    pub blocking_idle: Duration,
+    /// What the client does with a command beyond `max_in_flight`. By default the command waits.
     pub on_full: OnFull,
     /// How long a command may take in all: waiting, sending, and its reply, however often the client
     /// sends it. By default 5 s.
@@ -119,6 +125,8 @@ impl Default for Config {
             protocol: ProtocolVersion::default(),
             mux_per_node: 1,
             max_in_flight: 4096,
+            max_blocking: 64,
+            blocking_idle: Duration::from_secs(60),
             on_full: OnFull::default(),
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
@@ -206,6 +214,8 @@ impl Config {
         for (option, is_zero) in [
             ("mux_per_node", self.mux_per_node == 0),
             ("max_in_flight", self.max_in_flight == 0),
+            ("max_blocking", self.max_blocking == 0),
+            ("blocking_idle", self.blocking_idle.is_zero()),
             ("timeout", self.timeout.is_zero()),
             ("connect_timeout", self.connect_timeout.is_zero()),
             ("dead_after", self.dead_after.is_zero()),

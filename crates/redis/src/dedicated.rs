@@ -1,5 +1,4 @@
-//! A connection for one caller alone: for commands that block, or that depend on the connection's
-//! state.
+//! A connection for one caller alone: for commands that depend on the connection's state.
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +11,11 @@ use std::time::Duration;
 use embar_mux::{Call, CallError, Connection, SubmitError, Turn, block_on};
 use own_connection::OwnConnection;
 
+use crate::cmd::{Cmd, cmd};
 use crate::command::Command;
 use crate::commands::Commands;
-use crate::engine::{Authenticated, NodeConnection, Shared};
+use crate::commands::blocking::{BlockingCommand, Blocks, milliseconds};
+use crate::engine::{Authenticated, Opened, Shared};
 use crate::error::Error;
 use crate::pipeline::{Executed, Results, Transaction};
 use crate::request::{Answer, FromFrames};
@@ -25,8 +26,8 @@ mod own_connection;
 /// A connection for one caller alone, from [`Client::dedicated`](crate::Client::dedicated). Dropping it
 /// closes it.
 ///
-/// Blocking commands wait here without delaying other callers, and the connection's state stays:
-/// `WATCH`, `SELECT`, `CLIENT` settings. It belongs to one node, so it follows no redirects; and it
+/// The connection's state stays: `WATCH`, `SELECT`, `CLIENT` settings. Blocking commands wait here without delaying other
+/// callers, as they do on the pool of the [`Client`](crate::Client), which is for them when they need no such state. It belongs to one node, so it follows no redirects; and it
 /// does not reconnect, as a broken connection has lost its state. Commands have no time limit but the
 /// one in their arguments, or [`DedicatedRequest::timeout`].
 ///
@@ -52,22 +53,22 @@ mod own_connection;
 /// ```
 pub struct Dedicated {
     own: Arc<OwnConnection>,
+    /// How much longer than the server a caller waits for a command that blocks.
+    reserve: Duration,
 }
 
 impl Dedicated {
-    /// `opened` has opened the connection.
-    pub(crate) fn new(
-        connection: &Connection,
-        opened: &NodeConnection,
-        shared: &Arc<Shared>,
-    ) -> Self {
-        let own = Arc::new(OwnConnection::new(connection.clone()));
+    pub(crate) fn new(opened: Opened, shared: &Arc<Shared>) -> Self {
+        let own = Arc::new(OwnConnection::new(Connection::clone(&opened.conn)));
         if let Some(credentials) = &shared.credentials {
             let member: Arc<dyn Authenticated> = Arc::clone(&own) as Arc<dyn Authenticated>;
             credentials.add(Arc::downgrade(&member));
-            credentials.opened(opened.credentials_version());
+            credentials.opened(opened.credentials_version);
         }
-        Self { own }
+        Self {
+            own,
+            reserve: shared.config.timeout,
+        }
     }
 
     /// A request with this command. The first poll sends it, behind the commands sent before.
@@ -102,11 +103,34 @@ impl Dedicated {
     }
 }
 
+impl Dedicated {
+    /// `WAIT replicas wait`: waits until so many replicas have all that was written on this connection, at most so long: how
+    /// many have it. Writes of other connections do not count. [`Duration::MAX`] is for ever.
+    pub fn replicated(&self, replicas: u32, wait: Duration) -> DedicatedRequest<'_, Cmd, u64> {
+        let limit = wait.saturating_add(self.reserve);
+        let command = cmd("WAIT").arg(replicas).arg(milliseconds(wait));
+        self.send(command).timeout(limit)
+    }
+}
+
 impl<'d> Commands for &'d Dedicated {
     type Output<C: Command, R: FromReply> = DedicatedRequest<'d, C, R>;
 
     fn execute<C: Command, R: FromReply>(self, command: C) -> DedicatedRequest<'d, C, R> {
         self.send(command)
+    }
+}
+
+impl<'d> Blocks for &'d Dedicated {
+    type Output<R: FromReply> = DedicatedRequest<'d, Cmd, R>;
+
+    fn block<R: FromReply>(
+        self,
+        command: BlockingCommand,
+        wait: Duration,
+    ) -> DedicatedRequest<'d, Cmd, R> {
+        let limit = wait.saturating_add(self.reserve);
+        self.send(command.waiting(wait)).timeout(limit)
     }
 }
 

@@ -3,8 +3,10 @@
 //!
 //! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `open_transaction`,
 //! `greeting` and `protocol`,
-//! `drivers` and `dialer` (how a connection opens), `credential_store` and `shared` (what all parts of a client use),
-//! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
+//! `drivers` and `dialer` (how a connection opens), `credential_store`, `pool` (connections for commands that block),
+//! `shared` (what all parts of a client use),
+//! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `own_connection` (one for a caller alone),
+//! `routes` and `router` (which
 //! node serves which slot), `cluster_info`, `answers`, `inquiry`, `question`, `failures` and `refresh`
 //! (read that from the cluster), `first_topology` (what a client that connects waits for), `manager` (the thread),
 //! `authentication` (tells living connections of new credentials), and `subscriptions`.
@@ -24,6 +26,8 @@ mod manager;
 mod node;
 mod node_connection;
 mod open_transaction;
+mod own_connection;
+mod pool;
 mod protocol;
 mod question;
 mod refresh;
@@ -46,11 +50,13 @@ pub(crate) use manager::start;
 pub(crate) use node::Node;
 pub use node::NodeInfo;
 pub(crate) use node_connection::{ConnWait, NodeConnection};
+pub(crate) use own_connection::{Opened, Tries, lease, open};
+pub(crate) use pool::Lease;
 #[cfg(test)]
 pub(crate) use resolver::slow_names;
 pub(crate) use router::Router;
 pub(crate) use routes::Routes;
-pub(crate) use schedule::Timer;
+pub(crate) use schedule::{Task, Timer, sleep_until};
 pub(crate) use shared::Shared;
 pub(crate) use subscriptions::SubscriptionSet;
 pub(crate) use timers::after;

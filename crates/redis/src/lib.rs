@@ -3,11 +3,13 @@
 
 mod address_map;
 mod attempt;
+pub mod blocking;
 pub mod client;
 pub mod cmd;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod consumer;
 pub mod credentials;
 pub mod dedicated;
 mod endpoint;
@@ -15,6 +17,7 @@ mod engine;
 pub mod env;
 pub mod error;
 mod fan_out;
+pub mod function;
 mod many_slots;
 mod merge;
 pub mod metrics;
@@ -42,6 +45,7 @@ pub use embar_mux::CloseReason;
 pub use endpoint::Endpoint;
 pub use engine::NodeInfo;
 pub use error::Error;
+pub use futures_core::Stream;
 pub use request::{IntoBuffer, Request};
 #[cfg(feature = "tls")]
 pub use rustls;

@@ -20,14 +20,15 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_mux::block_on;
 
+use crate::cmd::Cmd;
 use crate::command::Command;
 use crate::commands::Commands;
 use crate::engine::Router;
-use crate::resp::FromReply;
+use crate::resp::{ErrorKind, FromReply, View};
 use crate::runs::{EncodedCommands, run_of};
 pub use crate::runs::{ResultKey, Results};
 
@@ -74,6 +75,8 @@ pub use transaction::Transaction;
 pub struct Pipeline<'c> {
     router: &'c Arc<Router>,
     list: EncodedCommands,
+    /// What to send instead of a script that a server does not know, with the script's number in the list.
+    scripts: Vec<(usize, Cmd)>,
     timeout: Option<Duration>,
 }
 
@@ -90,6 +93,7 @@ impl<'c> Pipeline<'c> {
         Self {
             router,
             list: EncodedCommands::default(),
+            scripts: Vec::new(),
             timeout: None,
         }
     }
@@ -109,6 +113,7 @@ impl<'c> Pipeline<'c> {
     /// Removes all commands, and keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
+        self.scripts.clear();
     }
 
     /// How long a run may take, instead of the configuration's `timeout`.
@@ -119,7 +124,38 @@ impl<'c> Pipeline<'c> {
 
     /// Sends all commands and waits for all results. A pipeline may run several times.
     pub async fn run(&self) -> Results {
-        run_of(self.router, &self.list, self.timeout).await
+        let begun = Instant::now();
+        let mut results = run_of(self.router, &self.list, self.timeout).await;
+        if !self.scripts.is_empty() {
+            self.run_unknown_scripts(&mut results, begun).await;
+        }
+        results
+    }
+
+    /// Adds a call of a script by its digest, and with its code for a server that does not know it.
+    pub(crate) fn add_script<R: FromReply>(&mut self, by_sha1: &Cmd, by_code: Cmd) -> ResultKey<R> {
+        self.scripts.push((self.len(), by_code));
+        self.list.add(by_sha1)
+    }
+
+    /// Runs those scripts with their code that no server executed because it did not know them.
+    async fn run_unknown_scripts(&self, results: &mut Results, begun: Instant) {
+        let is_unknown = |index: &usize| {
+            let view = results.view(*index);
+            matches!(view, Ok(View::Error(error)) if error.kind() == ErrorKind::NoScript)
+        };
+        let unknown = self.scripts.iter().filter(|(index, _)| is_unknown(index));
+        let (mut list, mut places) = (EncodedCommands::default(), Vec::new());
+        for (index, by_code) in unknown {
+            let _its_place: ResultKey<()> = list.add(by_code);
+            places.push(*index);
+        }
+        let timeout = self.timeout.unwrap_or(self.router.shared.config.timeout);
+        let left = timeout.saturating_sub(begun.elapsed());
+        if !places.is_empty() && !left.is_zero() {
+            let late = run_of(self.router, &list, Some(left)).await;
+            results.replace(&places, late);
+        }
     }
 
     /// As [`Pipeline::run`], for code without an executor.

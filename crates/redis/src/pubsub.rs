@@ -3,10 +3,12 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use embar_mux::block_on;
+use futures_core::Stream;
 
 use crate::engine::{Router, SubscriptionSet};
 use crate::error::Error;
@@ -132,6 +134,15 @@ impl Subscriber {
     /// As [`Subscriber::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Error>> {
         self.subscriptions.poll_next(cx)
+    }
+}
+
+/// As [`Subscriber::next`], until the client is closed.
+impl Stream for Subscriber {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        Self::poll_next(self.get_mut(), cx).map(Result::ok)
     }
 }
 

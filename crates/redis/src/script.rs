@@ -1,10 +1,14 @@
 //! Scripts that the client sends to a server only once.
 
+use std::marker::PhantomData;
+
 use crate::client::Client;
 use crate::cmd::Cmd;
-use crate::command::Key;
+use crate::command::{Command, Key, Route};
+use crate::commands::Commands;
 use crate::error::Error;
-use crate::resp::{Arg, ErrorKind, FromReply};
+use crate::pipeline::{Pipeline, ResultKey, Transaction};
+use crate::resp::{Arg, ErrorKind, ErrorView, FromReply, View, WrongType};
 
 /// A script in Lua. The client calls it by its SHA-1, and sends the whole script to a server that does
 /// not know it yet: <https://redis.io/docs/latest/develop/interact/programmability/eval-intro/>.
@@ -22,6 +26,8 @@ use crate::resp::{Arg, ErrorKind, FromReply};
 pub struct Script {
     code: String,
     sha1: String,
+    /// It changes nothing.
+    reads: bool,
 }
 
 impl Script {
@@ -30,7 +36,19 @@ impl Script {
     pub fn new(code: impl Into<String>) -> Self {
         let code = code.into();
         let sha1 = sha1_smol::Sha1::from(&code).hexdigest();
-        Self { code, sha1 }
+        Self {
+            code,
+            sha1,
+            reads: false,
+        }
+    }
+
+    /// Says that it changes nothing, which servers check (`EVAL_RO`): it may go to a replica, and the client sends it again when
+    /// its connection breaks.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.reads = true;
+        self
     }
 
     /// The code.
@@ -49,8 +67,7 @@ impl Script {
     pub fn call(&self) -> ScriptCall<'_> {
         ScriptCall {
             script: self,
-            keys: Cmd::write(""),
-            args: Cmd::write(""),
+            arguments: Arguments::new(),
         }
     }
 
@@ -65,22 +82,19 @@ impl Script {
 #[must_use = "a call does nothing until it is run"]
 pub struct ScriptCall<'s> {
     script: &'s Script,
-    /// Behind a name that is not used.
-    keys: Cmd,
-    /// Behind a name that is not used.
-    args: Cmd,
+    arguments: Arguments,
 }
 
 impl ScriptCall<'_> {
     /// Adds a key. All must have the same slot if the server is a cluster.
     pub fn key(mut self, key: impl Key) -> Self {
-        self.keys = self.keys.key(key);
+        self.arguments = self.arguments.key(key);
         self
     }
 
     /// Adds an argument.
     pub fn arg(mut self, arg: impl Arg) -> Self {
-        self.args = self.args.arg(arg);
+        self.arguments = self.arguments.arg(arg);
         self
     }
 
@@ -89,9 +103,9 @@ impl ScriptCall<'_> {
     /// # Errors
     /// As any command has, and those of the script, [`Error::Server`].
     pub async fn run<R: FromReply>(&self, client: &Client) -> Result<R, Error> {
-        match client.send(self.by_sha1()).await {
-            Err(error) if is_unknown(&error) => client.send(self.by_code()).await,
-            other => other,
+        match client.send(self.by_sha1()).await? {
+            Called::Returned(result, _) => Ok(result),
+            Called::<R, Script>::Missing => client.send(self.by_code()).await,
         }
     }
 
@@ -100,30 +114,105 @@ impl ScriptCall<'_> {
     /// # Errors
     /// As [`ScriptCall::run`].
     pub fn wait<R: FromReply>(&self, client: &Client) -> Result<R, Error> {
-        match client.send(self.by_sha1()).wait() {
-            Err(error) if is_unknown(&error) => client.send(self.by_code()).wait(),
-            other => other,
+        match client.send(self.by_sha1()).wait()? {
+            Called::Returned(result, _) => Ok(result),
+            Called::<R, Script>::Missing => client.send(self.by_code()).wait(),
         }
     }
 
+    /// Adds the call to a pipeline. If a server does not know the script yet, the client sends it that call once more, with
+    /// the code, when it has the other results: so the script then runs later than commands behind it. Load it before
+    /// (`SCRIPT LOAD`) where that matters.
+    pub fn in_pipeline<R: FromReply>(&self, pipeline: &mut Pipeline<'_>) -> ResultKey<R> {
+        pipeline.add_script(&self.by_sha1(), self.by_code())
+    }
+
+    /// Adds the call to a transaction, with the code: what the server has begun to execute could not be made good.
+    pub fn in_transaction<R: FromReply>(&self, transaction: &mut Transaction<'_>) -> ResultKey<R> {
+        transaction.execute(self.by_code())
+    }
+
     fn by_sha1(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.sha1)
+        self.command(["EVALSHA", "EVALSHA_RO"], &self.script.sha1)
     }
 
     fn by_code(&self) -> Cmd {
-        self.command("EVAL", &self.script.code)
+        self.command(["EVAL", "EVAL_RO"], &self.script.code)
     }
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let cmd = Cmd::write(name).arg(script);
-        cmd.arg(self.keys.arguments())
-            .joined(&self.keys)
-            .joined(&self.args)
+    fn command(&self, [writes, reads]: [&str; 2], script: &str) -> Cmd {
+        let cmd = match self.script.reads {
+            true => Cmd::read(reads),
+            false => Cmd::write(writes),
+        };
+        self.arguments.add(cmd.arg(script))
     }
 }
 
-fn is_unknown(error: &Error) -> bool {
-    matches!(error, Error::Server(error) if error.kind == ErrorKind::NoScript)
+/// The keys and arguments of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Arguments {
+    /// Behind a name that is not used.
+    keys: Cmd,
+    /// Behind a name that is not used.
+    args: Cmd,
+}
+
+impl Arguments {
+    pub fn new() -> Self {
+        Self {
+            keys: Cmd::write(""),
+            args: Cmd::write(""),
+        }
+    }
+
+    pub fn key(mut self, key: impl Key) -> Self {
+        self.keys = self.keys.key(key);
+        self
+    }
+
+    pub fn arg(mut self, arg: impl Arg) -> Self {
+        self.args = self.args.arg(arg);
+        self
+    }
+
+    /// The command with how many keys there are, and all of them.
+    pub fn add(&self, cmd: Cmd) -> Cmd {
+        let cmd = cmd.arg(self.keys.arguments());
+        cmd.joined(&self.keys).joined(&self.args)
+    }
+
+    /// Where they lead.
+    pub fn route(&self) -> Route {
+        self.keys.route()
+    }
+}
+
+/// What a server answers that does not have what was called.
+pub(crate) trait Callable {
+    fn is_missing(error: ErrorView<'_>) -> bool;
+}
+
+impl Callable for Script {
+    fn is_missing(error: ErrorView<'_>) -> bool {
+        error.kind() == ErrorKind::NoScript
+    }
+}
+
+/// What came of a call. A caller may ask for a type that takes errors, so the answer has to be known before that.
+pub(crate) enum Called<R, C> {
+    Returned(R, PhantomData<C>),
+    /// The server does not have it, and has executed nothing.
+    Missing,
+}
+
+impl<R: FromReply, C: Callable> FromReply for Called<R, C> {
+    fn from_reply(view: View<'_>) -> Result<Self, WrongType> {
+        match view {
+            View::Error(error) if C::is_missing(error) => Ok(Self::Missing),
+            _ => R::from_reply(view).map(|result| Self::Returned(result, PhantomData)),
+        }
+    }
 }
 
 #[cfg(test)]

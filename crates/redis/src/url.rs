@@ -34,8 +34,9 @@ mod tests;
 
 /// The options behind the `?`. Each sets the field of [`Config`] of its name.
 pub const OPTIONS: &str = "database (or db), username (or user), password (or pass), client_name, \
-    lib_name, lib_version (empty: not told), address_map=announced-host:port=host:port,..., protocol=resp2|resp3, mux_per_node, max_in_flight, on_full=wait|refuse, timeout, \
-    connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
+    lib_name, lib_version (empty: not told), address_map=announced-host:port=host:port,..., \
+    protocol=resp2|resp3, mux_per_node, max_in_flight, max_blocking, blocking_idle, \
+    on_full=wait|refuse, timeout, connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
     retry_writes=true|false, reconnect_on=READONLY,LOADING,... (empty: never), read_from=primary|prefer-replica|replica|any, refresh_interval, \
     max_reply_bytes, ring_bytes; with TLS also tls_ca_file (may be given several times), \
     tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false";
@@ -221,6 +222,8 @@ impl Config {
             }
             "mux_per_node" => self.mux_per_node = number("mux_per_node", value)?,
             "max_in_flight" => self.max_in_flight = number("max_in_flight", value)?,
+            "max_blocking" => self.max_blocking = number("max_blocking", value)?,
+            "blocking_idle" => self.blocking_idle = duration("blocking_idle", value)?,
             "on_full" => {
                 let known = [("wait", OnFull::Wait), ("refuse", OnFull::Refuse)];
                 self.on_full = choice("on_full", "wait or refuse", value, known)?;

@@ -15,6 +15,8 @@ pub(super) enum Keys {
     },
     /// As many as this word says, after it.
     Counted(usize),
+    /// As many as this word says, after it, each with a value behind it.
+    CountedPairs(usize),
     /// Word 1, and as many as word 2 says, after it.
     Stored,
     /// The first half of what follows `STREAMS`, which is this word or a later one.
@@ -42,6 +44,10 @@ impl Keys {
                 words.from(first).take(most).step_by(step).for_each(see);
             }
             Self::Counted(at) => counted(words, at).for_each(see),
+            Self::CountedPairs(at) => {
+                let keys = words.from(at + 1).step_by(2);
+                keys.take(count_at(words, at)).for_each(see);
+            }
             Self::Stored => words.from(1).take(1).chain(counted(words, 2)).for_each(see),
             Self::Streams(least) => {
                 let after = words
@@ -75,11 +81,16 @@ impl Keys {
 
 /// The words behind word `at`, as many as that word says.
 fn counted<'a>(words: &Words<'a>, at: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    words.from(at + 1).take(count_at(words, at))
+}
+
+/// The number that word `at` is.
+fn count_at(words: &Words<'_>, at: usize) -> usize {
     let count = words
         .from(at)
         .next()
         .and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
-    words.from(at + 1).take(count.unwrap_or(0))
+    count.unwrap_or(0)
 }
 
 /// The word behind the last of these options.

@@ -1,4 +1,4 @@
-//! The commands of Redis 7.0: where their keys are, and which of them only read.
+//! The commands of Redis 7.0: where their keys are, and which of them only read. `newer` has later ones.
 //!
 //! The table repeats what `COMMAND` of such a server says; a test compares the two.
 
@@ -21,17 +21,29 @@ pub(super) struct Known {
     pub keys: Keys,
 }
 
-/// The row of a command, by its name in upper or lower case. `None` when Redis 7.0 does not have it.
-pub(super) fn find(name: &[u8]) -> Option<&'static Known> {
-    let upper = |byte: &u8| byte.to_ascii_uppercase();
-    let compare = |known: &Known| known.name.bytes().cmp(name.iter().map(upper));
-    let at = TABLE.binary_search_by(compare).ok()?;
-    Some(&TABLE[at])
+#[cfg(test)]
+impl Known {
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
-const READ: Reads = Reads::Always;
-const WRITE: Reads = Reads::Never;
-const ONE: Keys = range(1, 1, 1);
+/// The row of a command, by its name in upper or lower case. `None` when Redis 7.0 does not have it.
+pub(super) fn find(name: &[u8]) -> Option<&'static Known> {
+    find_in(&TABLE, name)
+}
+
+/// As [`find`], in a table that is sorted by name.
+pub(super) fn find_in(table: &'static [Known], name: &[u8]) -> Option<&'static Known> {
+    let upper = |byte: &u8| byte.to_ascii_uppercase();
+    let compare = |known: &Known| known.name.bytes().cmp(name.iter().map(upper));
+    let at = table.binary_search_by(compare).ok()?;
+    Some(&table[at])
+}
+
+pub(super) const READ: Reads = Reads::Always;
+pub(super) const WRITE: Reads = Reads::Never;
+pub(super) const ONE: Keys = range(1, 1, 1);
 const TWO: Keys = range(1, 2, 1);
 const ALL: Keys = range(1, -1, 1);
 /// The word behind the subcommand; subcommands without a key have no argument there.
@@ -41,7 +53,7 @@ const fn range(first: usize, last: isize, step: usize) -> Keys {
     Keys::Range { first, last, step }
 }
 
-const fn row(name: &'static str, reads: Reads, keys: Keys) -> Known {
+pub(super) const fn row(name: &'static str, reads: Reads, keys: Keys) -> Known {
     Known { name, reads, keys }
 }
 

@@ -3,8 +3,7 @@
 use super::words::{Words, is};
 use crate::error::Error;
 
-const BLOCKING: &str =
-    "a connection of its own (`Client::dedicated`), as it holds up all behind it";
+const BLOCKING: &str = "its method (`BlockingCommands`) or a connection of its own (`Client::dedicated`), as it holds up all behind it";
 const DEDICATED: &str = "a connection of its own (`Client::dedicated`)";
 const PUBSUB: &str = "a subscriber (`Client::subscriber`)";
 const TRANSACTION: &str = "a transaction (`Client::transaction`)";
@@ -54,8 +53,8 @@ const UNSHAREABLE: &[(&str, &str)] = &[
     ("SYNC", REPLICATION),
     ("UNSUBSCRIBE", PUBSUB),
     ("UNWATCH", DEDICATED),
-    ("WAIT", BLOCKING),
-    ("WAITAOF", BLOCKING),
+    ("WAIT", DEDICATED),
+    ("WAITAOF", DEDICATED),
     ("WATCH", DEDICATED),
     ("XREAD BLOCK", BLOCKING),
     ("XREADGROUP BLOCK", BLOCKING),

@@ -2,6 +2,7 @@
 
 mod general;
 mod geo;
+mod hashes;
 mod numbers;
 mod sorted_sets;
 mod streams;
@@ -11,9 +12,10 @@ pub use general::{
     SortOptions,
 };
 pub use geo::{GeoAddOptions, GeoFrom, GeoSearchOptions, GeoShape, GeoUnit};
+pub use hashes::HSetExOptions;
 pub use numbers::{BitField, BitOp, BitUnit, Overflow};
 pub use sorted_sets::{Aggregate, Extreme, Limit, ZAddOptions, ZCombine, ZRangeOptions};
-pub(super) use streams::millis;
+pub(crate) use streams::millis;
 pub use streams::{Trim, XAddOptions, XClaimOptions, XPendingOptions, XReadGroupOptions};
 
 /// An enum of words.

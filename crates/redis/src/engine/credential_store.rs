@@ -137,6 +137,11 @@ impl CredentialStore {
         })
     }
 
+    /// How many credentials there were so far.
+    pub fn version(&self) -> u64 {
+        self.state().version
+    }
+
     /// The credentials and their version.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! The work of the manager's thread: what it does at which time.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use embar_mux::Connection;
@@ -289,6 +290,19 @@ impl Drop for Timer {
         let waker = self.schedule.work().timers.remove(self.key);
         drop(waker);
     }
+}
+
+/// Waits until that time.
+pub(crate) async fn sleep_until(schedule: &Arc<Schedule>, at: Instant) {
+    let mut timer = None;
+    poll_fn(|cx| {
+        if Instant::now() >= at {
+            return Poll::Ready(());
+        }
+        schedule.wake_at(&mut timer, at, cx.waker());
+        Poll::Pending
+    })
+    .await;
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::credential_store::CredentialStore;
 use super::dialer::Dialer;
+use super::pool::Pool;
 use super::schedule::Schedule;
 use crate::command::NodeId;
 use crate::config::Config;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     fixed_credentials: Option<Arc<Credentials>>,
     /// A server has accepted the client, and in a cluster told the topology.
     is_settled: AtomicBool,
+    /// Connections for commands that block.
+    pub pool: Arc<Pool>,
     nodes: AtomicU32,
 }
 
@@ -34,11 +37,13 @@ impl Shared {
         let fixed =
             password.map(|password| Credentials::new(config.username.as_ref(), password.reveal()));
         let provider = config.credentials.clone();
+        let schedule = Arc::new(Schedule::new(Arc::clone(&config)));
         Arc::new(Self {
             credentials: provider.map(CredentialStore::new),
             fixed_credentials: fixed.map(Arc::new),
             is_settled: AtomicBool::new(false),
-            schedule: Arc::new(Schedule::new(Arc::clone(&config))),
+            pool: Pool::new(config.max_blocking, config.blocking_idle, &schedule),
+            schedule,
             dialer,
             counters: Arc::default(),
             nodes: AtomicU32::new(0),

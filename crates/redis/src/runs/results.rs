@@ -35,6 +35,18 @@ impl Results {
         Self::new(0)
     }
 
+    /// Puts the results of another run in the place of these.
+    pub(crate) fn replace(&mut self, places: &[usize], other: Self) {
+        let before = self.buffers.len();
+        self.buffers.extend(other.buffers);
+        for (place, outcome) in places.iter().zip(other.outcomes) {
+            self.outcomes[*place] = outcome.map(|reply| ReplyRange {
+                buffer: reply.buffer + before,
+                ..reply
+            });
+        }
+    }
+
     /// How many commands there were.
     #[must_use]
     pub fn len(&self) -> usize {

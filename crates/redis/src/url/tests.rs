@@ -134,13 +134,15 @@ fn sockets_have_paths() {
 #[test]
 fn every_option_sets_its_field() {
     let read = config(
-        "redis://h?client_name=x&mux_per_node=2&max_in_flight=7&on_full=refuse&timeout=1m&\
+        "redis://h?client_name=x&mux_per_node=2&max_in_flight=7&max_blocking=9&blocking_idle=2m&on_full=refuse&timeout=1m&\
          connect_timeout=3s&dead_after=1h&max_redirects=0&backoff_min=10us&backoff_max=1s&\
          retry_writes=true&reconnect_on=READONLY,LOADING&read_from=prefer-replica&refresh_interval=9s&\
          max_reply_bytes=64MiB&ring_bytes=4096&database=5",
     );
     assert_eq!(read.client_name.as_deref(), Some("x"));
     assert_eq!((read.mux_per_node, read.max_in_flight), (2, 7));
+    assert_eq!(read.max_blocking, 9);
+    assert_eq!(read.blocking_idle, Duration::from_secs(120));
     assert_eq!(read.on_full, OnFull::Refuse);
     assert_eq!(read.timeout, Duration::from_secs(60));
     assert_eq!(read.connect_timeout, Duration::from_secs(3));

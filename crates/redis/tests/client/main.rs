@@ -2,7 +2,9 @@
 
 mod addresses;
 mod basics;
+mod blocking;
 mod cluster;
+mod consumer;
 mod credentials;
 mod dedicated;
 mod executed;
@@ -21,6 +23,7 @@ mod refusals;
 mod replicas;
 mod role_change;
 mod scans;
+mod scripts;
 mod silence;
 mod support;
 #[cfg(feature = "tls")]
