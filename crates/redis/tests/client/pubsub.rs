@@ -272,7 +272,10 @@ fn many_subscriptions_are_made_and_renewed_with_few_requests() {
     const COUNT: usize = 50_000;
     let server = server();
     run(async {
-        let client = Client::with(to(&server)).await.expect("it connects");
+        let mut config = to(&server);
+        // They take seconds of processor time in a build for tests.
+        config.timeout = Duration::from_secs(60);
+        let client = Client::with(config).await.expect("it connects");
         let mut subscriber = client.subscriber(100);
         let names = (0..COUNT).map(|number| format!("news-{number}"));
         let subscribed = subscriber.subscribe_all(Kind::Channel, names).await;
