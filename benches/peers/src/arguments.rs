@@ -1,5 +1,6 @@
 //! What can be asked for.
 
+use crate::hits::Hits;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
@@ -18,6 +19,8 @@ pub struct Arguments {
 pub enum Command {
     /// Measures all clients in turn, several times, and prints tables to compare them
     Table(Table),
+    /// Measures reads that a cache in the client's process answers
+    Hits(Hits),
 }
 
 /// One client, once.

@@ -1,4 +1,4 @@
-//! The only module of this crate that reads a clock.
+//! A clock that is quick to read. It is the only module of this crate that reads one.
 
 use std::sync::LazyLock;
 
@@ -8,6 +8,7 @@ static SCALE: LazyLock<Scale> = LazyLock::new(Scale::of_this_machine);
 
 /// Nanoseconds since some time in the past that is the same for all threads. Never 0, which stands
 /// for "no time".
-pub(crate) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     SCALE.to_ns(ticks()).max(1)
 }

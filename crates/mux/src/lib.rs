@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod call;
-mod clock;
+pub mod clock;
 pub mod connection;
 mod connection_driver;
 mod counter;

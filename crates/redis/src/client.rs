@@ -3,9 +3,11 @@
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use embar_mux::{MuxSettings, SocketOptions, Stats, block_on};
 
+use crate::caching::Cached;
 use crate::command::{Class, Command, Fixed, Key, Route};
 use crate::commands::Commands;
 use crate::config::Config;
@@ -136,6 +138,13 @@ impl Client {
         let route = Route::of(&key);
         let get = Fixed::new(prefix!(2, 3, "GET"), (key,), route, Class::Read);
         Request::read_by(&self.router, get, IntoBuffer(buffer))
+    }
+
+    /// Reads through the cache of the configuration, which has nothing older than `max_age`. See
+    /// [`caching`](crate::caching).
+    #[must_use]
+    pub fn cached(&self, max_age: Duration) -> Cached<'_> {
+        Cached::new(&self.router, max_age)
     }
 
     /// An empty pipeline, for commands to send together.

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use table::{Known, Reads};
 use words::Words;
 
+pub(crate) use encoded::{Change, each_change, first_argument, why_not_cacheable};
+
 /// Bytes of memory that a command begins with: enough for most.
 const INITIAL_BYTES: usize = 96;
 
@@ -16,6 +18,7 @@ const INITIAL_BYTES: usize = 96;
 /// they change anything. `EXEC` fails as a whole or gives each command a result.
 const FAIL_MIDWAY: [&str; 5] = ["DEBUG", "EVAL", "EVALSHA", "FCALL", "MIGRATE"];
 
+mod encoded;
 mod keys;
 mod newer;
 mod table;

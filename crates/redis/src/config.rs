@@ -5,6 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use crate::address_map::{AddressMap, Destination};
+pub use crate::cache_config::{CacheConfig, Tracking};
 use crate::credentials::CredentialsProvider;
 pub use crate::endpoint::{DEFAULT_PORT, Endpoint};
 pub use crate::secret::Secret;
@@ -106,6 +107,8 @@ pub struct Config {
     pub max_reply_bytes: usize,
     /// Bytes of each connection's send ring, a power of two. By default 256 KiB.
     pub ring_bytes: usize,
+    /// The cache of [`Client::cached`](crate::Client::cached), which takes RESP3. By default (`None`) there is none.
+    pub cache: Option<CacheConfig>,
 }
 
 impl Default for Config {
@@ -138,6 +141,7 @@ impl Default for Config {
             refresh_interval: Duration::from_secs(30),
             max_reply_bytes: crate::resp::ReplyLimits::default().max_reply_bytes,
             ring_bytes: 256 << 10,
+            cache: None,
         }
     }
 }
@@ -207,6 +211,14 @@ impl Config {
         if !library.into_iter().flatten().all(is_graphic) {
             return Err(ConfigError::Library);
         }
+        if let Some(cache) = &self.cache {
+            if self.protocol == ProtocolVersion::Resp2 {
+                return Err(ConfigError::CacheWithoutResp3);
+            }
+            if cache.tracking.overlaps() {
+                return Err(ConfigError::CachePrefixes);
+            }
+        }
         let words = self.reconnect_on.as_deref().unwrap_or_default();
         if words.len() > MAX_RECONNECT_WORDS || !words.iter().all(|word| is_error_word(word)) {
             return Err(ConfigError::ReconnectOn);
@@ -222,6 +234,12 @@ impl Config {
             ("refresh_interval", self.refresh_interval.is_zero()),
             ("max_reply_bytes", self.max_reply_bytes == 0),
             ("ring_bytes", self.ring_bytes == 0),
+            (
+                "max_bytes of the cache",
+                self.cache
+                    .as_ref()
+                    .is_some_and(|cache| cache.max_bytes == 0),
+            ),
         ] {
             if is_zero {
                 return Err(ConfigError::Zero { option });
@@ -281,6 +299,12 @@ pub enum ConfigError {
         "reconnect_on takes at most 32 first words of errors, such as READONLY, but not MOVED and ASK, which the client follows"
     )]
     ReconnectOn,
+    /// Only RESP3 has the reports of changes that a cache needs.
+    #[error("a cache needs RESP3; leave protocol out, or the cache")]
+    CacheWithoutResp3,
+    /// Servers take no prefixes of which one begins with another.
+    #[error("a prefix of the cache begins with another one; leave the longer one out")]
+    CachePrefixes,
     /// A setting must be more than zero.
     #[error("{option} must be more than zero")]
     Zero {
@@ -434,6 +458,27 @@ mod tests {
         assert_eq!(
             refused(|c| c.timeout = Duration::ZERO),
             ConfigError::Zero { option }
+        );
+        assert_eq!(
+            refused(|c| c.cache = Some(CacheConfig::new(0))),
+            ConfigError::Zero {
+                option: "max_bytes of the cache"
+            }
+        );
+        let mut config = Config {
+            cache: Some(CacheConfig::new(1)),
+            ..Config::default()
+        };
+        assert_eq!(config.check(), Ok(()));
+        config.protocol = ProtocolVersion::Resp2;
+        assert_eq!(config.check(), Err(ConfigError::CacheWithoutResp3));
+        assert_eq!(
+            refused(|c| {
+                let prefixes = vec![b"a".to_vec(), b"ab".to_vec()];
+                let cache = c.cache.insert(CacheConfig::new(1));
+                cache.tracking = Tracking::Prefixes(prefixes);
+            }),
+            ConfigError::CachePrefixes
         );
         assert_eq!(
             refused(|c| c.retries.backoff_max = Duration::ZERO),

@@ -15,7 +15,7 @@ use crate::cmd::{Cmd, cmd};
 use crate::command::Command;
 use crate::commands::Commands;
 use crate::commands::blocking::{BlockingCommand, Blocks, milliseconds};
-use crate::engine::{Authenticated, Opened, Shared};
+use crate::engine::{Authenticated, Cache, Opened, Shared};
 use crate::error::Error;
 use crate::pipeline::{Executed, Results, Transaction};
 use crate::request::{Answer, FromFrames};
@@ -55,6 +55,8 @@ pub struct Dedicated {
     own: Arc<OwnConnection>,
     /// How much longer than the server a caller waits for a command that blocks.
     reserve: Duration,
+    /// The client's cache, which must not have what is changed here.
+    cache: Option<Arc<Cache>>,
 }
 
 impl Dedicated {
@@ -68,6 +70,7 @@ impl Dedicated {
         Self {
             own,
             reserve: shared.config.timeout,
+            cache: shared.cache.clone(),
         }
     }
 
@@ -78,7 +81,7 @@ impl Dedicated {
 
     fn request<C: Command, R>(&self, command: C) -> DedicatedRequest<'_, C, R> {
         DedicatedRequest {
-            own: &self.own,
+            dedicated: self,
             command,
             timeout: None,
             turn: Turn::default(),
@@ -150,7 +153,7 @@ impl fmt::Debug for Dedicated {
 /// poll sends it.
 #[must_use = "a command is sent when it is awaited"]
 pub struct DedicatedRequest<'d, C, R> {
-    own: &'d OwnConnection,
+    dedicated: &'d Dedicated,
     command: C,
     timeout: Option<Duration>,
     turn: Turn,
@@ -186,7 +189,8 @@ impl<C: Command + Unpin, R: FromFrames> Future for DedicatedRequest<'_, C, R> {
             Some(call) => call,
             None => {
                 let (turn, timeout) = (&mut this.turn, this.timeout);
-                let submitted = this.own.poll_submit(&this.command, turn, cx, timeout);
+                let own = &this.dedicated.own;
+                let submitted = own.poll_submit(&this.command, turn, cx, timeout);
                 match submitted {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(call)) => this.call.insert(call),
@@ -203,6 +207,9 @@ impl<C: Command + Unpin, R: FromFrames> Future for DedicatedRequest<'_, C, R> {
         };
         Poll::Ready(match answer {
             Ok(Answer::Result(result)) => {
+                if let Some(cache) = &this.dedicated.cache {
+                    cache.wrote(&this.command);
+                }
                 result.map_err(|error| error.of_command(this.command.may_fail_midway()))
             }
             Ok(Answer::NotExecuted(error)) => Err(error.into()),

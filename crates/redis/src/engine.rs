@@ -4,6 +4,7 @@
 //! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `open_transaction`,
 //! `greeting` and `protocol`,
 //! `drivers` and `dialer` (how a connection opens), `credential_store`, `pool` (connections for commands that block),
+//! `cache` (what a client keeps of replies, as long as it holds),
 //! `shared` (what all parts of a client use),
 //! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `own_connection` (one for a caller alone),
 //! `routes` and `router` (which
@@ -13,6 +14,7 @@
 
 mod answers;
 mod authentication;
+mod cache;
 mod cluster_info;
 mod credential_store;
 mod dialer;
@@ -41,6 +43,9 @@ mod timers;
 mod topology_changes;
 
 pub(crate) use authentication::start as start_authentication;
+#[cfg(test)]
+pub(crate) use cache::Tracker;
+pub(crate) use cache::{AskedEntry, Asking, Cache, Cacheable, Looked, Outcome, Validity, Waiter};
 pub(crate) use credential_store::Authenticated;
 pub(crate) use dialer::Dialer;
 pub(crate) use drivers::Drivers;

@@ -72,6 +72,12 @@ pub enum Error {
         /// What to use instead, in a few words.
         instead: &'static str,
     },
+    /// The command is no read whose reply a cache may keep ([`caching`](crate::caching)).
+    #[error("not executed: {why}, so no cache keeps its reply; send it by the client itself")]
+    NotCacheable {
+        /// Why not, in a few words.
+        why: &'static str,
+    },
     /// The reply has another type than the caller asked for. The server executed the command.
     #[error(transparent)]
     WrongType(#[from] WrongType),
@@ -121,6 +127,7 @@ impl Error {
             | Self::CrossSlot
             | Self::SeveralNodes
             | Self::NotShared { .. }
+            | Self::NotCacheable { .. }
             | Self::Closed
             | Self::Config(_) => false,
         }

@@ -4,6 +4,8 @@
 mod address_map;
 mod attempt;
 pub mod blocking;
+mod cache_config;
+pub mod caching;
 pub mod client;
 pub mod cmd;
 pub mod command;
@@ -31,6 +33,7 @@ mod request;
 pub mod resp;
 mod runs;
 mod scan;
+mod scratch;
 pub mod script;
 mod secret;
 pub mod slot;

@@ -10,8 +10,10 @@ pub use embar_mux::{Distribution, Stats};
 
 use crate::command::Class;
 
+mod cache;
 mod counters;
 
+pub use cache::CacheMetrics;
 pub(crate) use counters::{ClientCounters, ConnectionLog, CountedNode, NodeCounters};
 
 /// Why the client sent a command again, after a pause.
@@ -95,13 +97,20 @@ pub struct Metrics {
     pub refreshes_failed: u64,
     /// How often the client saw that a replica has taken over from its primary.
     pub failovers: u64,
+    /// What the cache did, if the configuration has one.
+    pub cache: Option<CacheMetrics>,
     retries: [u64; RetryCause::ALL.len()],
 }
 
 impl Metrics {
-    pub(crate) fn new(nodes: Vec<NodeMetrics>, counters: &ClientCounters) -> Self {
+    pub(crate) fn new(
+        nodes: Vec<NodeMetrics>,
+        counters: &ClientCounters,
+        cache: Option<CacheMetrics>,
+    ) -> Self {
         Self {
             nodes,
+            cache,
             departed: counters.departed(),
             moved: counters.moved.value(),
             asked: counters.asked.value(),

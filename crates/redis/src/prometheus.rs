@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::client::Client;
 use crate::command::Class;
 use crate::engine::Router;
-use crate::metrics::{Metrics, NodeMetrics, RetryCause};
+use crate::metrics::{CacheMetrics, Metrics, NodeMetrics, RetryCause};
 
 pub use prometheus_client;
 
@@ -210,7 +210,52 @@ fn of_clients(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) ->
         outcomes.map(|(outcome, count)| ([label(name), ("outcome", outcome.to_owned())], count))
     });
     let help = "Readings of the cluster's topology";
-    families.counter(("refreshes", help, None), refreshes)
+    families.counter(("refreshes", help, None), refreshes)?;
+    of_caches(clients, families)
+}
+
+/// Of those clients that have a cache.
+fn of_caches(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> fmt::Result {
+    type Count = fn(&CacheMetrics) -> u64;
+    let each = || {
+        clients.iter().filter_map(|(name, metrics)| {
+            let cache = metrics.cache.as_ref()?;
+            Some((("client", escaped(name)), cache))
+        })
+    };
+    if each().next().is_none() {
+        return Ok(());
+    }
+    let reads = each().flat_map(|(client, cache)| {
+        let outcomes = [
+            ("hit", cache.hits),
+            ("miss", cache.misses),
+            ("shared", cache.shared),
+            ("bypassed", cache.bypassed),
+        ];
+        outcomes.map(|(outcome, count)| ([client.clone(), ("outcome", outcome.to_owned())], count))
+    });
+    let help = "Reads through the cache, by where their reply came from";
+    families.counter(("cache_reads", help, None), reads)?;
+    let counters: [(&str, &str, Count); 2] = [
+        (
+            "cache_invalidations",
+            "Entries removed because their key has changed, or may have",
+            |cache| cache.invalidations,
+        ),
+        ("cache_evictions", "Entries removed to make room", |cache| {
+            cache.evictions
+        }),
+    ];
+    for (name, help, get) in counters {
+        let values = each().map(|(client, cache)| ([client], get(cache)));
+        families.counter((name, help, None), values)?;
+    }
+    let entries = each().map(|(client, cache)| ([client], cache.entries));
+    families.gauge(("cache_entries", "Entries of the cache", None), entries)?;
+    let bytes = each().map(|(client, cache)| ([client], cache.bytes));
+    let help = "Memory of the cache's entries";
+    families.gauge(("cache", help, Some(&Unit::Bytes)), bytes)
 }
 
 fn of_nodes(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> fmt::Result {

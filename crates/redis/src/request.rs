@@ -20,12 +20,11 @@ use crate::error::Error;
 use crate::fan_out;
 use crate::metrics::RetryCause;
 use crate::resp::{ErrorKind, ServerError};
-use answer::{ByType, ReadReply};
 
 mod answer;
 
-pub use answer::IntoBuffer;
-pub(crate) use answer::{Answer, FromFrames};
+pub(crate) use answer::{Answer, FromFrames, ReadReply, WholeReply};
+pub use answer::{ByType, IntoBuffer, ReadFrame};
 
 /// A command for a client. As a future it resolves to the result; without an executor,
 /// [`Request::wait`] blocks for it. The first poll sends it. A request that is dropped after that may
@@ -263,6 +262,8 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Request<'_, C, R, W> {
                 (connection, false)
             }
         };
+        // Before a connection is chosen: so the end of that is noticed.
+        self.reader.submitting(&connection);
         let conn = match self.retrying {
             None => connection.poll_conn(&mut self.waits.conn, cx),
             Some(_) => connection.poll_open(&mut self.waits.conn, cx),
@@ -488,6 +489,9 @@ impl<C: Command + Unpin, R, W: ReadReply<R> + Unpin> Future for Request<'_, C, R
                     };
                     if let Ok(Answer::Result(result)) = outcome {
                         // The call stays for those who want to know who answered.
+                        if let Some(cache) = &this.router.shared.cache {
+                            cache.wrote(&this.command);
+                        }
                         return Poll::Ready(result.map_err(|error| this.failed(error)));
                     }
                     // The time until now counts.

@@ -24,7 +24,8 @@ use std::{str::FromStr, time::Duration};
 use thiserror::Error;
 
 use crate::config::{
-    AddressMap, Config, ConfigError, Mode, OnFull, ProtocolVersion, ReadFrom, Secret,
+    AddressMap, CacheConfig, Config, ConfigError, Mode, OnFull, ProtocolVersion, ReadFrom, Secret,
+    Tracking,
 };
 use crate::endpoint::{DEFAULT_PORT, Endpoint};
 use crate::tls::Tls;
@@ -38,7 +39,7 @@ pub const OPTIONS: &str = "database (or db), username (or user), password (or pa
     protocol=resp2|resp3, mux_per_node, max_in_flight, max_blocking, blocking_idle, \
     on_full=wait|refuse, timeout, connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
     retry_writes=true|false, reconnect_on=READONLY,LOADING,... (empty: never), read_from=primary|prefer-replica|replica|any, refresh_interval, \
-    max_reply_bytes, ring_bytes; with TLS also tls_ca_file (may be given several times), \
+    max_reply_bytes, ring_bytes, cache=64MiB, cache_tracking=opt-in|all|prefixes, cache_prefix (may be given several times); with TLS also tls_ca_file (may be given several times), \
     tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false";
 
 /// Why a URL is no configuration. The messages never quote what may be a part of a password.
@@ -255,9 +256,32 @@ impl Config {
             "refresh_interval" => self.refresh_interval = duration("refresh_interval", value)?,
             "max_reply_bytes" => self.max_reply_bytes = size("max_reply_bytes", value)?,
             "ring_bytes" => self.ring_bytes = size("ring_bytes", value)?,
+            "cache" => self.cache_option().max_bytes = size("cache", value)?,
+            "cache_tracking" => {
+                let known = [
+                    ("opt-in", Tracking::OptIn),
+                    ("all", Tracking::All),
+                    ("prefixes", Tracking::Prefixes(Vec::new())),
+                ];
+                let wanted = "opt-in, all or prefixes";
+                let chosen = choice("cache_tracking", wanted, value, known)?;
+                self.cache_option().tracking = chosen;
+            }
+            "cache_prefix" => {
+                let prefix = value.as_bytes().to_vec();
+                match &mut self.cache_option().tracking {
+                    Tracking::Prefixes(prefixes) => prefixes.push(prefix),
+                    other => *other = Tracking::Prefixes(vec![prefix]),
+                }
+            }
             _ => self.tls_option(name, value)?,
         }
         Ok(())
+    }
+
+    /// The settings of the cache, whose size must be given, too: [`Config::check`] refuses 0.
+    fn cache_option(&mut self) -> &mut CacheConfig {
+        self.cache.get_or_insert_with(|| CacheConfig::new(0))
     }
 
     fn tls_option(&mut self, name: &str, value: &str) -> Result<(), UrlError> {

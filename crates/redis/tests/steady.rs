@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::Endpoint;
+use embar_redis::config::{CacheConfig, Endpoint};
 use embar_redis::{Client, Config};
 use embar_redis_servers::{Options, Server};
 use embar_transport::alloc::{Counting, of_process, set_counting};
@@ -41,6 +41,7 @@ fn commands_allocate_nothing_once_warm() {
             Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()));
         // The first command's timer fires at its deadline, which must not be during the count.
         config.timeout = Duration::from_secs(600);
+        config.cache = Some(CacheConfig::new(1 << 20));
         config
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -67,6 +68,17 @@ fn commands_allocate_nothing_once_warm() {
                 buffer.replace(bytes);
             });
             assert_eq!(gets.await, 0, "GET");
+            let cached = client.cached(Duration::MAX);
+            let hits = allocations(async |number| {
+                let mut bytes = buffer.take();
+                let len = cached.get_into(key(number), &mut bytes).await;
+                assert_eq!(len, Ok(Some(256)));
+                assert!(bytes == value);
+                buffer.replace(bytes);
+            });
+            assert_eq!(hits.await, 0, "GET from the cache");
+            let metrics = client.metrics().cache.expect("there is a cache");
+            assert_eq!(metrics.misses, keys.len() as u64);
         }
     });
 }

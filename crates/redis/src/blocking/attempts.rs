@@ -42,6 +42,9 @@ pub(crate) async fn run(
         unknown: None,
     };
     let outcome = attempts.run().await;
+    if let (Some(cache), Ok(_)) = (&attempts.router.shared.cache, &outcome) {
+        cache.wrote(&attempts.command.waiting(Duration::ZERO));
+    }
     outcome.map_err(|error| attempts.failed(error))
 }
 

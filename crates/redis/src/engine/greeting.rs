@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{Config, ProtocolVersion};
+use crate::config::{Config, ProtocolVersion, Tracking};
 use crate::credentials::Credentials;
 use crate::resp::{Out, bulk_len, header_len};
 
@@ -13,6 +13,8 @@ pub(crate) enum Purpose {
     Commands {
         /// The node may be a replica, and is to answer reads.
         read_replica: bool,
+        /// The node is to report changes of what is read, if the configuration has a cache.
+        tracks: bool,
     },
     /// Subscriptions: every frame behind the greeting is a push.
     Subscriptions,
@@ -31,6 +33,14 @@ impl Step {
         Self {
             words: words.iter().map(|word| word.to_vec()).collect(),
             is_optional: false,
+        }
+    }
+
+    /// Has the server report changes of what is read.
+    pub fn tracking(tracking: &Tracking) -> Self {
+        Self {
+            words: tracking.words(),
+            is_optional: true,
         }
     }
 
@@ -55,7 +65,11 @@ pub(super) fn greetings(
         let database = config.database.to_string();
         both.push(Step::needed(&[b"SELECT", database.as_bytes()]));
     }
-    if purpose == (Purpose::Commands { read_replica: true }) {
+    let reads_replica = |purpose| match purpose {
+        Purpose::Commands { read_replica, .. } => read_replica,
+        Purpose::Subscriptions => false,
+    };
+    if reads_replica(purpose) {
         both.push(Step::needed(&[b"READONLY"]));
     }
     let library = [
@@ -143,7 +157,10 @@ mod tests {
             ..Config::default()
         };
         let credentials = Arc::new(Credentials::new(Some("me"), "word"));
-        let purpose = Purpose::Commands { read_replica: true };
+        let purpose = Purpose::Commands {
+            read_replica: true,
+            tracks: false,
+        };
         let (first, fallback) = greetings(&config, Some(&credentials), purpose);
         let rest = ["SELECT 2", "READONLY", "CLIENT SETINFO LIB-NAME lib"];
         let hello = ["HELLO 3 AUTH me word SETNAME shop"];

@@ -14,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use embar_mux::waiters::{Outworn, Place, Waiters};
 use embar_mux::{Call, CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
 
+use super::cache::{Cache, Tracker};
 use super::greeting::Purpose;
 use super::leave_pace::LeavePace;
 use super::protocol::{ConnectionOwner, RedisProtocol};
@@ -35,6 +36,8 @@ pub(crate) struct NodeConnection {
     log: ConnectionLog,
     conn: ArcSwapOption<Connection>,
     shared: Arc<Shared>,
+    /// Whether what is read over it may be kept.
+    pub tracker: Arc<Tracker>,
     /// One caller uses it alone, whose commands may take as long as they like.
     is_dedicated: bool,
     /// How many attempts to connect failed one after the other.
@@ -88,6 +91,7 @@ impl NodeConnection {
             log: ConnectionLog::new(counters),
             conn: ArcSwapOption::empty(),
             shared: Arc::clone(shared),
+            tracker: Arc::default(),
             is_dedicated,
             failures: AtomicU32::new(0),
             retired: AtomicBool::new(false),
@@ -226,7 +230,10 @@ impl NodeConnection {
             ..ConnectionLimits::default()
         };
         let read_replica = config.mode == Mode::Cluster && config.read_from != ReadFrom::Primary;
-        let purpose = Purpose::Commands { read_replica };
+        let purpose = Purpose::Commands {
+            read_replica,
+            tracks: !self.is_dedicated,
+        };
         let owner = Box::new(Owner(Arc::downgrade(self)));
         let protocol = RedisProtocol::new(config, credentials.as_ref(), purpose, owner);
         let dialer = &self.shared.dialer;
@@ -291,6 +298,7 @@ impl NodeConnection {
         {
             credentials.refused(Some(self.credentials_version()));
         }
+        self.nothing_holds();
         let mut state = self.state();
         match was_open {
             // This end closed what it had left.
@@ -301,6 +309,33 @@ impl NodeConnection {
         self.wake(state);
         // Perhaps another node has taken over.
         self.shared.schedule.request_refresh();
+    }
+
+    /// The server tracks what is read over the connection that is about to open, or refused to.
+    fn tracks(&self, refused: Option<&str>) {
+        if let Some(why) = refused {
+            let node = &self.endpoint;
+            tracing::warn!(%node, why, "nothing is cached: the server does not track what is read; allow CLIENT TRACKING");
+        }
+        self.tracker.opened(refused.is_none());
+    }
+
+    /// A push came that may say what has changed.
+    fn take_push(&self, frame: &[u8]) {
+        if let Some(cache) = self.cache() {
+            cache.take_push(frame, &self.tracker);
+        }
+    }
+
+    /// What was read over a connection that is over, or that was left, may change without a report.
+    fn nothing_holds(&self) {
+        if let Some(cache) = self.cache() {
+            cache.connection_over(&self.tracker);
+        }
+    }
+
+    fn cache(&self) -> Option<&Arc<Cache>> {
+        self.shared.cache.as_ref().filter(|_| !self.is_dedicated)
     }
 
     fn note_failure(&self, state: &mut State, reason: CloseReason) {
@@ -353,6 +388,8 @@ impl NodeConnection {
         }
         state.left = state.left.wrapping_add(1);
         self.conn.store(None);
+        // Behind that: who has read its epoch by now gets a connection that is not this one.
+        self.nothing_holds();
         self.log.left(&self.endpoint, answer);
         self.request(state);
         self.shared.schedule.close_when_idle(conn);
@@ -375,6 +412,7 @@ impl NodeConnection {
         state.retired = true;
         let conn = self.conn.swap(None);
         self.wake(state);
+        self.nothing_holds();
         conn
     }
 
@@ -420,6 +458,18 @@ impl ConnectionOwner for Owner {
         }
     }
 
+    fn tracks(&self, refused: Option<&str>) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.tracks(refused);
+        }
+    }
+
+    fn push(&self, frame: &[u8]) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.take_push(frame);
+        }
+    }
+
     fn meters(&self) -> Arc<Meters> {
         let connection = self.0.upgrade();
         connection.map_or_else(Arc::default, |connection| connection.log.meters())
@@ -444,6 +494,8 @@ impl Drop for NodeConnection {
         if let Some(conn) = self.conn.swap(None) {
             conn.close();
         }
+        // Whatever its connection reports reaches nobody any more.
+        self.nothing_holds();
     }
 }
 

@@ -19,6 +19,10 @@ pub(crate) trait ConnectionOwner: Send + 'static {
     /// The server has accepted the greeting.
     fn opened(&self) {}
 
+    /// The server was asked to report changes of what is read. It does, or it refused for this reason. Comes before
+    /// [`ConnectionOwner::opened`].
+    fn tracks(&self, _refused: Option<&str>) {}
+
     /// Where to count what happens on the connection.
     fn meters(&self) -> Arc<Meters> {
         Arc::default()
@@ -41,6 +45,10 @@ pub(crate) struct RedisProtocol {
     greeting: Vec<Step>,
     /// The greeting for a server that does not know RESP3.
     fallback: Option<Vec<Step>>,
+    /// The last command of the greeting asks the server to report changes.
+    asks_to_track: bool,
+    /// Whether the server reports changes, or why not; `None`: nobody needs that.
+    tracking: Option<Result<(), String>>,
     purpose: Purpose,
     owner: Box<dyn ConnectionOwner>,
     /// Every frame is a push from now on.
@@ -58,7 +66,10 @@ impl RedisProtocol {
         purpose: Purpose,
         owner: Box<dyn ConnectionOwner>,
     ) -> Self {
-        let (greeting, fallback) = greetings(config, credentials, purpose);
+        let (mut greeting, fallback) = greetings(config, credentials, purpose);
+        let tracks = matches!(purpose, Purpose::Commands { tracks: true, .. });
+        let cache = config.cache.as_ref().filter(|_| tracks);
+        greeting.extend(cache.map(|cache| Step::tracking(&cache.tracking)));
         let limits = ReplyLimits {
             max_reply_bytes: config.max_reply_bytes,
             ..ReplyLimits::default()
@@ -67,6 +78,8 @@ impl RedisProtocol {
             framer: Framer::new(limits),
             greeting,
             fallback,
+            asks_to_track: cache.is_some(),
+            tracking: cache.map(|_| Ok(())),
             purpose,
             owner,
             only_pushes: false,
@@ -132,17 +145,23 @@ impl Protocol for RedisProtocol {
         let mut steps = self.greeting.iter();
         while !reply.is_empty() {
             let (answer, len) = parse(reply).map_err(|malformed| malformed.to_string())?;
+            let rest = &reply[len..];
             let is_optional = steps.next().is_some_and(|step| step.is_optional);
             if !is_optional && self.needs_fallback(&answer) {
                 self.greeting = self.fallback.take().unwrap_or_default();
+                self.asks_to_track = false;
+                let why = || Err("the server does not know RESP3".to_owned());
+                self.tracking = self.tracking.take().map(|_| why());
                 return Ok(self.next_step());
             }
-            if let View::Error(error) = answer
-                && !is_optional
-            {
-                return Err(without_arguments(&error));
+            if let View::Error(error) = answer {
+                if self.asks_to_track && rest.is_empty() {
+                    self.tracking = Some(Err(without_arguments(&error)));
+                } else if !is_optional {
+                    return Err(without_arguments(&error));
+                }
             }
-            reply = &reply[len..];
+            reply = rest;
         }
         self.greeting.clear();
         Ok(self.next_step())
@@ -150,6 +169,10 @@ impl Protocol for RedisProtocol {
 
     fn opened(&mut self) {
         self.was_open = true;
+        if let Some(tracking) = &self.tracking {
+            self.owner
+                .tracks(tracking.as_ref().err().map(String::as_str));
+        }
         self.owner.opened();
     }
 

@@ -204,6 +204,9 @@ impl Router {
         let routes = self.routes.load();
         if let Some(place) = routes.find(&endpoint) {
             routes.move_slot(slot, place);
+            if let Some(cache) = &self.shared.cache {
+                cache.slots_moved([slot]);
+            }
         }
         Some(Arc::clone(node.connection(slot)))
     }
@@ -296,6 +299,9 @@ impl Router {
         log_changes(&old, &new, &self.shared.counters);
         self.routes.store(Arc::clone(&new));
         self.generation.fetch_add(1, Ordering::Release);
+        if let Some(cache) = &self.shared.cache {
+            cache.slots_moved(new.moved_since(&old));
+        }
         old.retire_nodes_not_in(&new, &self.shared.schedule);
     }
 
@@ -383,6 +389,7 @@ impl Router {
             NodeMetrics::new(name, &node.counted.node, in_flight as u64)
         };
         let nodes = self.routes.load().nodes.iter().map(of_node).collect();
-        Metrics::new(nodes, &self.shared.counters)
+        let cache = self.shared.cache.as_ref().map(|cache| cache.metrics());
+        Metrics::new(nodes, &self.shared.counters, cache)
     }
 }

@@ -193,6 +193,12 @@ impl Routes {
         self.slots[usize::from(slot)].store(place, Ordering::Relaxed);
     }
 
+    /// The slots that another node serves by these routes than by `old`.
+    pub fn moved_since(&self, old: &Self) -> impl Iterator<Item = u16> {
+        let served_by = |routes: &Self, slot| routes.primary(slot).map(|node| node.id);
+        (0..SLOTS).filter(move |slot| served_by(self, *slot) != served_by(old, *slot))
+    }
+
     /// How many slots have no known node.
     pub fn uncovered(&self) -> usize {
         let has_no_node = |slot: &&AtomicU16| slot.load(Ordering::Relaxed) == NO_NODE;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::cache::Cache;
 use super::credential_store::CredentialStore;
 use super::dialer::Dialer;
 use super::pool::Pool;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     is_settled: AtomicBool,
     /// Connections for commands that block.
     pub pool: Arc<Pool>,
+    pub cache: Option<Arc<Cache>>,
     nodes: AtomicU32,
 }
 
@@ -38,11 +40,13 @@ impl Shared {
             password.map(|password| Credentials::new(config.username.as_ref(), password.reveal()));
         let provider = config.credentials.clone();
         let schedule = Arc::new(Schedule::new(Arc::clone(&config)));
+        let cache = config.cache.as_ref();
         Arc::new(Self {
             credentials: provider.map(CredentialStore::new),
             fixed_credentials: fixed.map(Arc::new),
             is_settled: AtomicBool::new(false),
             pool: Pool::new(config.max_blocking, config.blocking_idle, &schedule),
+            cache: cache.map(|cache| Cache::new(cache, &schedule)),
             schedule,
             dialer,
             counters: Arc::default(),

@@ -1,5 +1,8 @@
 //! Reads replies: a reply is a result, or says that the server did not execute the command.
 
+use std::sync::Arc;
+
+use crate::engine::NodeConnection;
 use crate::error::Error;
 use crate::resp::{FromReply, ServerError, View, WrongType, parse};
 
@@ -26,6 +29,61 @@ pub trait FromFrames: Sized {
 pub trait ReadReply<R> {
     /// As [`FromFrames::read`].
     fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<R>;
+
+    /// The command is about to be submitted to this node, perhaps once more, or waits until it can be.
+    #[inline]
+    #[expect(private_interfaces, reason = "nobody else calls or implements it")]
+    fn submitting(&mut self, _to: &Arc<NodeConnection>) {}
+}
+
+/// Reads the frame that answers a command, as the server sent it, also when it comes from a cache.
+#[doc(hidden)]
+pub trait ReadFrame<R> {
+    /// Most bytes of frames that it reads without running anybody else's code, and briefly.
+    const BRIEF_BYTES: usize;
+
+    /// The result that the frame says.
+    ///
+    /// # Errors
+    /// The server's, or that it has another type.
+    fn read_frame(&mut self, frame: &[u8]) -> Result<R, Error>;
+}
+
+impl<R: FromReply> ReadFrame<R> for ByType {
+    const BRIEF_BYTES: usize = 0;
+
+    fn read_frame(&mut self, frame: &[u8]) -> Result<R, Error> {
+        read_one(frame, R::from_reply)
+    }
+}
+
+impl ReadFrame<Option<usize>> for IntoBuffer<'_> {
+    const BRIEF_BYTES: usize = 4096;
+
+    #[inline]
+    fn read_frame(&mut self, frame: &[u8]) -> Result<Option<usize>, Error> {
+        read_one(frame, |view| self.copy(view))
+    }
+}
+
+/// Takes the frame that answers a command as it is.
+#[derive(Debug)]
+pub(crate) struct WholeReply;
+
+impl ReadReply<Vec<u8>> for WholeReply {
+    fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<Vec<u8>> {
+        let kept = |reply: &[u8]| {
+            let (_, len) = parse(reply)?;
+            // The answer to ASKING comes first.
+            let begin = if len < reply.len() { len } else { 0 };
+            Ok::<_, Error>(reply[begin..].to_vec())
+        };
+        match read_with(reply, replies, |_| Ok(())) {
+            Ok(Answer::Result(result)) => Answer::Result(result.and_then(|()| kept(reply))),
+            Ok(Answer::NotExecuted(error)) => Answer::NotExecuted(error),
+            Err(error) => Answer::Result(Err(error)),
+        }
+    }
 }
 
 /// Reads a reply as the type of the result says.
@@ -46,17 +104,38 @@ pub struct IntoBuffer<'b>(pub(crate) &'b mut Vec<u8>);
 
 impl ReadReply<Option<usize>> for IntoBuffer<'_> {
     fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<Option<usize>> {
+        let copied = read_with(reply, replies, |view| self.copy(view));
+        copied.unwrap_or_else(|error| Answer::Result(Err(error)))
+    }
+}
+
+impl IntoBuffer<'_> {
+    #[inline]
+    fn copy(&mut self, view: View<'_>) -> Result<Option<usize>, WrongType> {
         let buffer = &mut *self.0;
         buffer.clear();
-        let copied = read_with(reply, replies, |view| match view {
+        match view {
             View::Null => Ok(None),
             View::Bulk(bytes) | View::Simple(bytes) | View::Verbatim { text: bytes, .. } => {
                 buffer.extend_from_slice(bytes);
                 Ok(Some(bytes.len()))
             }
             other => Err(WrongType::new("a string", other)),
-        });
-        copied.unwrap_or_else(|error| Answer::Result(Err(error)))
+        }
+    }
+}
+
+/// Reads a frame that is the last word on its command.
+#[inline]
+fn read_one<R>(
+    frame: &[u8],
+    read: impl FnOnce(View<'_>) -> Result<R, WrongType>,
+) -> Result<R, Error> {
+    let (view, _) = parse(frame)?;
+    match (view, read(view)) {
+        (_, Ok(result)) => Ok(result),
+        (View::Error(error), Err(_)) => Err(ServerError::from(error).into()),
+        (_, Err(wrong)) => Err(wrong.into()),
     }
 }
 

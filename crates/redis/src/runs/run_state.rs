@@ -194,6 +194,12 @@ impl<'r> RunState<'r> {
             match replies.next(entry.replies, asking) {
                 Outcome::Reply(range) => {
                     answered = true;
+                    if let Some(cache) = &self.router.shared.cache
+                        && entry.class == Class::Write
+                    {
+                        let bytes = &self.list.bytes[entry.bytes.clone()];
+                        cache.wrote_encoded(bytes, entry.route);
+                    }
                     self.results.outcomes[index] = Ok(ReplyRange {
                         buffer,
                         range,

@@ -324,3 +324,32 @@ fn a_map_of_addresses_is_a_list_of_pairs() {
         assert_eq!(refused(&url), UrlError::AddressMap, "{map}");
     }
 }
+
+#[test]
+fn a_cache_has_a_size_and_perhaps_prefixes() {
+    let read = config("redis-cluster://a?cache=64MiB").cache;
+    assert_eq!(read, Some(CacheConfig::new(64 << 20)));
+    let read = config("redis://a?cache=1MiB&cache_tracking=all").cache;
+    assert_eq!(read.map(|cache| cache.tracking), Some(Tracking::All));
+    let read = config("redis://a?cache_prefix=user%3A&cache_prefix=b&cache=1").cache;
+    let prefixes = Tracking::Prefixes(vec![b"user:".to_vec(), b"b".to_vec()]);
+    assert_eq!(read.map(|cache| cache.tracking), Some(prefixes));
+    let read = config("redis://a?cache=1&cache_tracking=prefixes").cache;
+    let every = Tracking::Prefixes(Vec::new());
+    assert_eq!(read.map(|cache| cache.tracking), Some(every));
+    for (url, wanted) in [
+        ("redis://a?cache_tracking=all", "more than zero"),
+        (
+            "redis://a?cache=1&cache_tracking=some",
+            "opt-in, all or prefixes",
+        ),
+        ("redis://a?cache=1MiB&protocol=resp2", "a cache needs RESP3"),
+        (
+            "redis://a?cache=1&cache_prefix=a&cache_prefix=ab",
+            "begins with another one",
+        ),
+    ] {
+        let error = refused(url).to_string();
+        assert!(error.contains(wanted), "{url}: {error}");
+    }
+}

@@ -3,6 +3,8 @@
 mod addresses;
 mod basics;
 mod blocking;
+mod caching;
+mod caching_cluster;
 mod cluster;
 mod consumer;
 mod credentials;
@@ -14,6 +16,7 @@ mod limits;
 mod metrics;
 mod network;
 mod open_transactions;
+mod own_writes;
 mod pipeline_outages;
 mod pipelines;
 #[cfg(feature = "prometheus")]

@@ -1,9 +1,11 @@
 //! What the exporter writes, read as a scraper reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use embar_redis::Client;
 use embar_redis::commands::strings::StringCommands;
+use embar_redis::config::CacheConfig;
 use embar_redis::prometheus::Exporter;
 use embar_redis::prometheus::prometheus_client::encoding::text::encode;
 use embar_redis::prometheus::prometheus_client::registry::Registry;
@@ -31,12 +33,18 @@ fn a_registry_gets_what_a_scraper_understands() {
     let node = server.address().to_string();
     let mut registry = Registry::default();
     let text = run(async {
-        let client = Client::with(to(&server)).await.expect("it connects");
+        let mut config = to(&server);
+        config.cache = Some(CacheConfig::new(1 << 20));
+        let client = Client::with(config).await.expect("it connects");
         let other = Client::with(to(&server)).await.expect("it connects");
         let exporter = Exporter::new().watch("one", &client).watch("other", &other);
         exporter.register(&mut registry);
         for turn in 0..20 {
             client.set("key", turn).await.expect("it is set");
+        }
+        for _ in 0..3 {
+            let read = client.cached(Duration::MAX).get::<u8, _>("key").await;
+            assert_eq!(read, Ok(19));
         }
         encoded(&registry)
     });
@@ -95,6 +103,14 @@ fn a_registry_gets_what_a_scraper_understands() {
         value("embar_redis_retries_total{client=\"one\",cause=\"loading\"}"),
         0.0
     );
+    for (outcome, count) in [("hit", 2.0), ("miss", 1.0), ("bypassed", 0.0)] {
+        let labels = format!("client=\"one\",outcome=\"{outcome}\"");
+        let reads = value(&format!("embar_redis_cache_reads_total{{{labels}}}"));
+        assert_eq!(reads, count, "{outcome}");
+    }
+    assert_eq!(value("embar_redis_cache_entries{client=\"one\"}"), 1.0);
+    assert!(value("embar_redis_cache_bytes{client=\"one\"}") > 1.0);
+    assert!(!text.contains("embar_redis_cache_entries{client=\"other\"}"));
     let sum = value(&format!("embar_redis_latency_seconds_sum{{{writes}}}"));
     assert!(sum > 0.0 && sum < 20.0, "seconds: {sum}");
     let mut before = 0.0;
