@@ -6,7 +6,7 @@
 //! `drivers` and `dialer` (how a connection opens), `credential_store`, `pool` (connections for commands that block),
 //! `cache` (what a client keeps of replies, as long as it holds),
 //! `shared` (what all parts of a client use),
-//! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `own_connection` (one for a caller alone),
+//! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `opening` (of one for a caller alone),
 //! `routes` and `router` (which
 //! node serves which slot), `cluster_info`, `answers`, `inquiry`, `question`, `failures` and `refresh`
 //! (read that from the cluster), `first_topology` (what a client that connects waits for), `manager` (the thread),
@@ -28,7 +28,7 @@ mod manager;
 mod node;
 mod node_connection;
 mod open_transaction;
-mod own_connection;
+mod opening;
 mod pool;
 mod protocol;
 mod question;
@@ -55,8 +55,8 @@ pub(crate) use manager::start;
 pub(crate) use node::Node;
 pub use node::NodeInfo;
 pub(crate) use node_connection::{ConnWait, NodeConnection};
-pub(crate) use own_connection::{Opened, Tries, lease, open};
-pub(crate) use pool::Lease;
+pub(crate) use opening::{Tries, lease, open};
+pub(crate) use pool::{Lease, Opened};
 #[cfg(test)]
 pub(crate) use resolver::slow_names;
 pub(crate) use router::Router;

@@ -13,13 +13,19 @@ use std::time::{Duration, Instant};
 
 use embar_mux::{Connection, ConnectionState};
 
-use super::own_connection::Opened;
 use super::schedule::{Schedule, Task};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use places::Places;
 
 mod places;
+
+/// A connection for one caller alone.
+pub(crate) struct Opened {
+    pub conn: Arc<Connection>,
+    /// Which credentials it began with.
+    pub credentials_version: u64,
+}
 
 /// The connections of a client for commands that block.
 pub(crate) struct Pool {

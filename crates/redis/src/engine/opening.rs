@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use embar_mux::Connection;
-
 use super::node_connection::{ConnWait, NodeConnection};
-use super::pool::{Lease, take};
+use super::pool::{Lease, Opened, take};
 use super::shared::Shared;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
@@ -28,13 +26,6 @@ pub(crate) async fn lease(
         lease.open_with(open(shared, endpoint, deadline, Tries::Once).await?);
     }
     Ok(lease)
-}
-
-/// A connection for one caller alone.
-pub(crate) struct Opened {
-    pub conn: Arc<Connection>,
-    /// Which credentials it began with.
-    pub credentials_version: u64,
 }
 
 /// How often to try to connect.
