@@ -227,9 +227,12 @@ impl Attempts {
             }
         };
         let redirect = matches!(error.kind, ErrorKind::Moved { .. } | ErrorKind::Ask { .. });
-        if redirect {
+        let is_result = !error.kind.is_retryable() && !is_forced(&error);
+        // Of a server that has become a replica the connection ends, so that the next one may lead elsewhere.
+        if redirect || is_result {
             lease.mark_clean();
-        } else if !error.kind.is_retryable() && !is_forced(&error) {
+        }
+        if is_result {
             return Ok(Outcome::Reply(reply));
         }
         self.waited(age);

@@ -1,5 +1,6 @@
 //! Commands that block, on connections of a pool.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,6 +33,15 @@ fn blocked(server: &Server) -> usize {
 fn connections(server: &Server) -> usize {
     let list = server.command(&["CLIENT", "LIST", "TYPE", "normal"]);
     list.expect("it answers").lines().count()
+}
+
+/// The server's number for the connection whose last command this is.
+fn id_of(server: &Server, command: &str) -> Option<String> {
+    let list = server.command(&["CLIENT", "LIST"]).expect("it answers");
+    let its_last = format!("cmd={command} ");
+    let line = list.lines().find(|line| line.contains(&its_last))?;
+    let id = line.split(' ').find_map(|it| it.strip_prefix("id="));
+    id.map(str::to_owned)
 }
 
 async fn is_blocked(server: &Server, callers: usize) {
@@ -177,21 +187,26 @@ fn the_next_caller_gets_nothing_of_one_that_gave_up() {
 fn connections_are_used_again_until_they_are_idle_for_long() {
     let server = server();
     let mut config = to(&server);
-    config.blocking_idle = Duration::from_millis(500);
+    config.blocking_idle = Duration::from_secs(1);
     run(async {
         let client = Client::with(config).await.expect("it connects");
         let without = connections(&server);
+        let mut used = BTreeSet::new();
         for number in 0..20 {
             client.rpush("a", number).await.expect("it is pushed");
             let popped: Popped = client.blpop(["a"], LONG).await.expect("it answers");
             assert_eq!(popped, Some(("a".into(), number)));
-            let error = client.set("text", "x").await;
-            error.expect("it is set");
-            let error = client.blpop::<(String, u32)>(["text"], LONG).await;
-            let error = error.expect_err("it is no list");
+            used.extend(id_of(&server, "blpop"));
+            client.set("text", "x").await.expect("it is set");
+            // An error is a whole reply, too.
+            let error = client
+                .bzpopmin::<(String, String, f64)>(["text"], LONG)
+                .await;
+            let error = error.expect_err("it is no sorted set");
             assert!(!error.may_have_executed(), "{error}");
-            assert!(connections(&server) <= without + 1);
+            used.extend(id_of(&server, "bzpopmin"));
         }
+        assert_eq!(used.len(), 1, "{used:?}");
         until("it is closed", async || connections(&server) == without).await;
         // The next one finds none, and opens one.
         client.rpush("a", 1).await.expect("it is pushed");
@@ -268,10 +283,8 @@ fn a_server_that_is_asked_to_end_the_wait_is_believed() {
         let pop =
             tokio::spawn(async move { waiting.blpop::<(String, u32)>(["a"], Duration::MAX).await });
         is_blocked(&server, 1).await;
-        let list = server.command(&["CLIENT", "LIST"]).expect("it answers");
-        let line = list.lines().find(|line| line.contains("cmd=blpop"));
-        let id = line.and_then(|line| line.split(' ').find_map(|it| it.strip_prefix("id=")));
-        let unblock = ["CLIENT", "UNBLOCK", id.expect("it waits"), "ERROR"];
+        let id = id_of(&server, "blpop").expect("it waits");
+        let unblock = ["CLIENT", "UNBLOCK", &id, "ERROR"];
         server.command(&unblock).expect("it answers");
         let popped = pop.await.expect("no panic");
         let Err(Error::Server(error)) = popped else {
