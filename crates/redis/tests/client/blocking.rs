@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use embar_redis::config::ProtocolVersion;
 use embar_redis::prelude::*;
-use embar_redis::resp::ErrorKind;
+use embar_redis::resp::{ErrorKind, Value};
 use embar_redis::slot::slot;
 use embar_redis::{Client, Error, cmd};
 use embar_redis_servers::{MoveState, Server};
@@ -347,6 +347,43 @@ fn a_command_goes_on_at_the_replica_that_takes_over() {
         is_blocked(new, 1).await;
         client.rpush(key, 7).await.expect("it is pushed");
         assert_eq!(pop.await.expect("no panic"), Ok(Some((key.into(), 7))));
+    });
+}
+
+#[test]
+fn a_read_leaves_a_node_that_hangs_when_another_has_taken_over() {
+    let cluster = cluster(3, 3);
+    let key = "stream";
+    let mut config = to_cluster(&cluster);
+    config.timeout = LONG;
+    config.dead_after = Duration::from_millis(300);
+    config.refresh_interval = Duration::from_millis(300);
+    run(async {
+        let client = Client::with(config).await.expect("it connects");
+        let old = cluster.owner_of(slot(key.as_bytes())).expect("it answers");
+        let port = cluster.nodes()[old].port().to_string();
+        let role = |node: &Server| node.command(&["ROLE"]).expect("it answers");
+        let new = cluster
+            .replicas()
+            .iter()
+            .find(|it| role(it).contains(&port));
+        let new = new.expect("it has a replica");
+        let waiting = client.clone();
+        let read = tokio::spawn(async move {
+            let streams = [(key, "0-0")];
+            let read = waiting.xread_blocking::<Value>(streams, None, Duration::MAX);
+            read.await
+        });
+        is_blocked(&cluster.nodes()[old], 1).await;
+        // Its kernel goes on to acknowledge.
+        cluster.nodes()[old].pause();
+        let takeover = ["CLUSTER", "FAILOVER", "TAKEOVER"];
+        new.command(&takeover).expect("it answers");
+        is_blocked(new, 1).await;
+        let added = client.xadd(key, "7-7", [("field", 1)]).await;
+        added.expect("it is added");
+        let entries = read.await.expect("no panic").expect("it goes on");
+        assert!(entries.is_some());
     });
 }
 
