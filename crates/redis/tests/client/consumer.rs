@@ -19,7 +19,7 @@ use crate::support::{LONG, cluster, run, server, to, to_cluster, until};
 
 /// A group of all entries.
 fn all() -> ConsumerOptions {
-    ConsumerOptions::new().create_from("0").block(LONG)
+    ConsumerOptions::new().create_from("0").block(LONG * 10)
 }
 
 async fn connect(config: Config) -> Client {
