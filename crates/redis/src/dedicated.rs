@@ -29,7 +29,8 @@ mod own_connection;
 /// The connection's state stays: `WATCH`, `SELECT`, `CLIENT` settings. Blocking commands wait here without delaying other
 /// callers, as they do on the pool of the [`Client`](crate::Client), which is for them when they need no such state. It belongs to one node, so it follows no redirects; and it
 /// does not reconnect, as a broken connection has lost its state. Commands have no time limit but the
-/// one in their arguments, or [`DedicatedRequest::timeout`].
+/// one in their arguments, or [`DedicatedRequest::timeout`]. Methods that block take the configuration's `timeout` longer than
+/// the server is to wait: if that does not answer then, an element that it takes later is lost.
 ///
 /// ```no_run
 /// # async fn example(client: &embar_redis::Client) -> Result<(), embar_redis::Error> {

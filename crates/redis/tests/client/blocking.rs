@@ -320,6 +320,29 @@ fn a_command_goes_on_at_the_node_to_which_its_slot_moves() {
 }
 
 #[test]
+fn a_command_waits_at_the_node_to_which_its_slot_is_moving() {
+    let cluster = cluster(3, 0);
+    let key = "list";
+    run(async {
+        let client = Client::with(to_cluster(&cluster)).await;
+        let client = client.expect("it connects");
+        let from = cluster.owner_of(slot(key.as_bytes())).expect("it answers");
+        let to = (from + 1) % 3;
+        let moves = cluster.move_slot(slot(key.as_bytes()), from, to, MoveState::Migrating);
+        moves.expect("it begins to move");
+        let waiting = client.clone();
+        let pop = tokio::spawn(async move {
+            let pop = waiting.blpop::<(String, u32)>([key], Duration::MAX);
+            pop.await
+        });
+        is_blocked(&cluster.nodes()[to], 1).await;
+        client.rpush(key, 7).await.expect("it is pushed");
+        assert_eq!(pop.await.expect("no panic"), Ok(Some((key.into(), 7))));
+        assert!(client.metrics().asked > 0);
+    });
+}
+
+#[test]
 fn a_command_goes_on_at_the_replica_that_takes_over() {
     let cluster = cluster(3, 3);
     let key = "list";
