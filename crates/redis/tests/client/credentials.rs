@@ -143,6 +143,29 @@ fn new_credentials_go_to_all_living_connections() {
 }
 
 #[test]
+fn a_subscriber_connects_anew_for_credentials_that_it_has_no_room_for() {
+    let server = server();
+    add_users(&server);
+    let token = "x".repeat(5_000);
+    let user = ["ACL", "SETUSER", "two", &format!(">{token}")];
+    server.command(&user).expect("it answers");
+    run(async {
+        let vault = Vault::new("one");
+        let mut config = with(to(&server), &vault);
+        config.ring_bytes = 4096;
+        let client = Client::with(config).await.expect("it connects");
+        let mut subscriber = client.subscriber(10);
+        let subscribed = subscriber.subscribe(Kind::Channel, "news").await;
+        subscribed.expect("it is subscribed");
+        vault.put(Ok(Credentials::new(Some("two"), token)));
+        client.renew_credentials();
+        until_all_are(&server, "two", 2).await;
+        let event = subscriber.next().await;
+        assert_eq!(event, Ok(Event::Interrupted));
+    });
+}
+
+#[test]
 fn new_credentials_go_to_all_nodes_and_callers_notice_nothing() {
     let cluster = cluster(3, 0);
     cluster.nodes().iter().for_each(add_users);

@@ -304,7 +304,9 @@ fn a_pattern_with_a_hash_tag_is_looked_for_at_one_node() {
         let keys: Vec<_> = (0..30).map(|number| format!("{{tag}}{number}")).collect();
         let client = filled(&cluster, &keys).await;
         client.set("other", 1).await.expect("it is set");
-        let found = rest(client.scan(Some("{tag}*"))).await;
+        // On another task than the one that asks for it.
+        let scan = tokio::spawn(async move { rest(client.scan(Some("{tag}*"))).await });
+        let found = scan.await.expect("no panic");
         assert_eq!(found.len(), 30);
         assert_complete(found, &keys);
         let asked = cluster.nodes().iter().map(|node| calls(node, "scan") > 0);
@@ -410,10 +412,10 @@ fn elements_of_one_key_are_found_while_it_moves() {
         assert_complete(scores.into_iter().map(|(member, _)| member), &fields);
         let some = client.scan_set::<String>("{tag}SADD").pattern("*-59?");
         assert_eq!(some.collect().await.expect("it answers").len(), 10);
-        assert_eq!(
-            client.scan_set::<String>("none").collect().await,
-            Ok(Vec::new())
-        );
+        let other = client.clone();
+        let none = async move { other.scan_set::<String>("none").collect().await };
+        let none = tokio::spawn(none).await.expect("no panic");
+        assert_eq!(none, Ok(Vec::new()));
         let error = client.scan_hash::<String, u64>("{tag}SADD").next().await;
         let error = error.expect_err("it is a set");
         assert!(error.to_string().contains("WRONGTYPE"), "{error}");

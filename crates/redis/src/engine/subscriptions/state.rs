@@ -354,7 +354,13 @@ impl State {
     /// Tells the servers who the client is now. False when there was no room for that everywhere.
     pub fn authenticate(&mut self, auth: &Arc<[u8]>) -> bool {
         let mut complete = true;
+        let has_room = auth.len() <= self.max_request_bytes;
         for connection in self.connections.values_mut() {
+            if !has_room {
+                // There never will be; the next connection begins with it.
+                connection.close();
+                continue;
+            }
             complete &= connection.authenticate(auth);
         }
         complete
