@@ -5,6 +5,7 @@ mod health;
 mod slots;
 mod view;
 
+pub(crate) use health::wait;
 pub use slots::MoveState;
 
 use crate::error::{CommandError, StartError, WaitError};
@@ -85,6 +86,7 @@ impl ClusterOptions {
             password: self.password.clone(),
             tls: self.tls.clone(),
             extra,
+            ..Options::default()
         })
     }
 }

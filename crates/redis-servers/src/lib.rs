@@ -15,6 +15,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Sentinels`] are a primary with replicas and the sentinels that watch over them.
+//!
 //! Servers can also run on hosts of a [`Net`], a network that loses packets when a test says so.
 //!
 //! The crate skips nothing when a program is missing: the error names the package that contains it. It
@@ -27,9 +29,11 @@ mod error;
 mod net;
 mod ports;
 mod process;
+mod sentinels;
 mod server;
 
 pub use cluster::{Cluster, ClusterOptions, MoveState};
 pub use error::{CommandError, StartError, WaitError};
 pub use net::{Host, Lost, Net, NetError};
+pub use sentinels::{MASTER_NAME, SentinelOptions, Sentinels};
 pub use server::{Options, Server, TlsFiles};

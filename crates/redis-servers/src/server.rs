@@ -23,6 +23,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// How many free ports to try: another program may take one before the server does.
 const PORT_TRIES: u32 = 10;
 
+/// The name of the file with the configuration of a sentinel, in its folder.
+const SENTINEL_FILE: &str = "sentinel.conf";
+
 /// How much of a log an error shows, in bytes from its end.
 const LOG_BYTES_SHOWN: usize = 4096;
 
@@ -51,6 +54,8 @@ pub struct Options {
     /// Files for TLS: the port takes no plain connection then. Clients need no certificate, but the server checks one that
     /// they show.
     pub tls: Option<TlsFiles>,
+    /// The configuration of a sentinel: lines that begin with `sentinel`. It is a server like others when `None`.
+    pub sentinel: Option<String>,
     /// More arguments, which override all others: `--name` and its values, each in an element of its own, or all in one
     /// with spaces between them.
     pub extra: Vec<String>,
@@ -100,6 +105,14 @@ impl Server {
             what: "create a folder for temporary files",
             source,
         })?;
+        if let Some(lines) = &options.sentinel {
+            // The sentinel keeps there what it learns, so it is written once.
+            let written = fs::write(dir.path().join(SENTINEL_FILE), lines);
+            written.map_err(|source| StartError::Io {
+                what: "write the configuration of a sentinel",
+                source,
+            })?;
+        }
         let mut server = Self {
             options: options.clone(),
             port,
@@ -155,7 +168,13 @@ impl Server {
             extra,
             ..
         } = &self.options;
+        let is_sentinel = self.options.sentinel.is_some();
         let mut arguments = Vec::new();
+        if is_sentinel {
+            let file = self.dir.path().join(SENTINEL_FILE);
+            arguments.push(file.to_string_lossy().into_owned());
+            arguments.push("--sentinel".to_owned());
+        }
         let mut set = |name: &str, value: &str| {
             arguments.push(format!("--{name}"));
             arguments.push(value.to_owned());
@@ -165,11 +184,14 @@ impl Server {
         set("protected-mode", "no");
         set("daemonize", "no");
         set("loglevel", "warning");
-        set("save", "");
-        set("appendonly", "no");
-        // Tests keep no data, so a server need not wait for replicas when it ends, or before it copies its data to one.
-        set("shutdown-timeout", "0");
-        set("repl-diskless-sync-delay", "0");
+        if !is_sentinel {
+            set("save", "");
+            set("appendonly", "no");
+            // Tests keep no data, so a server need not wait for replicas when it ends, or before it copies its data to
+            // one.
+            set("shutdown-timeout", "0");
+            set("repl-diskless-sync-delay", "0");
+        }
         set("unixsocket", &self.unix_socket().to_string_lossy());
         match tls {
             None => set("port", &port),
@@ -189,7 +211,9 @@ impl Server {
         }
         if let Some(password) = password {
             set("requirepass", password);
-            set("masterauth", password);
+            if !is_sentinel {
+                set("masterauth", password);
+            }
         }
         arguments.extend(extra.iter().cloned());
         arguments

@@ -1,4 +1,4 @@
-//! The client: commands in, results out, for one server or a cluster.
+//! The client: commands in, results out, for one server, a cluster, or a primary with replicas.
 
 use std::fmt;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use embar_mux::{MuxSettings, SocketOptions, Stats, block_on};
 use crate::caching::Cached;
 use crate::command::{Class, Command, Fixed, Key, Route};
 use crate::commands::Commands;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::dedicated::Dedicated;
 use crate::engine::{self, Dialer, Drivers, NodeInfo, Router, Shared, Tries, after};
 use crate::error::Error;
@@ -20,14 +20,14 @@ use crate::prefix;
 use crate::pubsub::Subscriber;
 use crate::request::{IntoBuffer, Request};
 use crate::resp::FromReply;
-use crate::tls::Encryption;
+use crate::tls::{Encryption, Tls};
 
 mod first_contact;
 mod lazy;
 #[cfg(test)]
 mod tests;
 
-/// A client for one server or a cluster. Cheap to clone; usable from every thread and every executor.
+/// A client for one server, a cluster, or a primary with replicas. Cheap to clone; usable from every thread and every executor.
 /// All clones share the same few connections, which the last clone closes when it is dropped.
 ///
 /// # Several nodes
@@ -42,6 +42,9 @@ mod tests;
 ///   see some parts done and others not yet, and some may fail ([`Error::OnSomeNodes`]).
 ///
 /// Pipelines and transactions do neither, and refuse such commands but `PING`, which goes to any node there.
+///
+/// A primary with replicas is one shard: commands of any keys are whole, "all primaries" is that one, and what has no key goes
+/// where keys are read or written. `CONFIG SET`, `SCRIPT LOAD` and the like go to the replicas, too.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) router: Arc<Router>,
@@ -68,11 +71,13 @@ impl Client {
     /// client's own does.
     ///
     /// For a cluster it is enough that its nodes tell which of them serves which slot, and that one
-    /// primary answers. While a shard is down, commands for its slots fail, and others succeed.
+    /// primary answers. While a shard is down, commands for its slots fail, and others succeed. For a
+    /// primary with replicas, also with sentinels, the primary has to be known and to answer.
     ///
     /// # Errors
     /// For a malformed URL; when no server answers in time. At once, with [`Error::Server`], when all
-    /// servers refuse for a reason that lasts, as with a wrong password.
+    /// servers refuse for a reason that lasts, as with a wrong password; with [`Error::Config`], when all
+    /// sentinels that can be reached know no primary of this name.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let config = Config::from_url(url).map_err(|error| Error::Config(error.to_string()))?;
         Self::with(config).await
@@ -108,14 +113,22 @@ impl Client {
         config
             .check()
             .map_err(|error| Error::Config(error.to_string()))?;
-        let encryption = config.tls.as_ref().map(Encryption::new).transpose();
-        let encryption = encryption.map_err(Error::Config)?;
+        let encrypt = |tls: &Option<Tls>| {
+            let encryption = tls.as_ref().map(Encryption::new).transpose();
+            encryption.map_err(Error::Config)
+        };
+        let encryption = encrypt(&config.tls)?;
+        let of_sentinels = match config.mode {
+            Mode::Sentinel => Some(encrypt(&config.sentinel.tls)?),
+            _ => None,
+        };
         let cannot = |error: std::io::Error| Error::Config(format!("cannot start: {error}"));
         let map = config.address_map.clone();
         let dialer = Dialer::new(drivers.map_err(cannot)?, encryption, map);
         let shared = Shared::new(config, dialer);
         let router = Arc::new(Router::new(Arc::clone(&shared)));
-        engine::start(&router).map_err(cannot)?;
+        let sentinels = of_sentinels.map(|encryption| shared.of_sentinels(encryption));
+        engine::start(&router, sentinels).map_err(cannot)?;
         engine::start_authentication(&router).map_err(cannot)?;
         Ok(Self {
             router,

@@ -10,6 +10,9 @@ use crate::credentials::CredentialsProvider;
 pub use crate::endpoint::{DEFAULT_PORT, Endpoint};
 pub use crate::secret::Secret;
 use crate::tls::{Tls, TlsConfigError};
+pub use sentinel::{DEFAULT_SENTINEL_PORT, Sentinel};
+
+mod sentinel;
 
 /// How to reach a server or a cluster, and how the client behaves. [`Config::default`] is one server on
 /// this machine; [`Config::from_url`] reads a URL. A program sets the fields that it wants otherwise:
@@ -27,11 +30,13 @@ use crate::tls::{Tls, TlsConfigError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// One server or a cluster.
+    /// One server, a cluster, or a primary with replicas.
     pub mode: Mode,
-    /// The server, or some nodes of the cluster. The client asks several of them at once, whichever they
-    /// are, and learns the other nodes from them.
+    /// The server, some nodes of the cluster, some of a primary and its replicas, or some of the sentinels. The client asks
+    /// several of them at once, whichever they are, and learns the other nodes from them.
     pub seeds: Vec<Endpoint>,
+    /// What the client asks sentinels for. Counts only with [`Mode::Sentinel`].
+    pub sentinel: Sentinel,
     /// Encrypts connections and checks the server's certificate; see [`tls`](crate::tls). `None`: no
     /// encryption.
     pub tls: Option<Tls>,
@@ -86,7 +91,7 @@ pub struct Config {
     pub retry_writes: bool,
     /// The errors, by their first words, that make the client leave the connection and connect again, with
     /// the server's name resolved anew, as behind a DNS name or a proxy another server has taken over. By
-    /// default (`None`) `READONLY` with one server, and none with a cluster, whose topology says who has
+    /// default (`None`) `READONLY` with one server, and none with several, whose topology says who has
     /// taken over. Empty: never.
     ///
     /// Commands in flight on the old connection get their replies there; later ones go to the new one. A
@@ -99,7 +104,8 @@ pub struct Config {
     pub reconnect_on: Option<Vec<String>>,
     /// Which nodes answer reads. By default primaries.
     pub read_from: ReadFrom,
-    /// How often the client reads the cluster's topology when nothing else makes it do so: each time a
+    /// How often the client reads the topology (of a cluster which node serves which slot, otherwise who is
+    /// the primary) when nothing else makes it do so: each time a
     /// quarter sooner or later, at random, so that many clients do not ask at once. By default 30 s.
     pub refresh_interval: Duration,
     /// Bytes of the longest reply; the client closes a connection that exceeds them. By default
@@ -116,6 +122,7 @@ impl Default for Config {
         Self {
             mode: Mode::Standalone,
             seeds: vec![Endpoint::tcp("127.0.0.1", DEFAULT_PORT)],
+            sentinel: Sentinel::default(),
             tls: None,
             username: None,
             password: None,
@@ -189,13 +196,15 @@ impl Config {
         }
         if let Some(tls) = &self.tls {
             tls.check()?;
-            if self
-                .seeds
-                .iter()
-                .any(|seed| matches!(seed, Endpoint::Unix(_)))
-            {
-                return Err(ConfigError::TlsOverSocket);
-            }
+        }
+        let mut tls_of_seeds = &self.tls;
+        if self.mode == Mode::Sentinel {
+            self.sentinel.check()?;
+            tls_of_seeds = &self.sentinel.tls;
+        }
+        let is_socket = |seed: &Endpoint| matches!(seed, Endpoint::Unix(_));
+        if tls_of_seeds.is_some() && self.seeds.iter().any(is_socket) {
+            return Err(ConfigError::TlsOverSocket);
         }
         if self.username.is_some() && self.password.is_none() {
             return Err(ConfigError::UserWithoutPassword);
@@ -268,9 +277,16 @@ pub enum ConfigError {
     /// There is no server to connect to.
     #[error("no server is named; give at least one as a seed")]
     NoSeed,
-    /// Only a cluster has several servers.
-    #[error("several servers are named; only a cluster has seeds (redis-cluster://)")]
+    /// One server is not several.
+    #[error(
+        "several servers are named; say whether they are a cluster (redis-cluster://), a primary with replicas (redis-replicated://) or sentinels (redis-sentinel://)"
+    )]
     SeveralServers,
+    /// Sentinels watch over several primaries, each with a name.
+    #[error(
+        "sentinels know primaries by name; give the one of their `sentinel monitor`, without spaces (master_name, or # and the name at the end of the URL)"
+    )]
+    MasterName,
     /// Clusters have one database.
     #[error("a cluster has only database 0; leave the database out")]
     DatabaseInCluster,
@@ -316,7 +332,7 @@ pub enum ConfigError {
     Backoff,
 }
 
-/// One server or a cluster.
+/// One server, a cluster, or a primary with replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Mode {
@@ -325,6 +341,17 @@ pub enum Mode {
     Standalone,
     /// Nodes that share the slots.
     Cluster,
+    /// A primary that has all keys, and its replicas. The servers themselves tell which of them is the primary.
+    Replicated,
+    /// As [`Mode::Replicated`], but sentinels tell which server is the primary.
+    Sentinel,
+}
+
+impl Mode {
+    /// Whether a primary with replicas has all keys.
+    pub(crate) fn is_one_shard(self) -> bool {
+        matches!(self, Self::Replicated | Self::Sentinel)
+    }
 }
 
 /// A version of the protocol.

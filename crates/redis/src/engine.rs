@@ -3,13 +3,14 @@
 //!
 //! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `open_transaction`,
 //! `greeting` and `protocol`,
-//! `drivers` and `dialer` (how a connection opens), `credential_store`, `pool` (connections for commands that block),
-//! `cache` (what a client keeps of replies, as long as it holds),
+//! `drivers` and `dialer` (how a connection opens), `lasting` (why it never will), `credential_store`, `pool` (connections
+//! for commands that block), `cache` (what a client keeps of replies, as long as it holds),
 //! `shared` (what all parts of a client use),
 //! `leave_pace`, `node_connection` and `node` (a server, and the connections to it), `opening` (of one for a caller alone),
 //! `routes` and `router` (which
 //! node serves which slot), `cluster_info`, `answers`, `inquiry`, `question`, `failures` and `refresh`
-//! (read that from the cluster), `first_topology` (what a client that connects waits for), `manager` (the thread),
+//! (read that from the cluster), `replication` and `sentinel` (find a primary and its replicas without a cluster),
+//! `source` (one of these), `first_topology` (what a client that connects waits for), `manager` (the thread),
 //! `authentication` (tells living connections of new credentials), and `subscriptions`.
 
 mod answers;
@@ -23,6 +24,7 @@ mod failures;
 mod first_topology;
 mod greeting;
 mod inquiry;
+mod lasting;
 mod leave_pace;
 mod manager;
 mod node;
@@ -33,11 +35,14 @@ mod pool;
 mod protocol;
 mod question;
 mod refresh;
+mod replication;
 mod resolver;
 mod router;
 mod routes;
 mod schedule;
+mod sentinel;
 mod shared;
+mod source;
 mod subscriptions;
 mod timers;
 mod topology_changes;

@@ -21,6 +21,7 @@ mod scan;
 mod value;
 mod view;
 
+pub(crate) use encode::encode_all;
 pub use encode::{Arg, Out, bulk_len, header_len};
 pub use error::{Address, ErrorKind, ErrorView, ServerError};
 pub(crate) use error::{is_lasting_refusal, is_refusal_of_credentials};

@@ -181,7 +181,7 @@ impl Scan<'_> {
     /// Sends a step to the node.
     async fn ask(&self, route: Route, cursor: u64) -> Result<Page, Error> {
         let scan = self.command(cursor).to(route);
-        if self.client.config().mode == Mode::Standalone {
+        if self.client.config().mode != Mode::Cluster {
             let mut request = self.client.send::<_, (u64, Vec<Vec<u8>>)>(scan);
             let (cursor, keys) = (&mut request).await?;
             let call = request.into_answered().ok_or(Error::Closed)?;
@@ -225,7 +225,7 @@ impl Scan<'_> {
     /// How to reach a node; `None` if nobody knows where it is.
     fn route(&self, target: &Target) -> Option<Route> {
         match target {
-            Target::Owner(_) if self.client.config().mode == Mode::Standalone => Some(Route::Any),
+            Target::Owner(_) if self.client.config().mode != Mode::Cluster => Some(Route::Any),
             Target::Owner(slot) => Some(Route::Slot(*slot)),
             Target::Importer(_, peer) => {
                 let node = self.client.router.node_at(&peer.addresses)?;
@@ -242,7 +242,9 @@ impl Scan<'_> {
         if self.passes.give_up() {
             let (left, first) = (self.passes.slots_left(), self.passes.first_left());
             let why = match self.client.config().mode {
-                Mode::Standalone => "the server was another one again and again".to_owned(),
+                Mode::Standalone | Mode::Replicated | Mode::Sentinel => {
+                    "the server was another one again and again".to_owned()
+                }
                 Mode::Cluster => format!(
                     "{MAX_VAIN} scans of nodes in a row found no slot that stayed where it was, and {left} slots are left, \
                      slot {} among them; go on when the cluster is at rest",

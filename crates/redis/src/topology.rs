@@ -1,4 +1,4 @@
-//! The topology of a cluster: which node serves which slots.
+//! The topology of a cluster: which node serves which slots. A primary with replicas, without a cluster, is one shard.
 //!
 //! Servers have two commands for it: `CLUSTER SLOTS` since 3.0, and `CLUSTER SHARDS` since 7.0, which
 //! also tells the health of nodes. This module reads the replies to both, and does no I/O. See <https://redis.io/docs/latest/commands/cluster-slots/> and
@@ -129,6 +129,14 @@ impl Topology {
             }
         }
         Ok(builder.finish())
+    }
+
+    /// One shard with all slots, as where one primary has all keys.
+    pub(crate) fn of_one_shard(primary: Endpoint, replicas: Vec<Endpoint>) -> Self {
+        let mut builder = Builder::default();
+        let added = builder.add(primary, replicas, &[0..=SLOTS - 1]);
+        added.expect("the only shard shares no slot");
+        builder.finish()
     }
 
     /// All shards, by their first slots.
@@ -267,7 +275,9 @@ fn array<'a>(view: View<'a>, otherwise: &'static str) -> Result<Items<'a>, Topol
 }
 
 /// Names and values: a map in RESP3, an array of alternating names and values in RESP2.
-fn fields<'a>(view: View<'a>) -> Result<impl Iterator<Item = (&'a [u8], View<'a>)>, TopologyError> {
+pub(crate) fn fields<'a>(
+    view: View<'a>,
+) -> Result<impl Iterator<Item = (&'a [u8], View<'a>)>, TopologyError> {
     let mut flat = match view {
         View::Array(items) if items.len() % 2 == 0 => items,
         View::Map(pairs) => pairs.flat(),

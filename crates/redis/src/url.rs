@@ -5,15 +5,25 @@
 //! rediss://...                                         with TLS
 //! redis-cluster://[[user]:password@]host[:port][,host[:port]...][?...]
 //! rediss-cluster://...                                 with TLS
+//! redis-replicated://[[user]:password@]host[:port][,host[:port]...][/database][?...]
+//! rediss-replicated://...                              with TLS
+//! redis-sentinel://[[user]:password@]sentinel[:port][,sentinel[:port]...][/database][?...]#name
+//! rediss-sentinel://...                                with TLS
 //! unix:/path[?...]    redis+unix://[[user]:password@]/path[?...]
 //! ```
+//!
+//! `redis-replicated` names some of a primary and its replicas, and `redis-sentinel` some of the sentinels that watch over
+//! them (their default port is 26379) and the name by which these know the primary; `?master_name=name` says the same as `#name`, and so does
+//! `?sentinelMasterId=name`, as other clients have it. The user and password are those of the servers; sentinels
+//! have `sentinel_username` and `sentinel_password`.
 //!
 //! `valkey` in place of `redis` means the same: `valkey://`, `valkeys://`, `valkey-cluster://`, `valkeys-cluster://`, `valkey+unix://`.
 //! A scheme may have capital letters. The crate `redis` takes some of these options by other names, which this crate
 //! takes, too: `db`, `user`, `pass`, `protocol=2` and `protocol=3`. But a `+` is a plus here, and never a space.
 //!
 //! TLS takes the feature `tls`; see [`tls`](crate::tls). `#insecure` at the end of a URL with TLS means
-//! `tls_insecure=true`.
+//! `tls_insecure=true`, but not with sentinels. `rediss-sentinel` encrypts connections to sentinels in the same
+//! way as those to servers, unless `sentinel_tls=false`.
 //!
 //! Write characters that are special in a URL as `%` and two hexadecimal digits, and IPv6 addresses in
 //! brackets. [`OPTIONS`] names the options; durations need a unit (`us`, `ms`, `s`, `m`, `h`), sizes may
@@ -24,8 +34,8 @@ use std::{str::FromStr, time::Duration};
 use thiserror::Error;
 
 use crate::config::{
-    AddressMap, CacheConfig, Config, ConfigError, Mode, OnFull, ProtocolVersion, ReadFrom, Secret,
-    Tracking,
+    AddressMap, CacheConfig, Config, ConfigError, DEFAULT_SENTINEL_PORT, Mode, OnFull,
+    ProtocolVersion, ReadFrom, Secret, Tracking,
 };
 use crate::endpoint::{DEFAULT_PORT, Endpoint};
 use crate::tls::Tls;
@@ -33,14 +43,15 @@ use crate::tls::Tls;
 #[cfg(test)]
 mod tests;
 
-/// The options behind the `?`. Each sets the field of [`Config`] of its name.
+/// The options behind the `?`. Each sets the field of [`Config`] of its name, or of [`Config::sentinel`].
 pub const OPTIONS: &str = "database (or db), username (or user), password (or pass), client_name, \
     lib_name, lib_version (empty: not told), address_map=announced-host:port=host:port,..., \
     protocol=resp2|resp3, mux_per_node, max_in_flight, max_blocking, blocking_idle, \
     on_full=wait|refuse, timeout, connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
     retry_writes=true|false, reconnect_on=READONLY,LOADING,... (empty: never), read_from=primary|prefer-replica|replica|any, refresh_interval, \
     max_reply_bytes, ring_bytes, cache=64MiB, cache_tracking=opt-in|all|prefixes, cache_prefix (may be given several times); with TLS also tls_ca_file (may be given several times), \
-    tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false";
+    tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false; with sentinels also \
+    master_name, sentinel_username, sentinel_password, and with TLS sentinel_tls=true|false";
 
 /// Why a URL is no configuration. The messages never quote what may be a part of a password.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -78,7 +89,7 @@ pub enum UrlError {
     },
     /// An option about encryption in a URL without encryption.
     #[error(
-        "the option {option} is about encryption; begin the URL with rediss:// or rediss-cluster://"
+        "the option {option} is about encryption; begin the URL with rediss:// or rediss-cluster:// or the like"
     )]
     NotEncrypted {
         /// Its name.
@@ -89,6 +100,12 @@ pub enum UrlError {
         "address_map must be host:port=host:port, from an announced address to the one to connect to; further ones behind commas"
     )]
     AddressMap,
+    /// An option about sentinels in a URL without sentinels.
+    #[error("the option {option} is about sentinels; begin the URL with redis-sentinel://")]
+    NoSentinels {
+        /// Its name.
+        option: String,
+    },
     /// The crate cannot read an option's value.
     #[error("the value of the option {option} must be {wanted}")]
     Value {
@@ -102,7 +119,8 @@ pub enum UrlError {
     Config(#[from] ConfigError),
 }
 
-const SCHEMES: &str = "redis://, rediss://, redis-cluster://, rediss-cluster://, redis+unix:, unix:, \
+const SCHEMES: &str = "redis://, rediss://, redis-cluster://, rediss-cluster://, \
+    redis-replicated://, rediss-replicated://, redis-sentinel://, rediss-sentinel://, redis+unix:, unix:, \
     or the same with valkey";
 
 impl Config {
@@ -111,44 +129,47 @@ impl Config {
     /// # Errors
     /// When the URL is malformed, or [`Config::check`] refuses the settings.
     pub fn from_url(url: &str) -> Result<Self, UrlError> {
+        let has_sentinels = scheme_of(url).ends_with("-sentinel");
         let (url, insecure) = match url.strip_suffix("#insecure") {
-            Some(rest) if is_encrypted(url) => (rest, true),
+            Some(rest) if is_encrypted(url) && !has_sentinels => (rest, true),
             _ => (url, false),
+        };
+        let (url, master_name) = match url.rsplit_once('#') {
+            // A # before these is a part of a password.
+            Some((rest, name)) if has_sentinels && !name.contains(['@', '/', '?']) => (rest, name),
+            _ => (url, ""),
         };
         let (rest, options) = url.split_once('?').unwrap_or((url, ""));
         if options.contains('@') {
             return Err(UrlError::At);
         }
         let mut config = Self::default();
-        let encrypted = || {
-            Some(Tls {
-                danger_accept_any_certificate: insecure,
-                ..Tls::default()
-            })
-        };
         let (scheme, rest) = rest.split_once(':').ok_or(UrlError::Scheme)?;
         match (&*plain_scheme(scheme), rest.strip_prefix("//")) {
-            ("redis", Some(rest)) => config.servers(rest)?,
-            ("rediss", Some(rest)) => {
-                config.tls = encrypted();
-                config.servers(rest)?;
-            }
-            ("redis-cluster", Some(rest)) => {
-                config.mode = Mode::Cluster;
-                config.servers(rest)?;
-            }
-            ("rediss-cluster", Some(rest)) => {
-                config.mode = Mode::Cluster;
-                config.tls = encrypted();
-                config.servers(rest)?;
-            }
             ("unix" | "redis+unix", Some(rest)) => config.socket(rest)?,
             ("unix" | "redis+unix", None) => config.socket(rest)?,
+            (scheme, Some(rest)) => {
+                let (mode, encrypted) = servers_of(scheme).ok_or(UrlError::Scheme)?;
+                config.mode = mode;
+                config.tls = encrypted.then(|| Tls {
+                    danger_accept_any_certificate: insecure,
+                    ..Tls::default()
+                });
+                config.servers(rest)?;
+            }
             _ => return Err(UrlError::Scheme),
+        }
+        if has_sentinels {
+            config.sentinel.master_name = decode(master_name)?;
+            // Until the options say how.
+            config.sentinel.tls = config.tls.clone();
         }
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             config.option(name, &decode(value)?)?;
+        }
+        if config.sentinel.tls.is_some() {
+            config.sentinel.tls = config.tls.clone();
         }
         config.check()?;
         Ok(config)
@@ -171,7 +192,12 @@ impl Config {
         if hosts.is_empty() {
             return Err(UrlError::NoHost);
         }
-        self.seeds = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
+        let port = match self.mode {
+            Mode::Sentinel => DEFAULT_SENTINEL_PORT,
+            _ => DEFAULT_PORT,
+        };
+        let seeds = hosts.split(',').map(|host| endpoint(host, port));
+        self.seeds = seeds.collect::<Result<_, _>>()?;
         Ok(())
     }
 
@@ -274,6 +300,8 @@ impl Config {
                     other => *other = Tracking::Prefixes(vec![prefix]),
                 }
             }
+            "master_name" | "sentinelMasterId" | "sentinel_username" | "sentinel_password"
+            | "sentinel_tls" => self.sentinel_option(name, value)?,
             _ => self.tls_option(name, value)?,
         }
         Ok(())
@@ -282,6 +310,27 @@ impl Config {
     /// The settings of the cache, whose size must be given, too: [`Config::check`] refuses 0.
     fn cache_option(&mut self) -> &mut CacheConfig {
         self.cache.get_or_insert_with(|| CacheConfig::new(0))
+    }
+
+    fn sentinel_option(&mut self, name: &str, value: &str) -> Result<(), UrlError> {
+        let option = name.to_owned();
+        if self.mode != Mode::Sentinel {
+            return Err(UrlError::NoSentinels { option });
+        }
+        match name {
+            "sentinel_username" => self.sentinel.username = Some(value.to_owned()),
+            "sentinel_password" => self.sentinel.password = Some(Secret::new(value)),
+            "sentinel_tls" => {
+                let known = [("true", true), ("false", false)];
+                let encrypted = choice("sentinel_tls", "true or false", value, known)?;
+                if self.tls.is_none() {
+                    return Err(UrlError::NotEncrypted { option });
+                }
+                self.sentinel.tls = encrypted.then(Tls::default);
+            }
+            _ => value.clone_into(&mut self.sentinel.master_name),
+        }
+        Ok(())
     }
 
     fn tls_option(&mut self, name: &str, value: &str) -> Result<(), UrlError> {
@@ -326,9 +375,13 @@ fn plain_scheme(scheme: &str) -> String {
     }
 }
 
+/// The scheme of a URL, as if it were one of Redis.
+fn scheme_of(url: &str) -> String {
+    plain_scheme(url.split(':').next().unwrap_or_default())
+}
+
 fn is_encrypted(url: &str) -> bool {
-    let scheme = url.split(':').next().unwrap_or_default();
-    plain_scheme(scheme).starts_with("rediss")
+    scheme_of(url).starts_with("rediss")
 }
 
 /// `announced=actual,...`
@@ -336,15 +389,31 @@ fn address_map(text: &str) -> Result<AddressMap, UrlError> {
     let entries = text.split(',').filter(|entry| !entry.is_empty());
     let read = |entry: &str| {
         let (announced, actual) = entry.split_once('=').ok_or(UrlError::AddressMap)?;
-        let read = |text| endpoint(text).map_err(|_| UrlError::AddressMap);
+        let read = |text| endpoint(text, DEFAULT_PORT).map_err(|_| UrlError::AddressMap);
         Ok((read(announced)?, read(actual)?))
     };
     let entries: Result<Vec<_>, UrlError> = entries.map(read).collect();
     Ok(AddressMap::table(entries?))
 }
 
+/// What the servers of a URL are, and whether connections to them are encrypted.
+fn servers_of(scheme: &str) -> Option<(Mode, bool)> {
+    let (plain, encrypted) = match scheme.strip_prefix("rediss") {
+        Some(rest) => (rest, true),
+        None => (scheme.strip_prefix("redis")?, false),
+    };
+    let mode = match plain {
+        "" => Mode::Standalone,
+        "-cluster" => Mode::Cluster,
+        "-replicated" => Mode::Replicated,
+        "-sentinel" => Mode::Sentinel,
+        _ => return None,
+    };
+    Some((mode, encrypted))
+}
+
 /// `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
-fn endpoint(text: &str) -> Result<Endpoint, UrlError> {
+fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, UrlError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, behind) = rest.split_once(']').ok_or(UrlError::Host)?;
@@ -361,7 +430,7 @@ fn endpoint(text: &str) -> Result<Endpoint, UrlError> {
     };
     let port = match port {
         Some(port) => port.parse().map_err(|_| UrlError::Host)?,
-        None => DEFAULT_PORT,
+        None => default_port,
     };
     match host.is_empty() || port == 0 {
         true => Err(UrlError::Host),

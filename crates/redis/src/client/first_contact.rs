@@ -1,5 +1,5 @@
-//! How a new client finds out that it can work: a server answers it, or the cluster tells its topology
-//! and one of its primaries answers.
+//! How a new client finds out that it can work: a server answers it, or several tell their topology
+//! and one of the primaries answers.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -28,7 +28,7 @@ impl Client {
             self.router.shared.schedule.request_refresh();
             match self.config().mode {
                 Mode::Standalone => self.ping(Route::Any, Class::Read, deadline).await,
-                Mode::Cluster => {
+                Mode::Cluster | Mode::Replicated | Mode::Sentinel => {
                     self.first_topology(deadline).await?;
                     self.first_primary(deadline).await
                 }
@@ -83,10 +83,10 @@ impl Client {
         let mut timer = None;
         poll_fn(|cx| {
             if let Poll::Ready(outcome) = first.poll(cx) {
-                return Poll::Ready(outcome.map_err(Error::from));
+                return Poll::Ready(outcome);
             }
             if Instant::now() >= deadline {
-                let why = first.why_not();
+                let why = first.why_not(self.config().mode);
                 return Poll::Ready(Err(Error::Unavailable { why }));
             }
             let schedule = &self.router.shared.schedule;

@@ -14,7 +14,7 @@ use crate::tls::Encryption;
 
 /// Opens connections to any server.
 pub(crate) struct Dialer {
-    drivers: Drivers,
+    drivers: Arc<Drivers>,
     encryption: Option<Encryption>,
     map: Option<AddressMap>,
     resolver: Arc<Resolver>,
@@ -24,10 +24,20 @@ impl Dialer {
     /// `map` says where to connect to what a node announces.
     pub fn new(drivers: Drivers, encryption: Option<Encryption>, map: Option<AddressMap>) -> Self {
         Self {
-            drivers,
+            drivers: Arc::new(drivers),
             encryption,
             map,
             resolver: Arc::default(),
+        }
+    }
+
+    /// Another one that encrypts otherwise, and shares everything else.
+    pub fn with_encryption(&self, encryption: Option<Encryption>) -> Self {
+        Self {
+            drivers: Arc::clone(&self.drivers),
+            encryption,
+            map: self.map.clone(),
+            resolver: Arc::clone(&self.resolver),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::question::NoAnswer;
 use crate::endpoint::Endpoint;
-use crate::resp::ServerError;
+use crate::error::Error;
 
 /// How many nodes an error names.
 const NAMED: usize = 3;
@@ -14,8 +14,8 @@ const NAMED: usize = 3;
 pub(super) struct Failures {
     /// The first of these nodes, and why.
     named: Vec<String>,
-    /// What a server said that refused.
-    refused: Option<ServerError>,
+    /// Why one refused.
+    refused: Option<Error>,
     /// How many servers refused.
     refusals: u32,
     /// How many nodes did not tell, with those that refused.
@@ -27,7 +27,10 @@ impl Failures {
         let why = match why {
             NoAnswer::Refused(error) => {
                 self.refusals += 1;
-                self.refused.insert(error).text.clone()
+                match self.refused.insert(error) {
+                    Error::Server(error) => error.text.clone(),
+                    other => other.to_string(),
+                }
             }
             NoAnswer::Failed(why) => why,
         };
@@ -43,8 +46,8 @@ impl Failures {
         self.nodes == 0
     }
 
-    /// What a server said when all that were asked refused: to ask them again is no use.
-    pub fn all_refused(&self) -> Option<&ServerError> {
+    /// Why the last one refused, when all that were asked did: to ask them again is no use.
+    pub fn all_refused(&self) -> Option<&Error> {
         let refused = self.refused.as_ref();
         refused.filter(|_| self.refusals == self.nodes)
     }
@@ -62,13 +65,10 @@ impl fmt::Display for Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::{View, parse};
+    use crate::resp::ServerError;
 
     fn refused() -> NoAnswer {
-        let Ok((View::Error(error), _)) = parse(b"-NOPERM no\r\n") else {
-            panic!("it is an error");
-        };
-        NoAnswer::Refused(error.into())
+        NoAnswer::Refused(ServerError::new("NOPERM no").into())
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
             assert!(
                 failures
                     .all_refused()
-                    .is_some_and(|error| error.text == "NOPERM no")
+                    .is_some_and(|error| error.to_string().contains("NOPERM no"))
             );
         }
         failures.note(

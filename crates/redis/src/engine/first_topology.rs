@@ -1,10 +1,11 @@
-//! What a client that connects waits for: the first topology of its cluster.
+//! What a client of several nodes waits for when it connects: the first topology.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::failures::Failures;
-use crate::resp::ServerError;
+use crate::config::Mode;
+use crate::error::Error;
 
 /// Whether the client has a topology; why not, until it does.
 #[derive(Default)]
@@ -47,8 +48,8 @@ impl FirstTopology {
     /// wakes the task.
     ///
     /// # Errors
-    /// What a server said.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), ServerError>> {
+    /// Why one refused.
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = self.state();
         if state.known {
             return Poll::Ready(Ok(()));
@@ -69,14 +70,19 @@ impl FirstTopology {
     }
 
     /// What a server said, when all nodes refused to tell.
-    pub fn refusal(&self) -> Option<ServerError> {
+    pub fn refusal(&self) -> Option<Error> {
         self.state().failures.all_refused().cloned()
     }
 
     /// Why there is none, for the caller of the client.
-    pub fn why_not(&self) -> String {
+    pub fn why_not(&self, mode: Mode) -> String {
         let why = &self.state().failures;
-        format!("no node tells which serves which slot: {why}")
+        match mode {
+            Mode::Standalone | Mode::Cluster => {
+                format!("no node tells which serves which slot: {why}")
+            }
+            Mode::Replicated | Mode::Sentinel => format!("no primary is known: {why}"),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, ProtocolVersion, Tracking};
 use crate::credentials::Credentials;
-use crate::resp::{Out, bulk_len, header_len};
+use crate::resp::encode_all;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,19 +123,8 @@ pub(crate) fn encoded_auth(credentials: &Credentials) -> Vec<u8> {
 
 /// The commands, one behind the other.
 pub(super) fn encoded(steps: &[Step]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for Step { words, .. } in steps {
-        let bulks = words.iter().map(|word| bulk_len(word.len()));
-        let at = bytes.len();
-        bytes.resize(at + header_len(words.len()) + bulks.sum::<usize>(), 0);
-        let mut out = Out::new(&mut bytes[at..]);
-        out.header(words.len());
-        for word in words {
-            out.bulk(word);
-        }
-        out.finish();
-    }
-    bytes
+    let commands: Vec<_> = steps.iter().map(|step| &step.words).collect();
+    encode_all(&commands)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::cluster_info::Health;
 const WANTED: usize = 3;
 
 /// How long a node may take until another one is asked, too, and until the client decides without it if there is no other.
-const GRACE: Duration = Duration::from_millis(300);
+pub(super) const GRACE: Duration = Duration::from_millis(300);
 
 /// How many outdated answers it keeps, the best ones: they count only when all nodes give such.
 const OUTDATED_KEPT: usize = 8;

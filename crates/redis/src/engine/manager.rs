@@ -2,7 +2,7 @@
 //! expired. A command that goes well does not involve it.
 //!
 //! The thread waits for nothing but its next job: names resolve on threads of their own (`resolver`),
-//! and reading the topology is a future (`refresh`). So timers fire in time, whatever else is slow.
+//! and reading the topology is a future (`source`). So timers fire in time, whatever else is slow.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -11,20 +11,21 @@ use std::thread;
 
 use embar_mux::Connection;
 
-use super::refresh::{Outcome, Refresh};
 use super::router::Router;
 use super::schedule::Job;
 use super::shared::Shared;
+use super::source::Source;
 
 /// Starts the thread of a client. It ends when [`Schedule::end`](super::schedule::Schedule::end) is
-/// called.
-pub(crate) fn start(router: &Arc<Router>) -> io::Result<()> {
+/// called. With sentinels, `sentinels` is what their connections share.
+pub(crate) fn start(router: &Arc<Router>, sentinels: Option<Arc<Shared>>) -> io::Result<()> {
+    let config = &router.shared.config;
+    let source = Source::new(config.mode, &config.sentinel.master_name, sentinels);
     let manager = ConnectionManager {
         shared: Arc::clone(&router.shared),
         router: Arc::downgrade(router),
         waker: Waker::from(Arc::clone(&router.shared.schedule)),
-        refresh: None,
-        epoch: None,
+        source,
     };
     thread::Builder::new()
         .name("redis-manager".into())
@@ -36,12 +37,9 @@ pub(crate) fn start(router: &Arc<Router>) -> io::Result<()> {
 struct ConnectionManager {
     shared: Arc<Shared>,
     router: Weak<Router>,
-    /// Wakes this thread for the refresh.
+    /// Wakes this thread for the reading of the topology.
     waker: Waker,
-    /// The refresh that is running.
-    refresh: Option<Refresh>,
-    /// The epoch of the topology that the client has, if a node told it.
-    epoch: Option<u64>,
+    source: Source,
 }
 
 impl ConnectionManager {
@@ -62,7 +60,7 @@ impl ConnectionManager {
                 }
                 Job::End => {
                     // It holds nodes, whose connections it waits for.
-                    self.refresh = None;
+                    self.source.end();
                     return self.shared.dialer.close();
                 }
             }
@@ -73,24 +71,22 @@ impl ConnectionManager {
         let Some(router) = self.router.upgrade() else {
             return;
         };
-        let epoch = self.epoch;
-        let new = || Refresh::new(&router, epoch);
-        let refresh = self.refresh.get_or_insert_with(new);
         let cx = &mut Context::from_waker(&self.waker);
-        let Poll::Ready(outcome) = refresh.poll(&router, cx) else {
+        let Poll::Ready(outcome) = self.source.poll(&router, cx) else {
             return;
         };
-        self.refresh = None;
-        let succeeded = matches!(outcome, Outcome::Adopted(_));
-        self.shared.counters.refreshed(succeeded);
-        self.shared.schedule.refresh_done(succeeded);
+        self.shared.counters.refreshed(outcome.is_ok());
+        let again = match &outcome {
+            Ok(again) => *again,
+            Err(_) => self.source.after_failure(&self.shared.config.retries),
+        };
+        self.shared.schedule.refresh_done(again);
         match outcome {
-            Outcome::Adopted(epoch) => {
-                self.epoch = epoch.or(self.epoch);
+            Ok(_) => {
                 router.first_topology.found();
                 self.shared.settle();
             }
-            Outcome::Failed(failures) => router.first_topology.failed(failures),
+            Err(failures) => router.first_topology.failed(failures),
         }
     }
 }

@@ -60,6 +60,20 @@ impl Node {
         &self.connections
     }
 
+    /// A replica without a cluster: a connection to it that broke is not made again, because the server may come back
+    /// without its data, or as something else. It is asked first, as a new node.
+    pub fn set_breaks_once(&self, breaks_once: bool) {
+        for connection in &*self.connections {
+            connection.set_breaks_once(breaks_once);
+        }
+    }
+
+    /// Whether it has left the topology, or is about to, as a connection to it broke.
+    pub fn is_retired(&self) -> bool {
+        let mut connections = self.connections.iter();
+        connections.any(|connection| connection.is_retired())
+    }
+
     /// The node has left the cluster. Commands that are in flight there get their replies.
     pub fn retire(&self, schedule: &Schedule) {
         for connection in &*self.connections {

@@ -46,6 +46,8 @@ pub(crate) struct NodeConnection {
     retired: AtomicBool,
     /// Which credentials its connection began with.
     credentials_version: AtomicU64,
+    /// Once its connection breaks, it is retired instead of connecting again.
+    breaks_once: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -96,6 +98,7 @@ impl NodeConnection {
             failures: AtomicU32::new(0),
             retired: AtomicBool::new(false),
             credentials_version: AtomicU64::new(0),
+            breaks_once: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -306,6 +309,11 @@ impl NodeConnection {
             true => state.last_failure = Some(reason.clone()),
             false => self.note_failure(&mut state, reason.clone()),
         }
+        if was_open && self.breaks_once.load(Ordering::Relaxed) {
+            self.retired.store(true, Ordering::Release);
+            state.retired = true;
+            self.conn.store(None);
+        }
         self.wake(state);
         // Perhaps another node has taken over.
         self.shared.schedule.request_refresh();
@@ -345,9 +353,14 @@ impl NodeConnection {
         state.not_before = Some(after(backoff));
     }
 
-    /// Whether its node has left the cluster: it will never connect again.
+    /// Whether its node has left the topology: it will never connect again.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether it is retired when its connection breaks: who answers at its address then is to be asked first what it is.
+    pub(super) fn set_breaks_once(&self, breaks_once: bool) {
+        self.breaks_once.store(breaks_once, Ordering::Relaxed);
     }
 
     /// Whether there is a connection that is not over. If so, wakes the tasks that wait for one.

@@ -1,31 +1,37 @@
-//! A question to one node: how it sees its cluster, and which node serves which slot.
+//! A question to one server: of a cluster's node how it sees that, and which node serves which slot.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use embar_mux::Call;
+use embar_mux::{Call, ConnectionState};
 
 use super::answers::Answer;
 use super::cluster_info::ClusterInfo;
+use super::lasting::lasting;
 use super::node::Node;
 use super::node_connection::ConnWait;
 use super::timers::after;
 use crate::command::Class;
 use crate::endpoint::Endpoint;
-use crate::resp::{ServerError, parse};
+use crate::error::Error;
+use crate::resp::{ServerError, View, parse};
 use crate::topology::{Topology, TopologyError};
 
 /// How long a node may take to answer, with connecting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `CLUSTER INFO` first: what it tells may be older than what the slots tell, but never newer.
+/// To a node of a cluster. `CLUSTER INFO` first: what it tells may be older than what the slots tell, but never newer.
 const QUESTION: &[u8] =
     b"*2\r\n$7\r\nCLUSTER\r\n$4\r\nINFO\r\n*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 
-/// A question to one node.
+/// A question to one server: commands that go together.
 pub(super) struct Question {
     pub node: Arc<Node>,
+    bytes: Cow<'static, [u8]>,
+    /// How many commands there are.
+    replies: u32,
     /// When it ends without an answer.
     deadline: Instant,
     wait: ConnWait,
@@ -34,18 +40,49 @@ pub(super) struct Question {
     call: Option<Call>,
 }
 
-/// Why a node has no answer.
+/// Why a server has no answer.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
-    /// The server refused to tell, and will again.
-    Refused(ServerError),
+    /// It refused to tell, and will again.
+    Refused(Error),
     /// Something else, in words.
     Failed(String),
 }
 
+impl NoAnswer {
+    /// Something went wrong that may go well the next time.
+    pub fn failed(error: &dyn ToString) -> Self {
+        Self::Failed(error.to_string())
+    }
+
+    /// Why connecting to a server fails, if that will not change by itself, or by other credentials of a provider.
+    pub fn lasting(node: &Node, has_provider: bool) -> Option<Self> {
+        let connection = node.connection(0);
+        let failed = connection.failures() > 0;
+        let failure = connection.last_failure().filter(|_| failed)?;
+        lasting(failure, has_provider).map(Self::Refused)
+    }
+
+    /// The server answered with an error. One that loads its data will tell later.
+    pub fn error(error: ServerError) -> Self {
+        match error.kind.is_retryable() {
+            true => Self::failed(&error),
+            false => Self::Refused(error.into()),
+        }
+    }
+}
+
 impl Question {
-    pub fn to(node: Arc<Node>) -> Self {
+    /// Which node serves which slot.
+    pub fn of_cluster(node: Arc<Node>) -> Self {
+        Self::new(node, Cow::Borrowed(QUESTION), 2)
+    }
+
+    /// Commands, encoded, with so many replies.
+    pub fn new(node: Arc<Node>, bytes: Cow<'static, [u8]>, replies: u32) -> Self {
         Self {
+            bytes,
+            replies,
             deadline: after(ANSWER_TIMEOUT),
             wait: ConnWait::default(),
             failures: node.connection(0).failures(),
@@ -59,8 +96,23 @@ impl Question {
         self.call.is_none().then_some(self.deadline)
     }
 
-    /// Ready when the node has answered, or will not.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, NoAnswer>> {
+    /// Whether it waits for an answer on a connection that stands: the server may be busy.
+    pub fn is_with_server(&self) -> bool {
+        let conn = self.node.connection(0).current();
+        self.call.is_some() && conn.is_some_and(|conn| conn.state() == ConnectionState::Open)
+    }
+
+    /// As [`Question::poll`], with the answer of a cluster's node.
+    pub fn poll_cluster(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, NoAnswer>> {
+        self.poll(cx, read)
+    }
+
+    /// Ready when the server has answered, which `read` reads, or will not. It gets the replies to all commands, and who was asked.
+    pub fn poll<A>(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: impl Fn(&[u8], &Endpoint) -> Result<A, NoAnswer>,
+    ) -> Poll<Result<A, NoAnswer>> {
         let call = match &mut self.call {
             Some(call) => call,
             None => match ready!(self.poll_call(cx)) {
@@ -77,9 +129,9 @@ impl Question {
         let connection = self.node.connection(0);
         let left = self.deadline.saturating_duration_since(Instant::now());
         if let Poll::Ready(conn) = connection.poll_conn(&mut self.wait, cx) {
-            let fill = |out: &mut [u8]| out.copy_from_slice(QUESTION);
-            let class = Class::Read as u8;
-            let call = conn.submit(QUESTION.len(), 2, class, Some(left), None, fill);
+            let fill = |out: &mut [u8]| out.copy_from_slice(&self.bytes);
+            let (len, class) = (self.bytes.len(), Class::Read as u8);
+            let call = conn.submit(len, self.replies, class, Some(left), None, fill);
             return Poll::Ready(call.map_err(|error| error.to_string()));
         }
         let failed = connection.failures() != self.failures;
@@ -92,11 +144,19 @@ impl Question {
     }
 }
 
-/// Reads the replies to both commands.
+/// Cuts replies into as many as there are commands.
+pub(super) fn cut<const N: usize>(mut reply: &[u8]) -> Result<[View<'_>; N], NoAnswer> {
+    let mut views = [View::Null; N];
+    for view in &mut views {
+        let (found, len) = parse(reply).map_err(|error| NoAnswer::failed(&error))?;
+        (*view, reply) = (found, &reply[len..]);
+    }
+    Ok(views)
+}
+
+/// Reads the replies of a cluster's node to both commands.
 fn read(reply: &[u8], asked: &Endpoint) -> Result<Answer, NoAnswer> {
-    let broken = |error: &dyn ToString| NoAnswer::Failed(error.to_string());
-    let (info, len) = parse(reply).map_err(|error| broken(&error))?;
-    let (slots, _) = parse(&reply[len..]).map_err(|error| broken(&error))?;
+    let [info, slots] = cut(reply)?;
     // A user may be allowed to ask for the slots alone.
     let info = ClusterInfo::read(info);
     match Topology::from_slots(slots, asked) {
@@ -104,10 +164,8 @@ fn read(reply: &[u8], asked: &Endpoint) -> Result<Answer, NoAnswer> {
             "it knows of no node that serves any slot".to_owned(),
         )),
         Ok(topology) => Ok(Answer { topology, info }),
-        // As one that loads its data: it will tell later.
-        Err(TopologyError::Refused(error)) if error.kind.is_retryable() => Err(broken(&error)),
-        Err(TopologyError::Refused(error)) => Err(NoAnswer::Refused(error)),
-        Err(error) => Err(broken(&error)),
+        Err(TopologyError::Refused(error)) => Err(NoAnswer::error(error)),
+        Err(error) => Err(NoAnswer::failed(&error)),
     }
 }
 
@@ -139,7 +197,7 @@ mod tests {
         let answer = read_both(REFUSED, SLOTS).expect("an answer");
         assert_eq!(answer.info, ClusterInfo::default());
         let error = read_both(INFO, REFUSED).expect_err("it is refused");
-        assert!(matches!(error, NoAnswer::Refused(error) if error.text.contains("NOPERM")));
+        assert!(matches!(error, NoAnswer::Refused(error) if error.to_string().contains("NOPERM")));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reads the topology: asks several nodes at once, and adopts the best of their answers.
+//! Reads the topology of a cluster: asks several nodes at once, and adopts the best of their answers.
 //!
 //! The manager's thread polls it and never blocks in it: a silent node delays only what waits for the
 //! answer. `inquiry` says how many nodes to ask and when their answers are enough, and `answers` which of
@@ -32,14 +32,6 @@ pub(super) struct Refresh {
     failures: Failures,
 }
 
-/// What a reading that is over has found.
-pub(super) enum Outcome {
-    /// A topology of this epoch, if that is known, which the client now has.
-    Adopted(Option<u64>),
-    /// No topology.
-    Failed(Failures),
-}
-
 impl Refresh {
     /// `adopted` is the epoch of the topology that the client has, if that is known.
     pub fn new(router: &Router, adopted: Option<u64>) -> Self {
@@ -60,8 +52,15 @@ impl Refresh {
         }
     }
 
-    /// Ready when the refresh is over.
-    pub fn poll(&mut self, router: &Router, cx: &mut Context<'_>) -> Poll<Outcome> {
+    /// Ready when the refresh is over: the epoch of the topology that the client now has, if that is known.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn poll(
+        &mut self,
+        router: &Router,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<u64>, Failures>> {
         loop {
             let now = Instant::now();
             self.ask(router, now);
@@ -70,16 +69,10 @@ impl Refresh {
             let nobody_left = self.known.is_empty() && !seeds_left;
             match self.inquiry.decide(now, nobody_left) {
                 Decision::Adopt(answer) => {
-                    router.adopt(&answer.topology);
-                    return Poll::Ready(Outcome::Adopted(answer.info.epoch));
+                    router.adopt(&answer.topology, &[]);
+                    return Poll::Ready(Ok(answer.info.epoch));
                 }
-                Decision::Nothing => {
-                    let failures = std::mem::take(&mut self.failures);
-                    tracing::warn!(
-                        "no node of the cluster tells which serves which slot: {failures}"
-                    );
-                    return Poll::Ready(Outcome::Failed(failures));
-                }
+                Decision::Nothing => return Poll::Ready(Err(std::mem::take(&mut self.failures))),
                 Decision::Wait if some_ended => {}
                 Decision::Wait => {
                     let questions = self.questions.iter();
@@ -102,7 +95,8 @@ impl Refresh {
                 return;
             };
             self.inquiry.asked(self.asked, now);
-            self.questions.push((self.asked, Question::to(node)));
+            self.questions
+                .push((self.asked, Question::of_cluster(node)));
             self.asked += 1;
         }
     }
@@ -126,7 +120,7 @@ impl Refresh {
     fn poll_questions(&mut self, cx: &mut Context<'_>) -> bool {
         let before = self.questions.len();
         self.questions.retain_mut(|(number, question)| {
-            let Poll::Ready(answer) = question.poll(cx) else {
+            let Poll::Ready(answer) = question.poll_cluster(cx) else {
                 return true;
             };
             let answer = answer.map_err(|why| self.failures.note(&question.node.endpoint, why));

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
-use embar_mux::{CloseReason, ConnectionState, Stats};
+use embar_mux::{ConnectionState, Stats};
 
 use super::first_topology::FirstTopology;
+use super::lasting::lasting;
 use super::node::{Node, NodeInfo};
 use super::node_connection::NodeConnection;
 use super::routes::Routes;
@@ -18,8 +19,7 @@ use crate::config::{Mode, ReadFrom};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::metrics::{Metrics, NodeMetrics};
-use crate::resp::{Address, ServerError, is_lasting_refusal, is_refusal_of_credentials};
-use crate::tls::is_lasting;
+use crate::resp::Address;
 use crate::topology::Topology;
 
 /// The most nodes of a client: clusters are made for a thousand. Redirects to more are not followed.
@@ -40,10 +40,12 @@ impl Router {
     /// Begins with the seeds of the configuration, of which there is at least one.
     pub fn new(shared: Arc<Shared>) -> Self {
         let seeds = shared.config.seeds.iter();
-        let mut nodes: Vec<_> = seeds.map(|seed| Node::new(seed.clone(), &shared)).collect();
+        let mut seeds = seeds.map(|seed| Node::new(seed.clone(), &shared));
         let routes = match shared.config.mode {
-            Mode::Standalone => Routes::single(nodes.swap_remove(0)),
-            Mode::Cluster => Routes::unknown(nodes),
+            Mode::Standalone => Routes::single(seeds.next().expect("it has a server")),
+            Mode::Cluster | Mode::Replicated => Routes::unknown(seeds.collect()),
+            // Its seeds are the sentinels.
+            Mode::Sentinel => Routes::unknown(Vec::new()),
         };
         Self {
             shared,
@@ -75,15 +77,16 @@ impl Router {
         class: Class,
     ) -> Option<&'r Arc<NodeConnection>> {
         let node = match route {
-            // Others than `Any` go out so only where there is one node.
+            // Others than `Any` go out so only where one shard has all keys.
             Route::Any | Route::CrossSlot | Route::AllPrimaries | Route::AllNodes => {
-                routes.any(class)?
+                match self.shared.config.mode.is_one_shard() {
+                    // A replica is behind its primary also in what has no key.
+                    true => self.by_slot(routes, 0, class)?,
+                    false => routes.any(class)?,
+                }
             }
             Route::Node(id) => routes.nodes.iter().find(|node| node.id == id)?,
-            Route::Slot(slot) => match (self.shared.config.read_from, class) {
-                (ReadFrom::Primary, _) | (_, Class::Write) => routes.primary(slot)?,
-                _ => self.reader(routes, slot)?,
-            },
+            Route::Slot(slot) => self.by_slot(routes, slot, class)?,
         };
         let hint = match route {
             Route::Slot(slot) => slot,
@@ -92,16 +95,26 @@ impl Router {
         Some(node.connection(hint))
     }
 
+    /// The node that serves a slot to commands of this class.
+    #[inline]
+    fn by_slot<'r>(&self, routes: &'r Routes, slot: u16, class: Class) -> Option<&'r Arc<Node>> {
+        match (self.shared.config.read_from, class) {
+            (ReadFrom::Primary, _) | (_, Class::Write) => routes.primary(slot),
+            _ => self.reader(routes, slot),
+        }
+    }
+
     /// Why the client must not send a command with this route.
     #[inline]
     pub fn refused(&self, route: Route) -> Option<Error> {
-        if self.shared.config.mode != Mode::Cluster {
-            return None;
-        }
-        match route {
-            Route::CrossSlot => Some(Error::CrossSlot),
-            Route::AllPrimaries | Route::AllNodes => Some(Error::SeveralNodes),
-            Route::Slot(_) | Route::Any | Route::Node(_) => None,
+        match (self.shared.config.mode, route) {
+            (Mode::Standalone, _) => None,
+            (_, Route::Slot(_) | Route::Any | Route::Node(_)) => None,
+            (_, Route::AllNodes) => Some(Error::SeveralNodes),
+            // One primary has all keys.
+            (Mode::Replicated | Mode::Sentinel, _) => None,
+            (Mode::Cluster, Route::CrossSlot) => Some(Error::CrossSlot),
+            (Mode::Cluster, Route::AllPrimaries) => Some(Error::SeveralNodes),
         }
     }
 
@@ -146,7 +159,7 @@ impl Router {
     /// Why there is no known node for a command.
     pub fn why_no_node(&self, route: Route) -> Cow<'static, str> {
         if self.awaits_topology() {
-            return self.first_topology.why_not().into();
+            return self.first_topology.why_not(self.shared.config.mode).into();
         }
         self.why_none_serves(route).into()
     }
@@ -155,11 +168,15 @@ impl Router {
         let slot = match route {
             Route::Slot(slot) => slot,
             Route::Node(_) => return "the node has left the cluster",
+            _ if self.shared.config.mode.is_one_shard() => 0,
             _ => return "no node is known",
         };
         let replica = self.shared.config.read_from == ReadFrom::Replica;
         if replica && self.primary_of(slot).is_some() {
             return "the slot's shard has no replica, and read_from allows nothing else";
+        }
+        if self.shared.config.mode.is_one_shard() {
+            return "no primary is known";
         }
         "no node is known that serves the slot"
     }
@@ -170,7 +187,8 @@ impl Router {
     fn reader<'r>(&self, routes: &'r Routes, slot: u16) -> Option<&'r Arc<Node>> {
         let primary = routes.primary(slot);
         let count = routes.replicas(slot).count();
-        // Neighbouring slots have different readers; a key has the same one as long as that lives.
+        // Neighbouring slots have different readers; a key has the same one as long as that lives. If a replica leaves
+        // meanwhile, it is the primary.
         let nth = |number: usize, count: usize| {
             let number = (usize::from(slot) + number) % count;
             routes.replicas(slot).nth(number).or(primary)
@@ -182,7 +200,10 @@ impl Router {
         match self.shared.config.read_from {
             ReadFrom::Primary => primary,
             ReadFrom::Replica if count == 0 => None,
-            ReadFrom::Replica => alive(count).or_else(|| nth(0, count)),
+            ReadFrom::Replica => {
+                let found = alive(count).or_else(|| nth(0, count));
+                found.filter(|node| !primary.is_some_and(|primary| Arc::ptr_eq(primary, node)))
+            }
             ReadFrom::PreferReplica => alive(count).or(primary),
             ReadFrom::Any => alive(count + 1).or(primary),
         }
@@ -228,6 +249,14 @@ impl Router {
     pub fn primary_of(&self, slot: u16) -> Option<Endpoint> {
         let routes = self.routes.load();
         Some(routes.primary(slot)?.endpoint.clone())
+    }
+
+    /// The primary and the replicas of the only shard, as far as they are known.
+    pub fn only_shard(&self) -> (Option<Endpoint>, Vec<Endpoint>) {
+        let routes = self.routes.load();
+        let primary = routes.primary(0).map(|node| node.endpoint.clone());
+        let replicas = routes.replicas(0).map(|node| node.endpoint.clone());
+        (primary, replicas.collect())
     }
 
     /// As [`Router::slot_of_each_primary`], those first that will probably answer, others at random.
@@ -284,19 +313,25 @@ impl Router {
         Some(node)
     }
 
-    /// Takes over a topology that a node told.
-    pub fn adopt(&self, topology: &Topology) {
+    /// Takes over a topology that a node told. Nodes that are new to the routes may be among those that the client is
+    /// `acquainted` with, and so have connections already.
+    pub fn adopt(&self, topology: &Topology, acquainted: &[Arc<Node>]) {
         let _replacing = self.replacing();
         let old = self.routes.load_full();
         let new = Routes::of(topology, &old, &|endpoint| {
-            Node::new(endpoint, &self.shared)
+            let known = acquainted.iter().find(|node| node.endpoint == endpoint);
+            known.map_or_else(|| Node::new(endpoint, &self.shared), Arc::clone)
         });
         let uncovered = new.uncovered();
         if uncovered > 0 {
             tracing::warn!("{uncovered} slots of the cluster have no node");
         }
         let new = Arc::new(new);
-        log_changes(&old, &new, &self.shared.counters);
+        let one_shard = self.shared.config.mode.is_one_shard();
+        log_changes(&old, &new, one_shard, &self.shared.counters);
+        for (place, node) in new.nodes.iter().enumerate() {
+            node.set_breaks_once(one_shard && new.is_replica(place));
+        }
         self.routes.store(Arc::clone(&new));
         self.generation.fetch_add(1, Ordering::Release);
         if let Some(cache) = &self.shared.cache {
@@ -325,7 +360,7 @@ impl Router {
 
     /// Whether it does not know the nodes of its cluster yet, as it has not connected before.
     pub fn awaits_topology(&self) -> bool {
-        self.shared.config.mode == Mode::Cluster && !self.first_topology.is_known()
+        self.shared.config.mode != Mode::Standalone && !self.first_topology.is_known()
     }
 
     /// Why no server will accept the client, as long as none has.
@@ -334,7 +369,7 @@ impl Router {
         if self.shared.is_settled() {
             return None;
         }
-        let refusal = self.first_topology.refusal().map(Error::from);
+        let refusal = self.first_topology.refusal();
         refusal.or_else(|| self.lasting_failure())
     }
 
@@ -347,22 +382,10 @@ impl Router {
             let connection = node.connection(0);
             // One that was open once has no lasting reason.
             let failed = connection.failures() > 0;
-            why = Some(match connection.last_failure().filter(|_| failed)? {
-                CloseReason::Tls(error) if is_lasting(&error) => {
-                    let why = CloseReason::Tls(error).to_string();
-                    Error::Unavailable { why }
-                }
-                // The provider may have others.
-                CloseReason::Refused(words)
-                    if has_provider && is_refusal_of_credentials(&words) =>
-                {
-                    return None;
-                }
-                CloseReason::Refused(words) if is_lasting_refusal(&words) => {
-                    ServerError::new(words).answering(false).into()
-                }
-                _ => return None,
-            });
+            why = Some(lasting(
+                connection.last_failure().filter(|_| failed)?,
+                has_provider,
+            )?);
         }
         why
     }

@@ -92,8 +92,11 @@ impl Routes {
         if let Some(place) = self.find(endpoint) {
             return place;
         }
-        let node = match old.find(endpoint) {
-            Some(place) => Arc::clone(&old.nodes[usize::from(place)]),
+        let known = old
+            .find(endpoint)
+            .map(|place| &old.nodes[usize::from(place)]);
+        let node = match known.filter(|node| !node.is_retired()) {
+            Some(node) => Arc::clone(node),
             None => make(endpoint.clone()),
         };
         self.nodes.push(node);
@@ -150,11 +153,13 @@ impl Routes {
         let count = self.nodes.len();
         let first = number.checked_rem(count)?;
         let mut all = (0..count).map(|place| &self.nodes[(first + place) % count]);
-        let is_reachable = |node: &&Arc<Node>| !node.connection(0).is_backing_off();
+        let is_reachable =
+            |node: &&Arc<Node>| !node.connection(0).is_backing_off() && !node.is_retired();
         all.find(is_reachable).or(self.nodes.get(first))
     }
 
-    fn is_replica(&self, place: usize) -> bool {
+    /// Whether the node at this place in `nodes` is a replica.
+    pub fn is_replica(&self, place: usize) -> bool {
         let mut replicas = self.replicas.iter().flatten();
         replicas.any(|replica| usize::from(*replica) == place)
     }
@@ -181,11 +186,12 @@ impl Routes {
         counts
     }
 
-    /// The replicas of a slot's primary.
+    /// The replicas of a slot's primary, without those that are about to leave.
     pub fn replicas(&self, slot: u16) -> impl Iterator<Item = &Arc<Node>> {
         let place = self.slots[usize::from(slot)].load(Ordering::Relaxed);
         let replicas = self.replicas.get(usize::from(place)).into_iter().flatten();
-        replicas.map(|place| &self.nodes[usize::from(*place)])
+        let replicas = replicas.map(|place| &self.nodes[usize::from(*place)]);
+        replicas.filter(|node| !node.is_retired())
     }
 
     /// The slot has moved to the node at this place.
@@ -208,7 +214,7 @@ impl Routes {
     /// Retires the nodes that `new` does not have.
     pub fn retire_nodes_not_in(&self, new: &Self, schedule: &Schedule) {
         for node in &self.nodes {
-            if new.find(&node.endpoint).is_none() {
+            if !new.nodes.iter().any(|kept| Arc::ptr_eq(kept, node)) {
                 node.retire(schedule);
             }
         }

@@ -13,8 +13,22 @@ use crate::config::{Config, Mode};
 /// The least time between two readings of the topology, whatever happens.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// When the topology is read again that is about to change.
+const SOON: Duration = Duration::from_secs(1);
+
 /// How often the thread looks whether connections of nodes that left are idle.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// When the topology is to be read again, if nothing happens before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// After the configured interval.
+    Usual,
+    /// In a second, as it is about to change.
+    Soon,
+    /// After this time, or as soon as it may be: nobody has told it.
+    After(Duration),
+}
 
 /// Something that the manager's thread does for its owner. It must not block.
 pub(crate) trait Task: Send + Sync {
@@ -48,7 +62,7 @@ struct Work {
     /// Tasks, and when to run them; `None`: at once.
     tasks: Vec<(Option<Instant>, Weak<dyn Task>)>,
     timers: TimerQueue,
-    /// When to read the topology; `None`: never, as there is no cluster.
+    /// When to read the topology; `None`: never, as there is only one server.
     refresh_at: Option<Instant>,
     last_refresh: Option<Instant>,
     /// A refresh is running.
@@ -142,9 +156,9 @@ impl Schedule {
         });
     }
 
-    /// Reads the topology soon, if there is a cluster. Several requests at a time are one.
+    /// Reads the topology soon, if there may be several nodes. Several requests at a time are one.
     pub fn request_refresh(&self) {
-        if self.config.mode == Mode::Cluster {
+        if self.config.mode != Mode::Standalone {
             self.change(|work| {
                 let soonest = work
                     .last_refresh
@@ -156,7 +170,7 @@ impl Schedule {
     }
 
     /// A refresh is over: schedules the next one, and the tasks that follow the topology.
-    pub(super) fn refresh_done(&self, succeeded: bool) {
+    pub(super) fn refresh_done(&self, again: Again) {
         let mut work = self.work();
         let now = Instant::now();
         work.last_refresh = Some(now);
@@ -164,10 +178,11 @@ impl Schedule {
         for task in work.topology_followers.clone() {
             work.run_at(task, Some(now));
         }
-        let pause = if succeeded {
-            spread(self.config.refresh_interval)
-        } else {
-            MIN_REFRESH_INTERVAL
+        let usual = spread(self.config.refresh_interval);
+        let pause = match again {
+            Again::Usual => usual,
+            Again::Soon => usual.min(spread(SOON)),
+            Again::After(pause) => pause.max(MIN_REFRESH_INTERVAL),
         };
         // A request that came meanwhile gets a refresh of its own soon.
         let next = after(pause);

@@ -13,6 +13,7 @@ use crate::command::NodeId;
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::metrics::ClientCounters;
+use crate::tls::Encryption;
 
 /// What connections, subscriptions and requests of one client share.
 pub(crate) struct Shared {
@@ -35,11 +36,23 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn new(config: Config, dialer: Dialer) -> Arc<Self> {
         let config = Arc::new(config);
+        let schedule = Arc::new(Schedule::new(Arc::clone(&config)));
+        Self::with_schedule(config, dialer, schedule)
+    }
+
+    /// What connections to sentinels share: a configuration, encryption and counters of their own, and the client's
+    /// schedule and drivers.
+    pub fn of_sentinels(&self, encryption: Option<Encryption>) -> Arc<Self> {
+        let config = Arc::new(self.config.of_sentinels());
+        let dialer = self.dialer.with_encryption(encryption);
+        Self::with_schedule(config, dialer, Arc::clone(&self.schedule))
+    }
+
+    fn with_schedule(config: Arc<Config>, dialer: Dialer, schedule: Arc<Schedule>) -> Arc<Self> {
         let password = config.password.as_ref();
         let fixed =
             password.map(|password| Credentials::new(config.username.as_ref(), password.reveal()));
         let provider = config.credentials.clone();
-        let schedule = Arc::new(Schedule::new(Arc::clone(&config)));
         let cache = config.cache.as_ref();
         Arc::new(Self {
             credentials: provider.map(CredentialStore::new),

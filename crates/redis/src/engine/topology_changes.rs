@@ -6,8 +6,9 @@ use crate::endpoint::Endpoint;
 use crate::metrics::ClientCounters;
 use crate::slot::SLOTS;
 
-/// Logs what changed from `old` to `new`, and counts replicas that have taken over.
-pub(super) fn log_changes(old: &Routes, new: &Routes, counters: &ClientCounters) {
+/// Logs what changed from `old` to `new`, and counts replicas that have taken over. Of `one_shard`, whoever is the primary now
+/// was a replica, even if the client did not see that one, as of a server that was about to take over.
+pub(super) fn log_changes(old: &Routes, new: &Routes, one_shard: bool, counters: &ClientCounters) {
     let only_in = |these: &Routes, others: &Routes| -> Vec<String> {
         let nodes = these.nodes.iter();
         let only = nodes.filter(|node| others.find(&node.endpoint).is_none());
@@ -28,7 +29,8 @@ pub(super) fn log_changes(old: &Routes, new: &Routes, counters: &ClientCounters)
         moved += 1;
         let change = (&before.endpoint, &now.endpoint);
         let mut replicas = old.replicas(slot);
-        if !failovers.contains(&change) && replicas.any(|node| node.endpoint == now.endpoint) {
+        let took_over = one_shard || replicas.any(|node| node.endpoint == now.endpoint);
+        if took_over && !failovers.contains(&change) {
             failovers.push(change);
         }
     }

@@ -200,6 +200,24 @@ pub fn header_len(count: usize) -> usize {
     1 + digits(count as u64) + 2
 }
 
+/// Encodes commands, one behind the other; each is its words.
+pub(crate) fn encode_all<W: Arg>(commands: &[impl AsRef<[W]>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for command in commands {
+        let command = command.as_ref();
+        let words = command.iter().map(|word| bulk_len(word.len()));
+        let at = bytes.len();
+        bytes.resize(at + header_len(command.len()) + words.sum::<usize>(), 0);
+        let mut out = Out::new(&mut bytes[at..]);
+        out.header(command.len());
+        for word in command {
+            out.bulk(word);
+        }
+        out.finish();
+    }
+    bytes
+}
+
 /// Writes a command into memory that was reserved for it.
 ///
 /// # Panics

@@ -104,6 +104,8 @@ impl<'r> Run<'r> {
         let (router, commands) = (self.router, &self.list.commands);
         let routes = router.routes();
         let expected = commands.len() / routes.nodes.len().max(1);
+        // There, what has no key goes where keys are read or written.
+        let is_one_shard = router.shared.config.mode.is_one_shard();
         let mut along = Vec::new();
         for (index, entry) in commands.iter().enumerate() {
             let refused = router
@@ -111,7 +113,7 @@ impl<'r> Run<'r> {
                 .or_else(|| entry.refused.clone());
             if let Some(error) = refused {
                 self.state.results.outcomes[index] = Err(error);
-            } else if entry.route == Route::Any {
+            } else if entry.route == Route::Any && !is_one_shard {
                 along.push(index);
             } else if let Some(connection) = router.connection_in(&routes, entry.route, entry.class)
             {

@@ -49,10 +49,70 @@ fn a_cluster_has_seeds() {
     assert_eq!(shown.collect::<Vec<_>>(), seeds);
 }
 
+#[test]
+fn a_primary_with_replicas_has_seeds_and_a_database() {
+    let read = config("redis-replicated://u:p@a,b:2/3?read_from=prefer-replica");
+    let mut wanted = Config::replicated([Endpoint::tcp("a", 6379), Endpoint::tcp("b", 2)]);
+    (wanted.username, wanted.password) = (Some("u".to_owned()), Some(Secret::new("p")));
+    (wanted.database, wanted.read_from) = (3, ReadFrom::PreferReplica);
+    assert_eq!(read, wanted);
+}
+
+#[test]
+fn sentinels_know_the_primary_by_name() {
+    let mut wanted = Config::sentinels("my#1", [Endpoint::tcp("a", 26379), Endpoint::tcp("b", 2)]);
+    (wanted.username, wanted.password) = (Some("u".to_owned()), Some(Secret::new("p")));
+    wanted.database = 3;
+    for url in [
+        "redis-sentinel://u:p@a,b:2/3#my%231",
+        "redis-sentinel://u:p@a,b:2/3?master_name=my%231",
+        "redis-sentinel://u:p@a,b:2?sentinelMasterId=my%231&db=3",
+    ] {
+        assert_eq!(config(url), wanted, "{url}");
+    }
+    let read =
+        config("redis-sentinel://:p#q@a?sentinel_username=w&sentinel_password=%26x#insecure");
+    assert_eq!(read.password, Some(Secret::new("p#q")));
+    assert_eq!(read.sentinel.master_name, "insecure");
+    assert_eq!(read.sentinel.username.as_deref(), Some("w"));
+    assert_eq!(read.sentinel.password, Some(Secret::new("&x")));
+    let unnamed = UrlError::Config(ConfigError::MasterName);
+    for url in ["redis-sentinel://a", "redis-sentinel://:p#q@a"] {
+        assert_eq!(refused(url), unnamed, "{url}");
+    }
+    let error = refused("redis://a?master_name=x").to_string();
+    assert!(
+        error.contains("master_name") && error.contains("redis-sentinel://"),
+        "{error}"
+    );
+    let error = refused("redis-sentinel://a?sentinel_tls=true#x").to_string();
+    assert!(error.contains("rediss://"), "{error}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn connections_to_sentinels_are_encrypted_as_those_to_servers_or_not_at_all() {
+    let tls = Tls {
+        ca_files: vec!["c.pem".into()],
+        ..Tls::default()
+    };
+    let read = config("rediss-sentinel://a?tls_ca_file=c.pem#x");
+    assert_eq!(
+        (&read.tls, &read.sentinel.tls),
+        (&Some(tls.clone()), &Some(tls.clone()))
+    );
+    let read = config("rediss-sentinel://a?sentinel_tls=false&tls_ca_file=c.pem#insecure");
+    assert_eq!((read.tls, read.sentinel.tls), (Some(tls), None));
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn an_encrypted_connection_has_options_of_its_own() {
-    for url in ["rediss://a", "rediss-cluster://a,b"] {
+    for url in [
+        "rediss://a",
+        "rediss-cluster://a,b",
+        "rediss-replicated://a",
+    ] {
         assert_eq!(config(url).tls, Some(Tls::default()), "{url}");
     }
     let read = config(
@@ -98,7 +158,12 @@ fn an_encrypted_connection_has_options_of_its_own() {
 #[cfg(not(feature = "tls"))]
 #[test]
 fn without_encryption_it_says_how_to_get_it() {
-    for url in ["rediss://a", "rediss-cluster://a", "rediss://a#insecure"] {
+    for url in [
+        "rediss://a",
+        "rediss-cluster://a",
+        "rediss-sentinel://a#x",
+        "rediss://a#insecure",
+    ] {
         let error = refused(url);
         assert_eq!(
             error,
@@ -245,6 +310,8 @@ fn no_error_shows_a_password() {
         "redis://u:hunter2%@h",
         "u:hunter2@h",
         "redis://u:1?hunter2&x@h",
+        "redis-sentinel://u:hunter2@a?sentinel_password=hunter2",
+        "redis-sentinel://u:hunter2#x@a#",
         "hunter2@h:1",
         "unix:/s?password=hunter2%",
         "unix:/s?password=hunter2&db=x",

@@ -24,9 +24,11 @@ mod prometheus;
 mod pubsub;
 mod refusals;
 mod replicas;
+mod replicated;
 mod role_change;
 mod scans;
 mod scripts;
+mod sentinel;
 mod silence;
 mod support;
 #[cfg(feature = "tls")]

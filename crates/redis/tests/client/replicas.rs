@@ -11,7 +11,7 @@ use embar_redis_servers::{Cluster, Server};
 use crate::support::{LONG, cluster, run, server, to, to_cluster, until};
 
 /// How often a server has executed GET since it started.
-fn gets(server: &Server) -> u64 {
+pub fn gets(server: &Server) -> u64 {
     let stats = server
         .command(&["INFO", "commandstats"])
         .expect("it answers");

@@ -66,14 +66,14 @@ fn forward(from: io::Result<TcpStream>, to: io::Result<TcpStream>) {
 }
 
 /// A server and its replica, which has all of its data.
-async fn primary_and_replica() -> (Server, Server) {
+pub async fn primary_and_replica() -> (Server, Server) {
     let start = || Server::start(&Options::default()).expect("redis-server runs");
     let (primary, replica) = (start(), start());
     replicate(&replica, &primary).await;
     (primary, replica)
 }
 
-async fn replicate(replica: &Server, primary: &Server) {
+pub async fn replicate(replica: &Server, primary: &Server) {
     let port = primary.port().to_string();
     replica
         .command(&["REPLICAOF", "127.0.0.1", &port])
@@ -84,13 +84,13 @@ async fn replicate(replica: &Server, primary: &Server) {
     .await;
 }
 
-fn says(server: &Server, section: &str, line: &str) -> bool {
+pub fn says(server: &Server, section: &str, line: &str) -> bool {
     let info = server.command(&["INFO", section]).expect("it answers");
     info.lines().any(|found| found.trim() == line)
 }
 
 /// The replica takes over, without a loss.
-async fn swap_roles(primary: &Server, replica: &Server) {
+pub async fn swap_roles(primary: &Server, replica: &Server) {
     let port = replica.port().to_string();
     // The primary learns a little later than the replica itself that the replica has all data.
     until("the primary accepts it", async || {

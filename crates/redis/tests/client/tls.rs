@@ -1,6 +1,6 @@
 //! Encrypted connections: the same as others, and not fooled.
 
-mod authority;
+pub mod authority;
 
 use std::collections::HashSet;
 use std::fs;
