@@ -119,7 +119,9 @@ pub fn run(arguments: &Hits) -> anyhow::Result<()> {
     let client = runtime.block_on(Client::with(config))?;
     let peer = runtime.block_on(redis_rs(arguments))?;
     let most = arguments.keyspace.iter().copied().max().unwrap_or(1);
-    let keys: Vec<String> = (0..most).map(|number| format!("hit:{number:012}")).collect();
+    let keys: Vec<String> = (0..most)
+        .map(|number| format!("hit:{number:012}"))
+        .collect();
     let value = vec![b'v'; arguments.value_size];
     runtime.block_on(client.set_all(keys.iter().map(|key| (key, &value))))?;
     if !arguments.json {
@@ -135,7 +137,10 @@ pub fn run(arguments: &Hits) -> anyhow::Result<()> {
                     keys,
                     threads,
                 };
-                measure.of("embar cached get_into", &IntoBuffer(client.clone(), Vec::new()))?;
+                measure.of(
+                    "embar cached get_into",
+                    &IntoBuffer(client.clone(), Vec::new()),
+                )?;
                 measure.of("embar cached get", &Cached(client.clone()))?;
                 measure.of("embar get", &Plain(client.clone()))?;
                 measure.of("redis-rs cached get", &RedisRs(peer.clone()))?;
@@ -147,7 +152,10 @@ pub fn run(arguments: &Hits) -> anyhow::Result<()> {
 }
 
 async fn redis_rs(arguments: &Hits) -> anyhow::Result<ClusterConnection> {
-    let urls = arguments.cluster.iter().map(|seed| format!("redis://{seed}/"));
+    let urls = arguments
+        .cluster
+        .iter()
+        .map(|seed| format!("redis://{seed}/"));
     // Its bound is a number of entries, of each node's connection.
     let size = NonZeroUsize::new(1_000_000).context("not 0")?;
     let cache = redis::caching::CacheConfig::new().set_size(size);
@@ -213,10 +221,17 @@ impl Measure<'_> {
         self.runtime.block_on(async move {
             for key in self.keys {
                 let len = reader.read(key).await?;
-                anyhow::ensure!(len == self.arguments.value_size, "a value of another length");
+                anyhow::ensure!(
+                    len == self.arguments.value_size,
+                    "a value of another length"
+                );
             }
             // Threads begin at other keys, and go on in the same order.
-            let mut keys = self.keys.iter().cycle().skip(number * self.keys.len() / self.threads);
+            let mut keys = self
+                .keys
+                .iter()
+                .cycle()
+                .skip(number * self.keys.len() / self.threads);
             let (before, begin) = (of_thread().times, Instant::now());
             let mut count = 0_usize;
             while begin.elapsed() < duration {
