@@ -228,27 +228,36 @@ impl Consumer {
     fn took(&mut self, step: Step, outcome: Result<Done, Error>) -> Result<(), Error> {
         match outcome {
             Ok(done) => {
-                self.failures = 0;
                 self.read.extend(done.deliveries);
+                if let Some(error) = done.trouble {
+                    return self.failed(error);
+                }
+                self.failures = 0;
                 if let Step::Sweep(whose, _) = step {
                     let (now, spread) = (Instant::now(), fastrand::f64());
                     self.plan.swept(whose, done.last, now, spread);
                 }
                 Ok(())
             }
-            Err(error) => {
-                self.plan.look_again();
-                let retries = &self.reader.router.shared.config.retries;
-                self.not_before = Some(after(retries.backoff(self.failures)));
-                self.failures = self.failures.saturating_add(1);
-                if !is_passing(&error) {
-                    return Err(error);
-                }
-                let stream = String::from_utf8_lossy(&self.reader.key);
-                tracing::warn!(%stream, %error, "a consumer goes on after a pause");
-                Ok(())
-            }
+            Err(error) => self.failed(error),
         }
+    }
+
+    /// A step failed, at least in part: looks again after a pause.
+    ///
+    /// # Errors
+    /// That one, if it does not pass by itself.
+    fn failed(&mut self, error: Error) -> Result<(), Error> {
+        self.plan.look_again();
+        let retries = &self.reader.router.shared.config.retries;
+        self.not_before = Some(after(retries.backoff(self.failures)));
+        self.failures = self.failures.saturating_add(1);
+        if !is_passing(&error) {
+            return Err(error);
+        }
+        let stream = String::from_utf8_lossy(&self.reader.key);
+        tracing::warn!(%stream, %error, "a consumer goes on after a pause");
+        Ok(())
     }
 
     /// It was stopped: waits until the acknowledgements have arrived.

@@ -77,7 +77,7 @@ pub struct Epoll {
     entries: Slab<Entry>,
     /// To be tried by the next round; each is here or among the told ones, once.
     ready: Vec<Token>,
-    /// To be tried before those: the kernel told of them since the last round.
+    /// To be tried before those: they do not flood, or the kernel told of them since the last round.
     told: Vec<Token>,
     /// The round in work; kept for its memory.
     round: Vec<Token>,
@@ -460,7 +460,7 @@ impl Reactor<Mapped> for Epoll {
                 if spins && !std::mem::replace(&mut connection.listed, true) {
                     self.spin.add(token);
                 }
-                self.queue(token);
+                self.queue_asked(token);
             }
             None => {
                 let result = Err(ErrorKind::NotConnected.into());
@@ -485,7 +485,7 @@ impl Reactor<Mapped> for Epoll {
                 assert!(connection.send.is_none(), "{token:?} is sending already");
                 connection.send = Some(pending);
                 connection.heat.idle = false;
-                self.queue(token);
+                self.queue_asked(token);
             }
             None => {
                 let result = Err(ErrorKind::NotConnected.into());

@@ -38,6 +38,8 @@ pub(super) struct Done {
     pub deliveries: Vec<Delivery>,
     /// Up to where a sweep came; `None`: there was no more, or it was no sweep.
     pub last: Option<EntryId>,
+    /// Why entries that were delivered too often are still there. The others are among the deliveries.
+    pub trouble: Option<Error>,
 }
 
 impl Reader {
@@ -104,6 +106,7 @@ impl Reader {
         Ok(Done {
             deliveries,
             last: None,
+            trouble: None,
         })
     }
 
@@ -119,6 +122,7 @@ impl Reader {
         let mut done = Done {
             deliveries: Vec::new(),
             last: None,
+            trouble: None,
         };
         let (mut live, mut dead) = (Vec::new(), Vec::new());
         for (id, _, idle, delivered) in &pending {
@@ -139,9 +143,8 @@ impl Reader {
             let delivery = Delivery::new((id, fields), delivered + 1, &self.acknowledger);
             done.deliveries.extend(delivery);
         }
-        for (entry, delivered) in self.claim(whose, &dead).await? {
-            self.bury(entry, delivered).await?;
-        }
+        // What was claimed counts as delivered from now on, so it must reach the program whatever becomes of the dead ones.
+        done.trouble = self.bury_all(whose, &dead).await.err();
         Ok(done)
     }
 
@@ -188,6 +191,13 @@ impl Reader {
             claimed.push((entry, known.map_or(1, |(_, _, delivered)| *delivered)));
         }
         Ok(claimed)
+    }
+
+    async fn bury_all(&self, whose: Whose, dead: &[(EntryId, u64, u64)]) -> Result<(), Error> {
+        for (entry, delivered) in self.claim(whose, dead).await? {
+            self.bury(entry, delivered).await?;
+        }
+        Ok(())
     }
 
     /// Does with an entry that was delivered too often what the options say.

@@ -319,7 +319,9 @@ impl Router {
         let _replacing = self.replacing();
         let old = self.routes.load_full();
         let new = Routes::of(topology, &old, &|endpoint| {
-            let known = acquainted.iter().find(|node| node.endpoint == endpoint);
+            let known = acquainted.iter();
+            let known = known.filter(|node| !node.is_retired());
+            let known = known.into_iter().find(|node| node.endpoint == endpoint);
             known.map_or_else(|| Node::new(endpoint, &self.shared), Arc::clone)
         });
         let uncovered = new.uncovered();

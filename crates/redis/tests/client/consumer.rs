@@ -387,6 +387,74 @@ fn an_entry_that_fails_always_is_left_out() {
 }
 
 #[test]
+fn dead_letters_that_cannot_be_moved_bury_no_other_entry() {
+    let server = server();
+    run(async {
+        let client = connect(to(&server)).await;
+        add(&client, 0..5).await;
+        let raw = |words: &[&str]| server.command(words).expect("it answers");
+        raw(&["XGROUP", "CREATE", "stream", "group", "0"]);
+        raw(&[
+            "XREADGROUP",
+            "GROUP",
+            "group",
+            "gone",
+            "STREAMS",
+            "stream",
+            ">",
+        ]);
+        // One was delivered often.
+        raw(&[
+            "XCLAIM",
+            "stream",
+            "group",
+            "gone",
+            "0",
+            "1-4",
+            "RETRYCOUNT",
+            "9",
+        ]);
+        raw(&["SET", "dead", "no stream"]);
+        let idle = Duration::from_millis(1);
+        let move_away = DeadLetters::MoveTo(b"dead".to_vec());
+        let options = all().claim_idle(idle).max_deliveries(4, move_away);
+        let mut reads = consumer(&client, "me", options).await;
+        let (mut got, mut errors) = (Vec::new(), 0);
+        // More often than an entry may be delivered.
+        while got.len() < 4 || errors < 6 {
+            match reads.next().await {
+                Ok(delivery) => got.push(delivery.expect("it was not stopped")),
+                Err(_) => errors += 1,
+            }
+        }
+        assert_eq!(got.iter().map(number).collect::<Vec<_>>(), [0, 1, 2, 4]);
+        assert!(got.iter().all(|delivery| delivery.deliveries() == 2));
+        raw(&["DEL", "dead"]);
+        got.into_iter().for_each(Delivery::acknowledge);
+        let stopper = reads.stopper();
+        let moved = async {
+            until("all is acknowledged or moved", async || {
+                pending(&client).await == 0
+            })
+            .await;
+            stopper.stop();
+        };
+        let rest = async {
+            loop {
+                match reads.next().await {
+                    Ok(None) => break,
+                    Ok(Some(delivery)) => panic!("{delivery:?}"),
+                    // The last one before the key was free.
+                    Err(_) => {}
+                }
+            }
+        };
+        tokio::join!(moved, rest);
+        assert_eq!(client.xlen("dead").await, Ok(1));
+    });
+}
+
+#[test]
 fn what_the_program_holds_bounds_what_it_gets_and_comes_only_once() {
     let server = server();
     run(async {

@@ -1,7 +1,7 @@
 //! A worker thread: one reactor and the sessions that live on it.
 //!
 //! A round is: completions, commands if a thread woke the worker, deadlines, sessions with much to
-//! do (`worker/busy.rs`), and what was marked. The clock is read once per round, and after each turn of a busy session. A session is found by the index of its token; one whose token
+//! do (`worker/busy.rs`), and what was marked. The clock is read once per round; how long turns of busy sessions take is measured beside it. A session is found by the index of its token; one whose token
 //! is stale but whose buffers are still with the reactor waits among the closing ones. Accepted
 //! connections are apart until they greet: `worker/arriving.rs`.
 
@@ -50,6 +50,8 @@ struct Slot<P: Protocol> {
     driver: SessionDriver<P>,
     /// It is among the busy ones, and its next turn comes there.
     is_busy: bool,
+    /// What the reactor reported meanwhile: a receive and a send at most.
+    deferred: [Option<Completion>; 2],
     /// Held as long as the session lives.
     _place: Place,
 }
@@ -64,8 +66,12 @@ impl<P: Protocol> Slot<P> {
         f: impl FnOnce(&mut SessionDriver<P>, &Epoll),
     ) -> Option<DriverState> {
         let driver = &mut self.driver;
+        let deferred = &mut self.deferred;
         let _in_span = driver.enter_span();
         let turn = || {
+            for completion in deferred.iter_mut().filter_map(Option::take) {
+                busy::report(driver, completion, now);
+            }
             f(driver, reactor);
             driver.deliver(now);
             driver.settle(reactor, now)
@@ -196,19 +202,9 @@ impl<P: Protocol + Clone> Worker<P> {
             return self.arrival_went_on(completion, now);
         }
         match completion {
-            Completion::Received {
-                token, buf, result, ..
-            } => {
-                let is_much = result
-                    .as_ref()
-                    .is_ok_and(|&count| count >= busy::MUCH_BYTES);
-                self.tell(token, now, is_much, |driver| {
-                    driver.received(buf, &result, now);
-                });
+            Completion::Received { token, .. } | Completion::Sent { token, .. } => {
+                self.tell(token, completion, now);
             }
-            Completion::Sent {
-                token, buf, result, ..
-            } => self.tell(token, now, false, |driver| driver.sent(buf, &result, now)),
             Completion::Accepted {
                 listener,
                 stream,
@@ -338,6 +334,7 @@ impl<P: Protocol + Clone> Worker<P> {
             token,
             driver,
             is_busy: false,
+            deferred: [None, None],
             _place: place,
         }));
         self.live += 1;

@@ -94,6 +94,8 @@ pub(super) struct Connection {
     /// The kernel is to say when there is room.
     awaits_room: bool,
     pub(super) eager: bool,
+    /// The latest receive found as much as it had room for: there is more.
+    floods: bool,
     /// It is in the queue of those to be tried.
     pub(super) queued: bool,
     /// It is among those that spinning tries.
@@ -116,6 +118,7 @@ impl Connection {
             may_write: !connecting,
             awaits_room,
             eager: false,
+            floods: false,
             queued: false,
             listed: false,
             heat: Heat::default(),
@@ -131,6 +134,11 @@ impl Connection {
             Stream::Shm(stream) => Some(stream),
             _ => None,
         }
+    }
+
+    /// Whether it had more to receive than there was room for, when it was last tried.
+    pub(super) fn floods(&self) -> bool {
+        self.floods
     }
 
     /// What to ask the kernel for.
@@ -215,6 +223,7 @@ impl Connection {
                 counters.recv_bytes += count as u64;
                 pending.buf.advance(count);
                 // A 0 stays readable: every later receive gets the end, too.
+                self.floods = count == asked;
                 let more = count == asked || count == 0;
                 let unix = matches!(*self.stream, Stream::Unix(_));
                 self.may_read = more || self.eager || unix;

@@ -153,6 +153,14 @@ impl RoleInquiry {
         }
         let late = self.open().map(|asked| &asked.node);
         let late: Vec<&Endpoint> = late.filter(|node| is_busy(node)).collect();
+        if named.is_none()
+            && let Some(present) = present
+            && *present != group.primary
+            && late.contains(&present)
+        {
+            // It stands and is busy, which is no sign that another one took over: it may have left this one behind.
+            return Decision::Wait;
+        }
         let mut replicas = group.replicas;
         if present.as_ref() == Some(&group.primary) {
             let stay = late.iter().filter(|node| present_replicas.contains(node));
@@ -304,6 +312,23 @@ mod tests {
         assert_eq!(world.pass(100 * GRACE), Decision::Wait);
         assert_eq!(world.hear(2, None), Decision::Nothing);
         assert_eq!(World::new(Wanted::default()).decide(), Decision::Nothing);
+    }
+
+    #[test]
+    fn a_primary_that_is_busy_is_not_left_for_another() {
+        let wanted = Wanted {
+            known: nodes(&[1, 2]),
+            present: Some(node(1)),
+            ..Wanted::default()
+        };
+        let mut world = World::new(wanted);
+        world.busy = nodes(&[1]);
+        world.ask();
+        assert_eq!(world.hear(2, primary(&[])), Decision::Wait);
+        assert_eq!(world.pass(100 * GRACE), Decision::Wait);
+        // Its connection is over, and it cannot be asked.
+        world.busy.clear();
+        assert!(matches!(world.hear(1, None), Decision::Adopt(primary, ..) if primary == node(2)));
     }
 
     #[test]

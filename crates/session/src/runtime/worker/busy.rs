@@ -7,10 +7,10 @@
 //! busy sessions each of them waits longer, and nobody else does.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::mem;
 
 use embar_frame::{Now, Protocol};
-use embar_transport::Token;
+use embar_transport::{Completion, Token};
 
 use super::Worker;
 use crate::runtime::clock;
@@ -24,58 +24,72 @@ const SLICE_NS: u64 = 100_000;
 
 /// The busy sessions of a worker, each once; who waits longest is first.
 #[derive(Default)]
-pub(super) struct Busy(VecDeque<Token>);
+pub(super) struct Busy {
+    waiting: VecDeque<Token>,
+    /// How long their turns took since the worker last had the reactor look, nanoseconds.
+    since_look: u64,
+}
 
 impl Busy {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty()
     }
 
     pub(super) fn make_room(&mut self, most: usize) {
-        self.0.reserve(most.saturating_sub(self.0.len()));
+        self.waiting
+            .reserve(most.saturating_sub(self.waiting.len()));
     }
 
     pub(super) fn add(&mut self, token: Token) {
-        self.0.push_back(token);
+        self.waiting.push_back(token);
+    }
+}
+
+/// Reports to a session what the reactor is done with.
+pub(super) fn report<P: Protocol>(driver: &mut SessionDriver<P>, completion: Completion, now: Now) {
+    match completion {
+        Completion::Received { buf, result, .. } => driver.received(buf, &result, now),
+        Completion::Sent { buf, result, .. } => driver.sent(buf, &result, now),
+        _ => unreachable!("of no session"),
     }
 }
 
 impl<P: Protocol + Clone> Worker<P> {
-    /// Lets `f` report something to a session. One that is busy, or is from now on, does what
-    /// follows when its turn comes; all others do it at once.
-    pub(super) fn tell(
-        &mut self,
-        token: Token,
-        now: Now,
-        is_much: bool,
-        f: impl FnOnce(&mut SessionDriver<P>),
-    ) {
+    /// Takes what the reactor is done with to its session. One that is busy, or is from now on, hears of it when its turn comes;
+    /// all others at once.
+    pub(super) fn tell(&mut self, token: Token, completion: Completion, now: Now) {
+        let is_much = matches!(
+            &completion,
+            Completion::Received { result: Ok(count), .. } if *count >= MUCH_BYTES
+        );
         let slot = self.slots.get_mut(token.index());
         let slot = slot.and_then(Option::as_mut).filter(|s| s.token == token);
         let Some(slot) = slot.filter(|slot| slot.is_busy || is_much) else {
-            return self.with(token, now, |driver, _| f(driver));
+            return self.with(token, now, |driver, _| report(driver, completion, now));
         };
-        if !slot.is_busy {
-            slot.is_busy = true;
+        if !mem::replace(&mut slot.is_busy, true) {
             self.busy.add(token);
         }
-        let driver = &mut slot.driver;
-        if catch_unwind(AssertUnwindSafe(|| f(driver))).is_err()
-            && let Some(slot) = self.slots[token.index()].take()
-        {
-            self.lose(slot);
+        // The reactor has at most one receive and one send of a session.
+        if let Some(free) = slot.deferred.iter_mut().find(|it| it.is_none()) {
+            *free = Some(completion);
+        } else {
+            debug_assert!(false, "three completions of one session");
         }
     }
 
-    /// Turns of busy sessions, for a slice of time.
+    /// Turns of busy sessions, for a slice of time: for as long as the round took so far, if that was longer, so that they have half
+    /// of the worker also beside many that are not busy.
     pub(super) fn serve_busy(&mut self, now: Now) {
         if self.busy.is_empty() {
             return;
         }
-        let until = clock::now().0 + SLICE_NS;
+        let began = clock::now().0;
+        let slice = SLICE_NS.max(began.saturating_sub(now.0));
+        let mut took = 0;
         // Who is busy still comes behind the others, and has no second turn in this round.
-        for _ in 0..self.busy.0.len() {
-            let Some(token) = self.busy.0.pop_front() else {
+        for _ in 0..self.busy.waiting.len() {
+            let Some(token) = self.busy.waiting.pop_front() else {
                 break;
             };
             let slot = self.slots.get_mut(token.index());
@@ -84,10 +98,15 @@ impl<P: Protocol + Clone> Worker<P> {
                 slot.is_busy = false;
                 self.with(token, now, |driver, _| driver.apply_requests(now));
             }
-            if clock::now().0 >= until {
-                self.reactor.look_first();
+            took = clock::now().0.saturating_sub(began);
+            if took >= slice {
                 break;
             }
+        }
+        self.busy.since_look += took;
+        if self.busy.since_look >= SLICE_NS {
+            self.busy.since_look = 0;
+            self.reactor.look_first();
         }
     }
 }
