@@ -14,6 +14,8 @@ const NAMED: usize = 3;
 pub(super) struct Failures {
     /// The first of these nodes, and why.
     named: Vec<String>,
+    /// The first that refused, and why, of this reading or the last one before it in which any did.
+    said: Vec<String>,
     /// Why one refused.
     refused: Option<Error>,
     /// How many servers refused.
@@ -24,6 +26,7 @@ pub(super) struct Failures {
 
 impl Failures {
     pub fn note(&mut self, node: &Endpoint, why: NoAnswer) {
+        let has_refused = matches!(why, NoAnswer::Refused(_));
         let why = match why {
             NoAnswer::Refused(error) => {
                 self.refusals += 1;
@@ -36,8 +39,19 @@ impl Failures {
         };
         self.nodes += 1;
         tracing::debug!(%node, "no topology: {why}");
+        if has_refused && self.said.len() < NAMED {
+            self.said.push(format!("{node}: {why}"));
+        }
         if self.named.len() < NAMED {
             self.named.push(format!("{node}: {why}"));
+        }
+    }
+
+    /// Remembers what servers said in an earlier reading, if none said anything in this one: perhaps those were not asked, as they
+    /// back off. What a server says helps more than that another one is gone.
+    pub fn recall(&mut self, earlier: Self) {
+        if self.said.is_empty() {
+            self.said = earlier.said;
         }
     }
 
@@ -55,9 +69,11 @@ impl Failures {
 
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.named {
+        let recalled = self.said.iter().filter(|said| !self.named.contains(said));
+        let all: Vec<&str> = self.named.iter().chain(recalled).map(|it| &**it).collect();
+        match &*all {
             [] => f.write_str("no node has answered"),
-            named => f.write_str(&named.join("; ")),
+            all => f.write_str(&all.join("; ")),
         }
     }
 }
@@ -91,6 +107,22 @@ mod tests {
         let all = failures.to_string();
         assert_eq!(all, "a:1: NOPERM no; a:2: NOPERM no; b:3: silent");
         failures.note(&Endpoint::tcp("c", 4), refused());
-        assert_eq!(failures.to_string(), all, "it names only some");
+        let with_refusal = format!("{all}; c:4: NOPERM no");
+        assert_eq!(failures.to_string(), with_refusal, "it names only some");
+    }
+
+    #[test]
+    fn what_a_server_said_is_told_also_if_only_others_were_asked_after_that() {
+        let gone = || NoAnswer::Failed("gone".to_owned());
+        let mut failures = Failures::default();
+        failures.note(&Endpoint::tcp("a", 1), refused());
+        for _ in 0..2 {
+            let mut next = Failures::default();
+            next.note(&Endpoint::tcp("b", 2), gone());
+            next.recall(failures);
+            assert_eq!(next.to_string(), "b:2: gone; a:1: NOPERM no");
+            assert_eq!(next.all_refused(), None);
+            failures = next;
+        }
     }
 }

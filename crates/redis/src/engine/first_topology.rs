@@ -1,5 +1,6 @@
 //! What a client of several nodes waits for when it connects: the first topology.
 
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -29,10 +30,11 @@ impl FirstTopology {
     }
 
     /// A reading of the topology has failed.
-    pub(super) fn failed(&self, failures: Failures) {
+    pub(super) fn failed(&self, mut failures: Failures) {
         let mut state = self.state();
         // A reading that could ask nobody tells nothing new.
         if !state.known && !failures.is_empty() {
+            failures.recall(mem::take(&mut state.failures));
             state.failures = failures;
         }
         Self::wake(state);
