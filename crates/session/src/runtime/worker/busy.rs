@@ -4,7 +4,8 @@
 //! whenever something came of it, an honest peer would wait for a turn of each such peer. So the
 //! worker serves who has much to do one after the other, for a slice of time, and then looks at the
 //! reactor again: what came meanwhile of a session with little to do has its turn first. With many
-//! busy sessions each of them waits longer, and nobody else does.
+//! busy sessions each of them waits longer, and nobody else does. Peers that keep below both limits, of
+//! bytes and of a share, are not told from honest ones: all of them have a turn in each round.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,7 +18,7 @@ use crate::runtime::clock;
 use crate::runtime::driver::SessionDriver;
 
 /// A session of which so many bytes came at once is busy: they take longer than a look at the reactor.
-pub(super) const MUCH_BYTES: usize = 8 << 10;
+const MUCH_BYTES: usize = 8 << 10;
 
 /// After as much time for busy sessions the others have their turn, nanoseconds.
 const SLICE_NS: u64 = 100_000;
@@ -70,11 +71,9 @@ impl<P: Protocol + Clone> Worker<P> {
         if !mem::replace(&mut slot.is_busy, true) {
             self.busy.add(token);
         }
-        // The reactor has at most one receive and one send of a session.
-        if let Some(free) = slot.deferred.iter_mut().find(|it| it.is_none()) {
-            *free = Some(completion);
-        } else {
-            debug_assert!(false, "three completions of one session");
+        match slot.deferred.iter_mut().find(|it| it.is_none()) {
+            Some(free) => *free = Some(completion),
+            None => self.with(token, now, |driver, _| report(driver, completion, now)),
         }
     }
 
