@@ -13,9 +13,9 @@ const NAMED: usize = 3;
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// The first of these nodes, and why.
-    named: Vec<String>,
-    /// The first that refused, and why, of this reading or the last one before it in which any did.
-    said: Vec<String>,
+    named: Vec<(Endpoint, String)>,
+    /// Others that did not tell in an earlier reading, and were not asked in this one, as they back off.
+    earlier: Vec<(Endpoint, String)>,
     /// Why one refused.
     refused: Option<Error>,
     /// How many servers refused.
@@ -26,7 +26,6 @@ pub(super) struct Failures {
 
 impl Failures {
     pub fn note(&mut self, node: &Endpoint, why: NoAnswer) {
-        let has_refused = matches!(why, NoAnswer::Refused(_));
         let why = match why {
             NoAnswer::Refused(error) => {
                 self.refusals += 1;
@@ -39,20 +38,18 @@ impl Failures {
         };
         self.nodes += 1;
         tracing::debug!(%node, "no topology: {why}");
-        if has_refused && self.said.len() < NAMED {
-            self.said.push(format!("{node}: {why}"));
-        }
         if self.named.len() < NAMED {
-            self.named.push(format!("{node}: {why}"));
+            self.named.push((node.clone(), why));
         }
     }
 
-    /// Remembers what servers said in an earlier reading, if none said anything in this one: perhaps those were not asked, as they
-    /// back off. What a server says helps more than that another one is gone.
-    pub fn recall(&mut self, earlier: Self) {
-        if self.said.is_empty() {
-            self.said = earlier.said;
-        }
+    /// Remembers those of the reading before that were not asked again: one of them may have said what is wrong.
+    pub fn recall(&mut self, before: Self) {
+        let mut earlier = before.named;
+        earlier.extend(before.earlier);
+        earlier.retain(|(node, _)| self.named.iter().all(|(asked, _)| asked != node));
+        earlier.truncate(NAMED);
+        self.earlier = earlier;
     }
 
     /// No node was asked, because all back off.
@@ -69,8 +66,8 @@ impl Failures {
 
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let recalled = self.said.iter().filter(|said| !self.named.contains(said));
-        let all: Vec<&str> = self.named.iter().chain(recalled).map(|it| &**it).collect();
+        let all = self.named.iter().chain(&self.earlier);
+        let all: Vec<String> = all.map(|(node, why)| format!("{node}: {why}")).collect();
         match &*all {
             [] => f.write_str("no node has answered"),
             all => f.write_str(&all.join("; ")),
@@ -107,22 +104,25 @@ mod tests {
         let all = failures.to_string();
         assert_eq!(all, "a:1: NOPERM no; a:2: NOPERM no; b:3: silent");
         failures.note(&Endpoint::tcp("c", 4), refused());
-        let with_refusal = format!("{all}; c:4: NOPERM no");
-        assert_eq!(failures.to_string(), with_refusal, "it names only some");
+        assert_eq!(failures.to_string(), all, "it names only some");
     }
 
     #[test]
-    fn what_a_server_said_is_told_also_if_only_others_were_asked_after_that() {
-        let gone = || NoAnswer::Failed("gone".to_owned());
+    fn nodes_that_were_not_asked_again_are_remembered() {
+        let failed = |why: &str| NoAnswer::Failed(why.to_owned());
+        let (a, b) = (Endpoint::tcp("a", 1), Endpoint::tcp("b", 2));
         let mut failures = Failures::default();
-        failures.note(&Endpoint::tcp("a", 1), refused());
+        failures.note(&a, failed("WRONGPASS"));
         for _ in 0..2 {
             let mut next = Failures::default();
-            next.note(&Endpoint::tcp("b", 2), gone());
+            next.note(&b, failed("gone"));
             next.recall(failures);
-            assert_eq!(next.to_string(), "b:2: gone; a:1: NOPERM no");
-            assert_eq!(next.all_refused(), None);
+            assert_eq!(next.to_string(), "b:2: gone; a:1: WRONGPASS");
             failures = next;
         }
+        let mut next = Failures::default();
+        next.note(&a, failed("gone, too"));
+        next.recall(failures);
+        assert_eq!(next.to_string(), "a:1: gone, too; b:2: gone");
     }
 }
