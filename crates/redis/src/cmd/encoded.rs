@@ -1,6 +1,6 @@
 //! What encoded commands say of their keys: which they change, and whether a reply may be kept for one.
 
-use super::table::{self, Known, Reads};
+use super::table::{Known, Reads};
 use super::words::{Words, is};
 
 /// These change all keys, or may.
@@ -41,7 +41,7 @@ pub(crate) fn each_change<'a>(mut commands: &'a [u8], mut see: impl FnMut(Change
         commands = rest;
         let is_first = std::mem::take(&mut is_first);
         let name = words.from(0).next().unwrap_or_default();
-        match table::find(name) {
+        match super::find(name) {
             _ if CHANGES_ALL.iter().any(|known| is(name, known)) => see(Change::Everything),
             _ if is_first && is(name, "EXEC") => see(Change::Everything),
             Some(Known {
@@ -99,7 +99,7 @@ pub(crate) fn why_not_cacheable(command: &[u8]) -> Option<&'static str> {
     if NOT_OF_ONE_KEY.iter().any(|known| is(name, known)) {
         return Some("its reply depends on more than a key");
     }
-    let known = table::find(name)?;
+    let known = super::find(name)?;
     let first = words.from(1).next();
     let (mut keys, mut is_first) = (0, true);
     known.keys.each(&words, |key| {
@@ -133,6 +133,13 @@ mod tests {
             bytes
         };
         commands.iter().flat_map(encode).collect()
+    }
+
+    #[test]
+    fn newer_commands_change_their_keys_alone() {
+        let fields = cmd("HEXPIRE").args(["k", "9", "FIELDS", "1", "f"]);
+        assert_eq!(changes(&[fields]), "k");
+        assert_eq!(changes(&[cmd("JSON.SET").arg("k")]), "unknown");
     }
 
     fn changes(commands: &[Cmd]) -> String {

@@ -1,4 +1,4 @@
-//! The commands that servers have since Redis 7.0: where their keys are, and which of them only read. From the descriptions of Redis up to
+//! The commands that are newer than Redis 7.0: where their keys are, and which of them only read. From the descriptions of Redis up to
 //! 8.4 and of Valkey up to 9.0. A server of the version that the tests use does not have them, so nothing compares these.
 
 use super::keys::Keys;
