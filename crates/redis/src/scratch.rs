@@ -17,7 +17,6 @@ pub(crate) fn with_encoded<R>(command: &impl Command, look: impl FnOnce(&[u8]) -
     // Taken out: a command's arguments may be anybody's code, which may come here, too.
     let mut bytes = BYTES.take();
     let len = command.encoded_len();
-    bytes.clear();
     bytes.resize(len, 0);
     command.encode(&mut bytes);
     let result = look(&bytes);

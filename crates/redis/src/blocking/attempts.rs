@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use embar_mux::{Call, CallError, CloseReason, SubmitError, Turn};
 
 use crate::attempt::{ASKING, PROMPT_REDIRECTS, Target, cause};
-use crate::command::{Class, Command};
+use crate::command::{Class, Command, Route};
 use crate::commands::blocking::{BlockingCommand, is_for_ever};
 use crate::engine::{Lease, NodeConnection, Router, after, lease, sleep_until};
 use crate::error::Error;
@@ -25,11 +25,13 @@ pub(crate) async fn run(
     wait: Duration,
     repeatable: bool,
 ) -> Result<Vec<u8>, Error> {
-    if let Some(error) = router.refused(command.route()) {
+    let route = command.route();
+    if let Some(error) = router.refused(route) {
         return Err(error);
     }
     let class = command.class();
     let mut attempts = Attempts {
+        route,
         repeatable: repeatable || class == Class::Read,
         class,
         until: (!is_for_ever(wait)).then(|| after(wait)),
@@ -58,6 +60,8 @@ enum Outcome {
 struct Attempts {
     router: Arc<Router>,
     command: BlockingCommand,
+    /// Where it goes by its keys.
+    route: Route,
     class: Class,
     repeatable: bool,
     /// When the server's wait ends; `None`: never.
@@ -88,11 +92,11 @@ impl Attempts {
         let target = target.filter(|target| !target.connection.is_retired());
         let (node, asking) = match target {
             Some(target) => (target.connection, target.asking),
-            None => match self.router.connection(self.command.route(), self.class) {
+            None => match self.router.connection(self.route, self.class) {
                 Some(node) => (node, false),
                 None => {
                     self.router.shared.schedule.request_refresh();
-                    let why = self.router.why_no_node(self.command.route());
+                    let why = self.router.why_no_node(self.route);
                     return self.pause(RetryCause::NoNode, &why).await;
                 }
             },
@@ -193,7 +197,7 @@ impl Attempts {
 
     /// Whether the command would go to this node now.
     fn leads_to(&self, node: &NodeConnection) -> bool {
-        let now = self.router.connection(self.command.route(), self.class);
+        let now = self.router.connection(self.route, self.class);
         now.is_some_and(|now| now.endpoint == node.endpoint)
     }
 

@@ -15,7 +15,7 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,7 +70,6 @@ pub(crate) struct Cache {
     /// Reads that the caller wanted from the cache, and that went past it.
     bypassed: AtomicU64,
     schedule: Arc<Schedule>,
-    is_purge_due: AtomicBool,
 }
 
 /// What the cache has of a command.
@@ -108,7 +107,6 @@ impl Cache {
             tickets: AtomicU64::new(0),
             bypassed: AtomicU64::new(0),
             schedule: Arc::clone(schedule),
-            is_purge_due: AtomicBool::new(false),
         })
     }
 
@@ -272,11 +270,9 @@ impl Cache {
 
     /// Has the memory of entries given back soon that cannot be used any more.
     fn request_purge(self: &Arc<Self>) {
-        if !self.is_purge_due.swap(true, Ordering::AcqRel) {
-            let task: Arc<dyn Task> = Arc::clone(self) as Arc<dyn Task>;
-            let at = after(PURGE_AFTER);
-            self.schedule.run_at(Arc::downgrade(&task), Some(at));
-        }
+        let task: Arc<dyn Task> = Arc::clone(self) as Arc<dyn Task>;
+        let at = after(PURGE_AFTER);
+        self.schedule.run_at(Arc::downgrade(&task), Some(at));
     }
 
     /// What it did so far.
@@ -304,7 +300,6 @@ impl Task for Cache {
     /// Gives back the memory of entries that cannot be used any more, a few at a time: what arrives meanwhile must not
     /// wait for all.
     fn run(self: Arc<Self>) {
-        self.is_purge_due.store(false, Ordering::Release);
         for part in &*self.parts {
             let mut from = Some(0);
             while let Some(place) = from {

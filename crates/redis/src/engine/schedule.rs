@@ -77,12 +77,14 @@ struct Work {
 }
 
 impl Work {
-    /// Each task has one entry: the earlier time counts.
-    fn run_at(&mut self, task: Weak<dyn Task>, at: Option<Instant>) {
+    /// Each task has one entry: the earlier time counts. Whether it is to run sooner than before.
+    fn run_at(&mut self, task: Weak<dyn Task>, at: Option<Instant>) -> bool {
         match self.tasks.iter_mut().find(|(_, known)| known.ptr_eq(&task)) {
-            Some((known, _)) => *known = at.min(*known),
+            Some((known, _)) if *known <= at => return false,
+            Some((known, _)) => *known = at,
             None => self.tasks.push((at, task)),
         }
+        true
     }
 
     /// What to do now.
@@ -144,7 +146,10 @@ impl Schedule {
 
     /// Runs a task at that time; `None`: at once.
     pub fn run_at(&self, task: Weak<dyn Task>, at: Option<Instant>) {
-        self.change(|work| work.run_at(task, at));
+        // Whoever set an earlier time has woken the thread for that.
+        if self.work().run_at(task, at) {
+            self.changed.notify_one();
+        }
     }
 
     /// Runs a task after each refresh, as long as its owner lives.
