@@ -1,5 +1,10 @@
 //! Functions of servers, which the client loads where they are missing.
 
+use std::future::Future;
+use std::pin::pin;
+
+use embar_mux::block_on;
+
 use crate::client::Client;
 use crate::cmd::Cmd;
 use crate::command::{Key, Route};
@@ -105,13 +110,8 @@ impl FunctionCall<'_> {
     /// # Errors
     /// As [`FunctionCall::run`].
     pub fn wait<R: FromReply>(&self, client: &Client) -> Result<R, Error> {
-        match client.send(self.command()).wait()? {
-            Called::Returned(result, _) => Ok(result),
-            Called::<R, Function>::Missing => {
-                is_there(client.send(self.load()).wait())?;
-                client.send(self.command()).wait()
-            }
-        }
+        let mut run = pin!(self.run(client));
+        block_on(|cx| run.as_mut().poll(cx))
     }
 
     fn command(&self) -> Cmd {

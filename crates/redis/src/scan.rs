@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use embar_mux::Call;
@@ -12,7 +10,7 @@ use crate::client::Client;
 use crate::cmd::{Cmd, cmd};
 use crate::command::{Class, Route};
 use crate::config::Mode;
-use crate::engine::after;
+use crate::engine::{after, sleep_until};
 use crate::error::Error;
 use crate::slot::{SLOTS, slot};
 use node_view::NodeView;
@@ -285,16 +283,7 @@ impl Scan<'_> {
     }
 
     async fn pause(&self, pause: Duration) {
-        let (at, mut timer) = (after(pause), None);
-        let schedule = &self.client.router.shared.schedule;
-        poll_fn(|cx| {
-            if Instant::now() >= at {
-                return Poll::Ready(());
-            }
-            schedule.wake_at(&mut timer, at, cx.waker());
-            Poll::Pending
-        })
-        .await;
+        sleep_until(&self.client.router.shared.schedule, after(pause)).await;
     }
 }
 

@@ -1,6 +1,10 @@
 //! Scripts that the client sends to a server only once.
 
+use std::future::Future;
 use std::marker::PhantomData;
+use std::pin::pin;
+
+use embar_mux::block_on;
 
 use crate::client::Client;
 use crate::cmd::Cmd;
@@ -114,10 +118,8 @@ impl ScriptCall<'_> {
     /// # Errors
     /// As [`ScriptCall::run`].
     pub fn wait<R: FromReply>(&self, client: &Client) -> Result<R, Error> {
-        match client.send(self.by_sha1()).wait()? {
-            Called::Returned(result, _) => Ok(result),
-            Called::<R, Script>::Missing => client.send(self.by_code()).wait(),
-        }
+        let mut run = pin!(self.run(client));
+        block_on(|cx| run.as_mut().poll(cx))
     }
 
     /// Adds the call to a pipeline. If a server does not know the script yet, the client sends it that call once more, with

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::timers::after;
+use crate::config::RetryPolicy;
 use crate::credentials::{Credentials, CredentialsProvider};
 
 /// The shortest pause before the provider is asked again; each further failure doubles it.
@@ -78,10 +79,12 @@ impl State {
 
     /// Asks again, after a pause that is the longer the more there were before.
     fn ask_again(&mut self, before: u32, now: Instant) {
-        let factor = 1 << before.min(16);
-        let pause = PAUSE_MIN.saturating_mul(factor).min(PAUSE_MAX);
-        // At random, so that many clients do not ask at once.
-        let at = now + pause / 2 + (pause / 2).mul_f64(fastrand::f64());
+        let pauses = RetryPolicy {
+            backoff_min: PAUSE_MIN,
+            backoff_max: PAUSE_MAX,
+            ..RetryPolicy::default()
+        };
+        let at = now + pauses.backoff(before);
         self.not_before = Some(at);
         self.ask_at = Some(at);
     }

@@ -65,11 +65,14 @@ pub(super) fn greetings(
         let database = config.database.to_string();
         both.push(Step::needed(&[b"SELECT", database.as_bytes()]));
     }
-    let reads_replica = |purpose| match purpose {
-        Purpose::Commands { read_replica, .. } => read_replica,
-        Purpose::Subscriptions => false,
-    };
-    if reads_replica(purpose) {
+    let reads_replica = matches!(
+        purpose,
+        Purpose::Commands {
+            read_replica: true,
+            ..
+        }
+    );
+    if reads_replica {
         both.push(Step::needed(&[b"READONLY"]));
     }
     let library = [

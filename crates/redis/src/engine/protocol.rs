@@ -45,9 +45,7 @@ pub(crate) struct RedisProtocol {
     greeting: Vec<Step>,
     /// The greeting for a server that does not know RESP3.
     fallback: Option<Vec<Step>>,
-    /// The last command of the greeting asks the server to report changes.
-    asks_to_track: bool,
-    /// Whether the server reports changes, or why not; `None`: nobody needs that.
+    /// Whether the server reports changes, for which the last command of the greeting asks it, or why not; `None`: nobody needs that.
     tracking: Option<Result<(), String>>,
     purpose: Purpose,
     owner: Box<dyn ConnectionOwner>,
@@ -78,7 +76,6 @@ impl RedisProtocol {
             framer: Framer::new(limits),
             greeting,
             fallback,
-            asks_to_track: cache.is_some(),
             tracking: cache.map(|_| Ok(())),
             purpose,
             owner,
@@ -149,13 +146,13 @@ impl Protocol for RedisProtocol {
             let is_optional = steps.next().is_some_and(|step| step.is_optional);
             if !is_optional && self.needs_fallback(&answer) {
                 self.greeting = self.fallback.take().unwrap_or_default();
-                self.asks_to_track = false;
-                let why = || Err("the server does not know RESP3".to_owned());
-                self.tracking = self.tracking.take().map(|_| why());
+                if let Some(tracking) = &mut self.tracking {
+                    *tracking = Err("the server does not know RESP3".to_owned());
+                }
                 return Ok(self.next_step());
             }
             if let View::Error(error) = answer {
-                if self.asks_to_track && rest.is_empty() {
+                if rest.is_empty() && matches!(self.tracking, Some(Ok(()))) {
                     self.tracking = Some(Err(without_arguments(&error)));
                 } else if !is_optional {
                     return Err(without_arguments(&error));

@@ -12,6 +12,7 @@ use super::cluster_info::ClusterInfo;
 use super::lasting::lasting;
 use super::node::Node;
 use super::node_connection::ConnWait;
+use super::schedule::{Schedule, Timer};
 use super::timers::after;
 use crate::command::Class;
 use crate::endpoint::Endpoint;
@@ -92,7 +93,7 @@ impl Question {
     }
 
     /// When to poll it again, although nothing wakes its task: an answer that is late does, but no connection does not.
-    pub fn poll_again_at(&self) -> Option<Instant> {
+    fn poll_again_at(&self) -> Option<Instant> {
         self.call.is_none().then_some(self.deadline)
     }
 
@@ -141,6 +142,20 @@ impl Question {
             return Poll::Ready(Err(why));
         }
         Poll::Pending
+    }
+}
+
+/// Has the task woken when one of these questions is to be polled again, or it is time to decide.
+pub(super) fn wake_again<'q>(
+    questions: impl Iterator<Item = &'q Question>,
+    decide_at: Option<Instant>,
+    schedule: &Arc<Schedule>,
+    timer: &mut Option<Timer>,
+    cx: &Context<'_>,
+) {
+    let polls = questions.filter_map(Question::poll_again_at);
+    if let Some(next) = polls.chain(decide_at).min() {
+        schedule.wake_at(timer, next, cx.waker());
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::failures::Failures;
 use super::inquiry::{Decision, Inquiry};
 use super::node::Node;
-use super::question::Question;
+use super::question::{Question, wake_again};
 use super::router::Router;
 use super::schedule::Timer;
 use crate::endpoint::Endpoint;
@@ -75,13 +75,10 @@ impl Refresh {
                 Decision::Nothing => return Poll::Ready(Err(std::mem::take(&mut self.failures))),
                 Decision::Wait if some_ended => {}
                 Decision::Wait => {
-                    let questions = self.questions.iter();
-                    let ends = questions.filter_map(|(_, question)| question.poll_again_at());
-                    let next = ends.chain(self.inquiry.decide_again_at(now)).min();
+                    let questions = self.questions.iter().map(|(_, question)| question);
+                    let decide_at = self.inquiry.decide_again_at(now);
                     let schedule = &router.shared.schedule;
-                    if let Some(next) = next {
-                        schedule.wake_at(&mut self.timer, next, cx.waker());
-                    }
+                    wake_again(questions, decide_at, schedule, &mut self.timer, cx);
                     return Poll::Pending;
                 }
             }

@@ -259,7 +259,7 @@ impl Router {
         (primary, replicas.collect())
     }
 
-    /// As [`Router::slot_of_each_primary`], those first that will probably answer, others at random.
+    /// A slot of each primary that serves any: those first that will probably answer, others at random.
     pub fn slots_by_distance(&self) -> Vec<u16> {
         let routes = self.routes.load();
         let mut slots = routes.slot_of_each_primary();
@@ -319,9 +319,8 @@ impl Router {
         let _replacing = self.replacing();
         let old = self.routes.load_full();
         let new = Routes::of(topology, &old, &|endpoint| {
-            let known = acquainted.iter();
-            let known = known.filter(|node| !node.is_retired());
-            let known = known.into_iter().find(|node| node.endpoint == endpoint);
+            let is_it = |node: &&Arc<Node>| node.endpoint == endpoint && !node.is_retired();
+            let known = acquainted.iter().find(is_it);
             known.map_or_else(|| Node::new(endpoint, &self.shared), Arc::clone)
         });
         let uncovered = new.uncovered();

@@ -12,7 +12,7 @@ use super::inquiry::{Decision, RoleInquiry, Wanted};
 use crate::endpoint::Endpoint;
 use crate::engine::failures::Failures;
 use crate::engine::node::Node;
-use crate::engine::question::{NoAnswer, Question};
+use crate::engine::question::{NoAnswer, Question, wake_again};
 use crate::engine::router::Router;
 use crate::engine::schedule::{Again, Timer};
 use crate::topology::Topology;
@@ -101,12 +101,9 @@ impl RoleReading {
                 Decision::Wait if some_ended => {}
                 Decision::Wait => {
                     let questions = self.questions.iter();
-                    let ends = questions.filter_map(Question::poll_again_at);
-                    let next = ends.chain(self.inquiry.decide_again_at(now)).min();
-                    if let Some(next) = next {
-                        let schedule = &router.shared.schedule;
-                        schedule.wake_at(&mut self.timer, next, cx.waker());
-                    }
+                    let decide_at = self.inquiry.decide_again_at(now);
+                    let schedule = &router.shared.schedule;
+                    wake_again(questions, decide_at, schedule, &mut self.timer, cx);
                     return Poll::Pending;
                 }
             }

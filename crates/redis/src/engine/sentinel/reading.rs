@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::failures::Failures;
 use crate::engine::inquiry::{Decision, Inquiry};
 use crate::engine::node::Node;
-use crate::engine::question::{NoAnswer, Question};
+use crate::engine::question::{NoAnswer, Question, wake_again};
 use crate::engine::schedule::Timer;
 use crate::engine::shared::Shared;
 
@@ -131,13 +131,10 @@ impl SentinelReading {
                 Decision::Nothing => return Poll::Ready(Err(self.why_nothing())),
                 Decision::Wait if some_ended => continue,
                 Decision::Wait => {
-                    let questions = self.questions.iter();
-                    let ends = questions.filter_map(|(_, question)| question.poll_again_at());
-                    let next = ends.chain(self.inquiry.decide_again_at(now)).min();
-                    if let Some(next) = next {
-                        let schedule = &sentinels.shared.schedule;
-                        schedule.wake_at(&mut self.timer, next, cx.waker());
-                    }
+                    let questions = self.questions.iter().map(|(_, question)| question);
+                    let decide_at = self.inquiry.decide_again_at(now);
+                    let schedule = &sentinels.shared.schedule;
+                    wake_again(questions, decide_at, schedule, &mut self.timer, cx);
                     return Poll::Pending;
                 }
             };
